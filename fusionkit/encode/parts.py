@@ -1,0 +1,193 @@
+"""One part of encoding: the states of one chunk, from sub-tokens to a durable file and its record.
+
+A part's bytes depend on the plan alone: which examples it holds, how they are sorted and batched. An
+example that crosses a chunk's edge is encoded by both parts; each keeps its own rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.alignment import Rows, lay_rows
+from fusionkit.encoder import Encoder
+from fusionkit.errors import EncoderError, StoreError
+from fusionkit.files import read_json, write_json
+from fusionkit.ragged import IntArray, flat_rows, offsets_of, segment_mean
+from fusionkit.store.chunks import CHECKSUM_BYTES, write_chunk
+from fusionkit.store.layout import chunk_path, part_path, read_small
+from fusionkit.store.manifest import split_layout
+
+TORCH_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One chunk of one split: what one unit of encoding work makes."""
+
+    split: str
+    chunk: int
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """What a finished part leaves behind: its checksum and its cost."""
+
+    split: str
+    chunk: int
+    rows: int
+    tokens: int
+    crc32c: int
+    seconds: float
+
+
+def all_parts(plan: dict[str, Any]) -> list[Part]:
+    """Every part of a plan."""
+    return [Part(split, chunk) for split in plan["splits"] for chunk in range(split_layout(plan, split).chunks)]
+
+
+def finished(store: Path, plan: dict[str, Any], part: Part) -> PartRecord | None:
+    """The record of a part that is done, or None: no record, or no chunk of the right size behind it."""
+    try:
+        values = read_json(part_path(store, part.split, part.chunk))
+        record = PartRecord(**values)
+        size = chunk_path(store, part.split, part.chunk).stat().st_size
+    except (StoreError, TypeError, OSError):
+        return None
+    return record if size == split_layout(plan, part.split).chunk_bytes + CHECKSUM_BYTES else None
+
+
+def compute_part(
+    store: Path, plan: dict[str, Any], encoder: Encoder, part: Part, on_tokens: Callable[[int], None]
+) -> tuple[Tensor, int]:
+    """Encode the examples of a part.
+
+    Args:
+        on_tokens: called with the sub-tokens of each batch that is done.
+
+    Returns:
+        states ``[layers, rows, hidden]`` in the store's precision on the encoder's device, and how many
+        sub-tokens were encoded.
+    """
+    layout = split_layout(plan, part.split)
+    row_start, row_stop = layout.chunk_rows(part.chunk)
+    row_offsets = read_small(store, part.split, "row_offsets")
+    first = int(np.searchsorted(row_offsets, row_start, side="right")) - 1
+    last = int(np.searchsorted(row_offsets, row_stop, side="left"))
+    offsets = read_small(store, part.split, "token_offsets", first, last + 1)
+    span = (int(offsets[0]), int(offsets[-1]))
+    offsets = offsets - offsets[0]
+    ids = torch.from_numpy(read_small(store, part.split, "token_ids", *span).astype(np.int64))
+    segments = torch.from_numpy(read_small(store, part.split, "segments", *span).astype(np.int64))
+    words = read_small(store, part.split, "word_index", *span)
+    rows = lay_rows(plan["rows"], offsets, words, np.diff(row_offsets[first : last + 1]))
+    shift = int(row_offsets[first]) - row_start  # from rows of these examples to rows of this chunk
+
+    out = torch.zeros(
+        (layout.layers, row_stop - row_start, layout.hidden),
+        dtype=TORCH_DTYPES[layout.dtype],
+        device=encoder.device,
+    )
+    for batch in sorted_batches(np.diff(offsets), plan["batch_tokens"]):
+        grid = _grid(offsets, batch)  # [batch, length], -1 where padded
+        mask = grid >= 0
+        states = encoder.forward(
+            torch.where(mask, ids[grid.clamp(min=0)], encoder.tokenizer.pad_token_id or 0).to(encoder.device),
+            mask.to(torch.int64).to(encoder.device),
+            torch.where(mask, segments[grid.clamp(min=0)], 0).to(encoder.device),
+        )
+        _keep_rows(out, states, plan["layers"], rows, offsets, batch, grid.shape[1], shift)
+        on_tokens(int(mask.sum()))
+    return out, int(offsets[-1])
+
+
+def finish_part(store: Path, plan: dict[str, Any], part: Part, block: Tensor, tokens: int, start: float) -> PartRecord:
+    """Check a part's states, write its chunk durably, then record it.
+
+    Raises:
+        EncoderError: states that are not finite in the store's precision; nothing is written.
+    """
+    layout = split_layout(plan, part.split)
+    block = block.cpu()
+    if not bool(torch.isfinite(block).all()):
+        raise _not_finite(block, plan)
+    array = block.view(torch.uint16).numpy() if layout.dtype == "bfloat16" else block.numpy()
+    crc = write_chunk(chunk_path(store, part.split, part.chunk), array, layout)
+    seconds = round(time.perf_counter() - start, 3)
+    record = PartRecord(part.split, part.chunk, block.shape[1], tokens, crc, seconds)
+    write_json(part_path(store, part.split, part.chunk), asdict(record))
+    return record
+
+
+def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
+    """Examples in batches of similar length, longest first, each at most ``budget`` padded sub-tokens.
+
+    Longest first, so that the largest batch comes when it can still fail cheaply.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        size = max(1, budget // max(1, int(lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def _grid(offsets: IntArray, batch: IntArray) -> Tensor:
+    """Where each padded position of a batch finds its sub-token: ``[batch, length]``, -1 for padding."""
+    starts, lengths = offsets[batch], offsets[batch + 1] - offsets[batch]
+    steps = np.arange(int(lengths.max()))
+    return torch.from_numpy(np.where(steps < lengths[:, None], starts[:, None] + steps, -1))
+
+
+def _keep_rows(
+    out: Tensor,
+    states: tuple[Tensor, ...],
+    layers: list[int],
+    rows: Rows,
+    offsets: IntArray,
+    batch: IntArray,
+    length: int,
+    shift: int,
+) -> None:
+    """Copy a batch's rows into the part: single sub-tokens as they are, spans as their mean."""
+    picked, _ = flat_rows(rows.row_offsets, batch)
+    position = np.repeat(np.arange(len(batch)), np.diff(rows.row_offsets)[batch])
+    target = picked + shift
+    keep = rows.mask[picked] & (target >= 0) & (target < out.shape[1])
+    picked, position, target = picked[keep], position[keep], target[keep]
+    # From a sub-token's place in the part to its place in the padded batch.
+    padded = rows.first[picked] - offsets[batch][position] + position * length
+    spans = (rows.last - rows.first)[picked]
+    device = out.device
+    index = torch.from_numpy(target).to(device)
+    if bool((spans == 1).all()):
+        source = torch.from_numpy(padded).to(device)
+        for k, layer in enumerate(layers):
+            # [batch, length, hidden] → [batch · length, hidden] → the rows wanted
+            out[k].index_copy_(0, index, states[layer].flatten(0, 1).index_select(0, source).to(out.dtype))
+        return
+    bounds = offsets_of(spans)
+    source = torch.from_numpy(np.arange(bounds[-1]) + np.repeat(padded - bounds[:-1], spans)).to(device)
+    ends = torch.from_numpy(bounds).to(device)
+    for k, layer in enumerate(layers):
+        pieces = states[layer].flatten(0, 1).index_select(0, source).float()
+        out[k].index_copy_(0, index, segment_mean(pieces, ends).to(out.dtype))
+
+
+def _not_finite(block: Tensor, plan: dict[str, Any]) -> EncoderError:
+    bad = [k for k in range(block.shape[0]) if not bool(torch.isfinite(block[k]).all())]
+    layer = plan["layers"][bad[0]]
+    nan = bool(torch.isnan(block[bad[0]]).any())
+    return EncoderError(
+        f"layer {layer} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
+        expected="numbers up to 65504 in float16" if plan["dtype"] == "float16" else "finite numbers",
+        received="NaN" if nan else "values too large for it",
+        remedy="check the encoder's weights" if nan else "encode with --dtype bfloat16 or float32",
+    )

@@ -1,0 +1,202 @@
+"""The plan: everything about a store that is known before the first forward pass.
+
+Tokenising gives every example its place, so parts need not know of each other. The plan is built in a
+folder aside and renamed, so a store either has a whole plan or does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fusionkit.alignment import lay_rows
+from fusionkit.encoder import Encoder
+from fusionkit.errors import UsageError
+from fusionkit.files import disk_errors, sync_folder, sync_tree, write_json
+from fusionkit.ragged import IntArray
+from fusionkit.sources import Columns, Source
+from fusionkit.specs import EncodeSpec, canonical_json, parse_layers
+from fusionkit.store.layout import (
+    FORMAT,
+    SMALL_ARRAYS,
+    VERSION,
+    Appender,
+    balanced_rows_per_chunk,
+    create_states,
+    examples_path,
+)
+from fusionkit.store.manifest import PLAN, split_layout
+
+BLOCK = 1000  # examples tokenised at once
+# Padded sub-tokens a batch. One CPU core's caches hold a batch of about a thousand; a GPU wants many more.
+BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
+
+
+def choose_rows(asked: str | None, columns: Columns, encoder: Encoder) -> str:
+    """The kind of rows: as asked, else by what the columns can teach.
+
+    Tags alone need words; tags and labels both can be learned from tokens; labels alone need one vector.
+    """
+    if asked in ("words", "words-mean") and columns.tokens is None:
+        raise UsageError(
+            f"rows of {asked} need words",
+            expected="a column with lists of words (--tokens)",
+            received=f"texts in column {columns.text!r}",
+            remedy="choose --rows tokens, cls or mean",
+        )
+    if asked is not None:
+        return asked
+    if columns.tags:
+        return "tokens" if columns.labels else "words"
+    return encoder.sentence_rows
+
+
+def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: EncodeSpec, rows: str) -> dict[str, Any]:
+    """What makes a store reusable; never the device, the batch size, the worker count or a path."""
+    return {
+        "encoder": encoder.identity,
+        "rows": rows,
+        "layers": list(parse_layers(spec.layers, encoder.layers)),
+        "dtype": spec.dtype,
+        "compute_dtype": spec.compute_dtype,
+        "max_length": _max_length(spec, encoder),
+        "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
+        "data": {split: fingerprint(table) for split, table in source.splits.items()},
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+    }
+
+
+def fingerprint(table: pa.Table) -> str:
+    """SHA-256 over a split's columns and values, whatever file they came from."""
+    digest = hashlib.sha256(canonical_json(table.column_names).encode())
+    for batch in table.to_batches(max_chunksize=BLOCK):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            digest.update(canonical_json([str(v) if not _plain(v) else v for v in row]).encode())
+    return digest.hexdigest()
+
+
+def write_plan(
+    out: Path,
+    source: Source,
+    columns: Columns,
+    encoder: Encoder,
+    spec: EncodeSpec,
+    identity: dict[str, Any],
+    on_examples: Callable[[int], None],
+) -> None:
+    """Tokenise everything, lay out the arrays and put the planned store in its place.
+
+    Args:
+        on_examples: called with the number of examples each step has tokenised.
+    """
+    aside = out.with_name(f".{out.name}.planning")
+    with disk_errors(out):
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        try:
+            plan: dict[str, Any] = {
+                "format": FORMAT,
+                "version": VERSION,
+                "source": source.name,
+                "encoder": {"name": encoder.name, "layers": encoder.layers, "parameters": encoder.parameters},
+                "rows": identity["rows"],
+                "layers": identity["layers"],
+                "hidden": encoder.hidden,
+                "dtype": spec.dtype,
+                "columns": columns.to_dict(),
+                "batch_tokens": BATCH_TOKENS["cuda" if encoder.device.type == "cuda" else "cpu"],
+                "identity": identity,
+                "splits": {},
+            }
+            for split, table in source.splits.items():
+                plan["splits"][split] = _plan_split(aside, split, table, columns, encoder, plan, on_examples)
+                create_states(aside, split, split_layout(plan, split), tuple(plan["layers"]))
+                path = examples_path(aside, split)
+                path.parent.mkdir(exist_ok=True)
+                pq.write_table(table, path)
+            (aside / "parts").mkdir()
+            write_json(aside / PLAN, plan)
+            sync_tree(aside)
+            if out.exists():
+                old = out.with_name(f".{out.name}.replaced.{os.getpid()}")
+                out.replace(old)
+                aside.replace(out)
+                shutil.rmtree(old)
+            else:
+                aside.replace(out)
+            sync_folder(out.parent)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+
+def _plan_split(
+    store: Path,
+    split: str,
+    table: pa.Table,
+    columns: Columns,
+    encoder: Encoder,
+    plan: dict[str, Any],
+    on_examples: Callable[[int], None],
+) -> dict[str, Any]:
+    arrays = {name: Appender(store, split, name) for name in SMALL_ARRAYS}
+    for name in ("row_offsets", "token_offsets"):
+        arrays[name].append(np.zeros(1, dtype=np.int64))
+    counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut"), 0)
+    for start in range(0, table.num_rows, BLOCK):
+        block = table.slice(start, BLOCK)
+        texts = block.column(columns.tokens or columns.text).to_pylist()
+        pairs = block.column(columns.pair).to_pylist() if columns.pair else None
+        tokenized = encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
+        words: IntArray | None = np.array([len(t) for t in texts], dtype=np.int64) if columns.tokens else None
+        rows = lay_rows(plan["rows"], tokenized.token_offsets, tokenized.word_index, words)
+        arrays["row_offsets"].append(rows.row_offsets[1:] + counts["rows"])
+        arrays["row_mask"].append(rows.mask)
+        arrays["token_offsets"].append(tokenized.token_offsets[1:] + counts["tokens"])
+        arrays["token_ids"].append(tokenized.token_ids)
+        arrays["word_index"].append(tokenized.word_index)
+        arrays["segments"].append(tokenized.segments)
+        counts["examples"] += len(texts)
+        counts["rows"] += len(rows.mask)
+        counts["tokens"] += len(tokenized.token_ids)
+        counts["masked"] += _lost_words(tokenized.token_offsets, tokenized.word_index, words)
+        counts["cut"] += int(tokenized.cut.sum())
+        on_examples(len(texts))
+    for array in arrays.values():
+        array.close()
+    height = balanced_rows_per_chunk(
+        counts["rows"], counts["tokens"], len(plan["layers"]), plan["hidden"], plan["dtype"]
+    )
+    return {**counts, "rows_per_chunk": height}
+
+
+def _lost_words(token_offsets: IntArray, word_index: Any, words: IntArray | None) -> int:
+    """Words with no sub-token at all, whatever the rows are: a tagger cannot see them."""
+    if words is None:
+        return 0
+    return int((~lay_rows("words", token_offsets, word_index, words).mask).sum())
+
+
+def _max_length(spec: EncodeSpec, encoder: Encoder) -> int:
+    if spec.max_length is None:
+        return encoder.max_length
+    if spec.max_length > encoder.max_length:
+        raise UsageError(
+            f"encoder {encoder.name!r} cannot take that length",
+            expected=f"--max-length up to {encoder.max_length}",
+            received=str(spec.max_length),
+        )
+    return spec.max_length
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float, bool, list))

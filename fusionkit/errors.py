@@ -1,0 +1,60 @@
+"""The errors fusionkit raises for a user's mistake or a failed piece of work.
+
+Each message names the thing, what was expected, what came, and what to do. The command line prints it
+without a traceback and leaves with the error's exit code.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FusionkitError(Exception):
+    """Work that failed: exit code 1."""
+
+    exit_code = 1
+
+    def __init__(
+        self, what: str, *, expected: str | None = None, received: str | None = None, remedy: str | None = None
+    ) -> None:
+        self.what, self.expected, self.received, self.remedy = what, expected, received, remedy
+        lines = [what]
+        lines += [f"  expected: {expected}"] if expected else []
+        lines += [f"  received: {received}"] if received else []
+        lines += [f"  remedy:   {remedy}"] if remedy else []
+        super().__init__("\n".join(lines))
+
+
+class UsageError(FusionkitError):
+    """A wrong path, column, name or flag: exit code 2."""
+
+    exit_code = 2
+
+
+class DataError(FusionkitError):
+    """A source whose content cannot be read as it claims to be: exit code 1."""
+
+
+class EncoderError(FusionkitError):
+    """An encoder that cannot be loaded or gives no usable hidden states: exit code 1."""
+
+
+class StoreError(FusionkitError):
+    """A store that is damaged, incomplete or of an unknown format: exit code 1."""
+
+
+class IdentityError(UsageError):
+    """A store at this place was made from something else: exit code 2."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a misspelt name: lists the choices and the nearest of them."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    return UsageError(
+        f"unknown {kind} {name!r}",
+        expected="one of " + ", ".join(choices),
+        received=name,
+        remedy=f"did you mean {near[0]!r}?" if near else f"choose one of the {kind}s above",
+    )

@@ -1,0 +1,101 @@
+"""Files that must survive: written aside, synced, renamed; and errors of the disk in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import FusionkitError, StoreError
+
+GIB = 1 << 30
+
+
+def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
+    """Write a file so that at any moment it is absent, old or complete, also after a power cut."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with disk_errors(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+            sync_folder(path.parent)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Durable, indented JSON."""
+    write_durably(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        StoreError: the file is missing, cut off, or holds something else.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing", remedy="run the command that makes it again") from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is damaged", expected="a JSON object", received=str(error)) from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{path} is damaged", expected="a JSON object", received=type(value).__name__)
+    return value
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make each file below a folder durable: for files that a library wrote."""
+    for path in [*folder.rglob("*"), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to write into one clear error."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            free = shutil.disk_usage(_existing(path)).free
+            raise FusionkitError(
+                f"the disk is full: cannot write {path}",
+                received=f"{error.strerror}; {free / GIB:.2f} GiB free there",
+                remedy="free some space and run the same command again: finished work is kept",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EIO):
+            raise FusionkitError(
+                f"cannot write {path}", received=error.strerror, remedy="check the place and its permissions"
+            ) from error
+        raise
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path

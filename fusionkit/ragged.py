@@ -1,0 +1,92 @@
+"""Ragged batches: flat rows of whole examples with offsets, and the reductions over them.
+
+No padding is stored or computed: example ``i`` owns rows ``row_offsets[i]:row_offsets[i + 1]`` (half-open).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """The stored states of some examples.
+
+    Attributes:
+        hidden_states: ``[rows, layers, hidden]``, in the store's own precision.
+        row_offsets: int64 ``[examples + 1]``, half-open, starting at 0.
+        row_mask: bool ``[rows]``; False where a word gave no token or was cut, its row is all zeros.
+    """
+
+    hidden_states: Tensor
+    row_offsets: IntArray
+    row_mask: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.row_offsets) - 1
+
+    def __getitem__(self, example: int) -> Tensor:
+        """The states of one example, ``[its rows, layers, hidden]``."""
+        if not -len(self) <= example < len(self):
+            raise IndexError(f"example {example} of {len(self)}")
+        example %= len(self)
+        return self.hidden_states[self.row_offsets[example] : self.row_offsets[example + 1]]
+
+
+def offsets_of(lengths: IntArray) -> IntArray:
+    """Half-open offsets ``[n + 1]`` of consecutive pieces of these lengths ``[n]``."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def flat_rows(row_offsets: IntArray, examples: IntArray) -> tuple[IntArray, IntArray]:
+    """The rows of some examples, in their order, and the offsets of the pieces among them.
+
+    Returns:
+        rows ``[n]``, offsets ``[len(examples) + 1]``.
+    """
+    starts, lengths = row_offsets[examples], row_offsets[examples + 1] - row_offsets[examples]
+    offsets = offsets_of(lengths)
+    # One arange over all pieces, shifted a piece at a time: no Python loop over examples.
+    shift = np.repeat(starts - offsets[:-1], lengths)
+    return np.arange(offsets[-1], dtype=np.int64) + shift, offsets
+
+
+def segment_ids(offsets: Tensor) -> Tensor:
+    """For each row the number of its example: ``[rows]`` from offsets ``[examples + 1]``."""
+    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
+
+
+def segment_mean(values: Tensor, offsets: Tensor) -> Tensor:
+    """Mean over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros."""
+    sums = values.new_zeros(len(offsets) - 1, values.shape[-1]).index_add(0, segment_ids(offsets), values)
+    return sums / offsets.diff().clamp(min=1).unsqueeze(-1).to(values.dtype)
+
+
+def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
+    """Largest value over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros."""
+    index = segment_ids(offsets).unsqueeze(-1).expand_as(values)
+    start = values.new_zeros(len(offsets) - 1, values.shape[-1])
+    return start.scatter_reduce(0, index, values, "amax", include_self=False)
+
+
+def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows side by side for recurrences over positions.
+
+    Returns:
+        padded ``[examples, longest, …]`` (zeros behind each end), mask bool ``[examples, longest]``.
+    """
+    lengths = offsets.diff()
+    longest = int(lengths.max()) if len(lengths) else 0
+    mask = torch.arange(longest, device=values.device) < lengths.unsqueeze(-1)
+    padded = values.new_zeros(len(lengths), longest, *values.shape[1:])
+    padded[mask] = values
+    return padded, mask

@@ -1,0 +1,81 @@
+"""Hub data sets, hub-format folders and ``save_to_disk`` folders, all through ``datasets``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fusionkit.errors import DataError, UsageError
+
+
+def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, pa.Table]:
+    """The splits of a hub id or of a folder laid out as a hub repository.
+
+    Raises:
+        UsageError: no such data set, configuration or revision, or no way to reach the hub.
+    """
+    import datasets
+
+    try:
+        return _tables(datasets.load_dataset(name, config, revision=revision))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        if config is None and "/" in name and not Path(name).exists():
+            # `glue/sst2`: a canonical data set with its configuration behind the slash.
+            base, _, short = name.partition("/")
+            try:
+                return _tables(datasets.load_dataset(base, short, revision=revision))
+            except (OSError, ValueError, datasets.exceptions.DatasetsError):
+                pass
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(
+            f"cannot load the data set {name!r}",
+            expected="a path that exists, or a hub id with --config and --revision where it has them",
+            received=f"{type(error).__name__}: {first_line}",
+            remedy="check the spelling and the network, or give a local file or folder",
+        ) from error
+
+
+def read_saved(path: Path) -> dict[str, pa.Table]:
+    """The splits of a folder written by ``datasets``' ``save_to_disk``."""
+    import datasets
+
+    try:
+        return _tables(datasets.load_from_disk(str(path)))
+    except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
+        raise DataError(
+            f"{path} is a damaged datasets folder",
+            expected="what save_to_disk wrote",
+            received=f"{type(error).__name__}: {error}",
+            remedy="save it again",
+        ) from error
+
+
+def _tables(loaded: Any) -> dict[str, pa.Table]:
+    splits = {"train": loaded} if hasattr(loaded, "features") else dict(loaded)
+    return {name: named_labels(split) for name, split in splits.items()}
+
+
+def named_labels(split: Any) -> pa.Table:
+    """The split's table with each class number replaced by its name; -1, the hub's 'no label', is null."""
+    table: pa.Table = split.with_format("arrow")[:]
+    for at, (name, feature) in enumerate(split.features.items()):
+        inner = getattr(feature, "feature", None)
+        if isinstance(feature, list):
+            inner = feature[0]
+        values = table.column(name).to_pylist() if _names(feature) or _names(inner) else []
+        if names := _names(feature):
+            column: list[Any] = [names[v] if v is not None and v >= 0 else None for v in values]
+        elif names := _names(inner):
+            column = [[names[v] for v in row] if row is not None else None for row in values]
+        else:
+            continue
+        table = table.set_column(at, name, pa.array(column))
+    return table
+
+
+def _names(feature: Any) -> list[str] | None:
+    import datasets
+
+    return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None

@@ -1,0 +1,141 @@
+"""A source: named splits of examples, wherever they came from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from fusionkit.errors import DataError, UsageError
+from fusionkit.sources.delimited import with_numbers
+from fusionkit.sources.formats import FORMATS
+from fusionkit.sources.hub import read_hub, read_saved
+
+SPLITS = ("train", "validation", "test")
+SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"} | dict.fromkeys(
+    ("validation", "valid", "val", "dev", "development"), "validation"
+)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Splits of examples as tables that share their columns.
+
+    Attributes:
+        name: what a reader calls it: the folder's or file's stem, or the hub id.
+        splits: ``train``, ``validation``, ``test``, those that exist, in that order.
+        notes: what was left out or renamed, for the user to see.
+    """
+
+    name: str
+    splits: dict[str, pa.Table]
+    notes: list[str] = field(default_factory=list)
+
+
+def open_source(source: str, *, config: str | None = None, revision: str | None = None) -> Source:
+    """Read a source: a file, a folder of split files, a ``datasets`` folder or a hub id.
+
+    Raises:
+        UsageError: nothing of that name exists, or it holds no split.
+        DataError: a file's content is not what its name promises.
+    """
+    path = Path(source).expanduser()
+    name = path.resolve().name.split(".")[0] if path.exists() else source
+    if path.is_file():
+        tables = {SPLIT_NAMES.get(path.stem.lower(), "train"): _read_file(path)}
+    elif path.is_dir() and ((path / "dataset_dict.json").exists() or (path / "state.json").exists()):
+        tables = read_saved(path)
+    elif path.is_dir():
+        files = _split_files(path)
+        tables = {split: _read_file(file) for split, file in files.items()} or _folder_as_hub(path, config)
+        if files and all(file.suffix in (".csv", ".tsv") for file in files.values()):
+            tables = with_numbers(tables)
+    elif HUB_ID.fullmatch(source) and path.suffix not in FORMATS:
+        tables = read_hub(source, config, revision)
+    else:
+        raise UsageError(
+            f"no such source: {source}",
+            expected="a file, a folder of train/validation/test files, a datasets folder or a hub id",
+            received="a path that does not exist",
+            remedy="check the path",
+        )
+    if path.is_file() and path.suffix in (".csv", ".tsv"):
+        tables = with_numbers(tables)
+    return _checked(name, source, tables)
+
+
+def _checked(name: str, source: str, tables: dict[str, pa.Table]) -> Source:
+    notes, splits = [], {}
+    for found, table in tables.items():
+        split = SPLIT_NAMES.get(found.lower())
+        if split is None or split in splits:
+            notes.append(f"split {found!r} is left out: only {', '.join(SPLITS)} are used")
+        elif table.num_rows == 0:
+            notes.append(f"split {found!r} is left out: it has no rows")
+        else:
+            splits[split] = table
+    if not splits:
+        raise UsageError(
+            f"{source} has no usable split",
+            expected="train, validation or test with rows",
+            received=", ".join(tables) or "nothing",
+            remedy="name the files train.*, validation.* and test.*",
+        )
+    ordered = {split: splits[split] for split in SPLITS if split in splits}
+    first = next(iter(ordered))
+    for split, table in ordered.items():
+        if missing := sorted(set(ordered[first].column_names) - set(table.column_names)):
+            notes.append(f"{split} lacks column {', '.join(missing)}, which {first} has")
+    return Source(name, ordered, notes)
+
+
+def _read_file(path: Path) -> pa.Table:
+    reader = FORMATS.get(path.suffix.lower())
+    if reader is None:
+        raise UsageError(
+            f"{path} is of no known format",
+            expected="one of " + ", ".join(FORMATS),
+            received=path.suffix or "no suffix",
+            remedy="rename or convert the file",
+        )
+    try:
+        if path.stat().st_size == 0:
+            raise DataError(f"{path} is empty", expected="examples", received="0 bytes", remedy="give a full file")
+        return reader(path)
+    except PermissionError as error:
+        raise UsageError(f"{path} may not be read", remedy="change its permissions") from error
+
+
+def _split_files(folder: Path) -> dict[str, Path]:
+    """The files named after a split, or ending in one (``news-train.csv``), by split."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or path.suffix.lower() not in FORMATS:
+            continue
+        split = SPLIT_NAMES.get(re.split(r"[^a-z]", path.stem.lower())[-1])
+        if split is None:
+            continue
+        if split in found:
+            raise UsageError(
+                f"{folder} has two files for the split {split}",
+                expected="one file a split",
+                received=f"{found[split].name} and {path.name}",
+                remedy="give the file you mean, or move one away",
+            )
+        found[split] = path
+    return found
+
+
+def _folder_as_hub(folder: Path, config: str | None) -> dict[str, pa.Table]:
+    """A folder laid out as a hub repository: a README with configurations, or data files in folders."""
+    if not any(path.suffix in (*FORMATS, ".arrow", ".md") for path in folder.rglob("*")):
+        raise UsageError(
+            f"{folder} holds no data",
+            expected="train, validation and test files of " + ", ".join(FORMATS),
+            received=", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "an empty folder",
+            remedy="name the files train.*, validation.* and test.*",
+        )
+    return read_hub(str(folder), config, None)

@@ -1,0 +1,156 @@
+"""Frozen, validated descriptions of work: what is encoded, what is trained.
+
+A spec holds plain values only, does no I/O, goes to a dict and back unchanged, and has a digest: equal
+digests mean the same work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+from fusionkit.errors import UsageError, unknown_name
+
+ROWS = ("tokens", "words", "words-mean", "cls", "mean")
+POOLS = ("cls", "mean", "max")
+STATE_DTYPES = ("float16", "bfloat16", "float32")
+COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: the text that digests are taken of."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def digest_of(value: Any) -> str:
+    """First 16 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+def _require(condition: bool, name: str, expected: str, received: object) -> None:
+    if not condition:
+        raise UsageError(f"{name} is out of range", expected=expected, received=repr(received))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodeSpec:
+    """How a source becomes a store; the source itself and the machine are no part of it.
+
+    Attributes:
+        encoder: ``minilm``, a folder, or a hub id.
+        revision: the hub revision, where one is asked for.
+        rows: what one stored row is; None lets the columns and the encoder choose.
+        layers: ``all``, indices (``0,6,12``) or a slice (``-4:``) over 0 (embeddings) … L.
+        dtype: precision of the stored states.
+        compute_dtype: precision of the forward pass.
+        max_length: sub-tokens an example may have; None is the encoder's own limit.
+        trust_remote_code: allow a hub repository's own Python code to run.
+    """
+
+    encoder: str = "minilm"
+    revision: str | None = None
+    rows: str | None = None
+    layers: str = "all"
+    dtype: str = "float16"
+    compute_dtype: str = "float32"
+    max_length: int | None = None
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and self.rows not in ROWS:
+            raise unknown_name("kind of rows", self.rows, ROWS)
+        if self.dtype not in STATE_DTYPES:
+            raise unknown_name("dtype", self.dtype, STATE_DTYPES)
+        if self.compute_dtype not in COMPUTE_DTYPES:
+            raise unknown_name("compute dtype", self.compute_dtype, COMPUTE_DTYPES)
+        _require(self.max_length is None or self.max_length >= 3, "max_length", "3 or more", self.max_length)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One head trained once.
+
+    Attributes:
+        store: digest of the store's identity.
+        task, label: the task's name and the column it learns.
+        fusion, head: names from their tables; ``layer:3`` carries its argument.
+        pool: how token rows become one vector an example, None where rows need no pooling.
+        shots: labelled examples per class; None is the whole training split.
+        data_seed: sets the draw and the order of minibatches.
+        init_seed: sets initial weights and dropout.
+        lr, weight_decay, dropout, epochs, batch_size: as everywhere; Adam, constant rate.
+    """
+
+    store: str
+    task: str
+    label: str
+    fusion: str
+    head: str
+    pool: str | None = None
+    shots: int | None = None
+    data_seed: int = 0
+    init_seed: int = 0
+    lr: float = 2e-3
+    weight_decay: float = 0.0
+    dropout: float = 0.0
+    epochs: int = 10
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.pool is not None and self.pool not in POOLS:
+            raise unknown_name("pool", self.pool, POOLS)
+        _require(self.shots is None or self.shots >= 1, "shots", "1 or more", self.shots)
+        _require(0 < self.lr < 100, "lr", "above 0, below 100", self.lr)
+        _require(0 <= self.weight_decay, "weight_decay", "0 or more", self.weight_decay)
+        _require(0 <= self.dropout < 1, "dropout", "from 0, below 1", self.dropout)
+        _require(self.epochs >= 1, "epochs", "1 or more", self.epochs)
+        _require(self.batch_size >= 1, "batch_size", "1 or more", self.batch_size)
+
+    @property
+    def digest(self) -> str:
+        """The run's name on disk."""
+        return digest_of(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, by field name."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`; unknown or missing fields raise :class:`UsageError`."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if extra := sorted(set(values) - names):
+            raise unknown_name("field of a run", extra[0], names)
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise UsageError("a run's spec is incomplete", received=str(error)) from error
+
+
+def parse_layers(text: str, count: int) -> tuple[int, ...]:
+    """Layer indices from ``all``, ``0,6,12``, ``-4:`` or ``2:5``.
+
+    Args:
+        text: the choice; negative indices count from the last layer.
+        count: how many layers there are, the embedding output included.
+
+    Returns:
+        ascending, distinct indices in ``range(count)``.
+    """
+    expected = f"'all', indices like 0,3,{count - 1} or a slice like -4:, within 0…{count - 1}"
+    try:
+        if text == "all":
+            return tuple(range(count))
+        if ":" in text:
+            start, stop = (int(part) if part.strip() else None for part in text.split(":"))
+            chosen = set(range(count)[start:stop])
+        else:
+            chosen = {range(count)[int(part)] for part in text.split(",")}
+    except (ValueError, IndexError) as error:
+        raise UsageError("these layers do not exist", expected=expected, received=text) from error
+    if not chosen:
+        raise UsageError("no layer is chosen", expected=expected, received=text)
+    return tuple(sorted(chosen))

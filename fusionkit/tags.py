@@ -1,0 +1,40 @@
+"""Tag sequences: recognising span schemes and turning IOB1 into BIO2.
+
+In IOB1 a span begins with ``I-`` unless it touches a span of its own type before it; in BIO2 each span
+begins with ``B-``. CoNLL-2003 is distributed in IOB1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def is_span_tag(tag: str) -> bool:
+    """True for ``O``, ``B-type`` and ``I-type``."""
+    return tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2)
+
+
+def are_span_tags(tags: Iterable[str]) -> bool:
+    """True where every tag is a span tag and at least one opens a span: POS tags are not."""
+    distinct = set(tags)
+    return bool(distinct - {"O"}) and all(is_span_tag(tag) for tag in distinct)
+
+
+def is_bio2(tags: Sequence[str]) -> bool:
+    """True where each ``I-x`` follows ``B-x`` or ``I-x``."""
+    previous = "O"
+    for tag in tags:
+        if tag.startswith("I-") and previous[1:] != tag[1:]:
+            return False
+        previous = tag
+    return True
+
+
+def to_bio2(tags: Sequence[str]) -> list[str]:
+    """The same spans with each one's first tag as ``B-``."""
+    fixed, previous = [], "O"
+    for tag in tags:
+        opens = tag.startswith("I-") and previous[1:] != tag[1:]
+        fixed.append("B-" + tag[2:] if opens else tag)
+        previous = tag
+    return fixed
