@@ -34,9 +34,7 @@ class Rows:
         return self.first < self.last
 
 
-def lay_rows(
-    kind: str, token_offsets: IntArray, word_index: NDArray[np.int32], word_counts: IntArray | None
-) -> Rows:
+def lay_rows(kind: str, token_offsets: IntArray, word_index: NDArray[np.int32], word_counts: IntArray | None) -> Rows:
     """The rows of examples under one kind of rows.
 
     Args:
@@ -50,7 +48,9 @@ def lay_rows(
         at = np.arange(token_offsets[-1], dtype=np.int64)
         return Rows(token_offsets, at, at + 1)
     if kind in ("cls", "mean"):
-        return Rows(np.arange(len(starts) + 1, dtype=np.int64), starts, starts + 1 if kind == "cls" else ends)
+        # A decoder's tokenizer adds nothing to an empty text: no sub-token, a masked row.
+        last = np.minimum(starts + 1, ends) if kind == "cls" else ends
+        return Rows(np.arange(len(starts) + 1, dtype=np.int64), starts, last)
     if word_counts is None:
         raise ValueError("rows of words need the number of words of each example")
     row_offsets = offsets_of(word_counts)

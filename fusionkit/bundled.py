@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 from pathlib import Path
 
-from fusionkit.errors import EncoderError
+from fusionkit.errors import EncoderError, unknown_name
 
 # all-MiniLM-L6-v2's weights as its authors published them.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -40,7 +40,13 @@ def minilm_folder() -> Path:
 
 
 def travel_desk(language: str = "en") -> Path:
-    """The folder of the travel-desk corpus in one of :data:`LANGUAGES`."""
+    """The folder of the travel-desk corpus in one of :data:`LANGUAGES`.
+
+    Raises:
+        UsageError: the corpus has no such language.
+    """
+    if language not in LANGUAGES:
+        raise unknown_name("language", language, LANGUAGES)
     package = Path(__file__).parent
     installed, checkout = package / "data" / "travel-desk", package.parent / "data" / "travel-desk"
     return (installed if installed.is_dir() else checkout) / language

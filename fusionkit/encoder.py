@@ -10,24 +10,27 @@ import hashlib
 import inspect
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers.utils.hub import cached_file
 
 from fusionkit.bundled import minilm_folder
-from fusionkit.errors import EncoderError, FusionkitError, unknown_name
+from fusionkit.errors import EncoderError, FusionkitError, UsageError, unknown_name
 from fusionkit.ragged import IntArray, offsets_of
 
 BUNDLED = {"minilm": minilm_folder}
 # Without a limit of its own (T5's relative positions), an encoder gets BERT's.
 DEFAULT_MAX_LENGTH = 512
+CHOICES = "'minilm', a folder with config.json, model.safetensors and tokenizer.json, or a hub id"
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Tokenized:
 
     Attributes:
         token_ids: int32 ``[tokens]``. word_index: int32 ``[tokens]``, -1 for special tokens.
-        segments: uint8 ``[tokens]``, 1 in the second text of a pair.
+        segments: uint8 ``[tokens]``, the tokenizer's token types: BERT's are 1 in the second text of a pair.
         token_offsets: int64 ``[examples + 1]``. cut: bool ``[examples]``, True where the maximum length cut.
     """
 
@@ -92,7 +95,7 @@ class Encoder:
         offsets = offsets_of(np.array([len(e.ids) for e in encodings], dtype=np.int64))
         ids = np.fromiter((i for e in encodings for i in e.ids), np.int32, offsets[-1])
         words = np.fromiter((-1 if w is None else w for e in encodings for w in e.word_ids), np.int32, offsets[-1])
-        segments = np.fromiter((s == 1 for e in encodings for s in e.sequence_ids), np.uint8, offsets[-1])
+        segments = np.fromiter((t for e in encodings for t in e.type_ids), np.uint8, offsets[-1])
         cut = np.fromiter((bool(e.overflowing) for e in encodings), np.bool_, len(encodings))
         return Tokenized(ids, words, segments, offsets, cut)
 
@@ -132,10 +135,12 @@ def load_encoder(
         words: the texts come split into words (byte-level tokenizers then need a space before each).
 
     Raises:
+        UsageError: a bundled name is misspelt, or a file is given.
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states.
     """
     place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
-    if reference not in BUNDLED and not Path(place).exists():
+    if reference not in BUNDLED and not Path(place).is_dir():
+        _refuse_misspelt(reference, Path(place))
         place = reference
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     with _quiet_transformers():
@@ -145,11 +150,15 @@ def load_encoder(
                 place, **options, **({"add_prefix_space": True} if words else {})
             )
             model, report = transformers.AutoModel.from_pretrained(
-                place, **options, use_safetensors=True, dtype=getattr(torch, compute_dtype), output_loading_info=True
+                place,
+                **options,
+                use_safetensors=True,
+                dtype=getattr(torch, compute_dtype),
+                output_loading_info=True,
             )
         except FusionkitError:
             raise
-        except Exception as error:  # transformers raises OSError, ValueError, KeyError, ImportError and its own
+        except Exception as error:  # OSError, ValueError, KeyError, ImportError and the library's own
             raise _not_loadable(reference, error) from error
     if not getattr(tokenizer, "is_fast", False):
         raise EncoderError(
@@ -158,9 +167,9 @@ def load_encoder(
             received=type(tokenizer).__name__,
             remedy="convert its tokenizer with transformers and save it beside the model",
         )
-    if config.is_encoder_decoder:
-        model = model.get_encoder()
-    _refuse_random_weights(reference, model, report)
+    _refuse_empty_tokenizer(reference, tokenizer)
+    whole, model = model, _text_half(model)
+    _refuse_random_weights(reference, whole, model, report["missing_keys"])
     target = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     # As loaded is as trained: dropout off, no gradients kept.
     model = model.eval().requires_grad_(False).to(target)
@@ -173,51 +182,93 @@ def load_encoder(
         hidden=hidden,
         max_length=_max_length(config, tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
-        sentence_rows=_sentence_rows(place, config, tokenizer),
+        sentence_rows=_sentence_rows(place, revision, config, tokenizer),
         identity={
-            "weights": _weights_hash(model),
+            "weights": _weights_hash(model, report["missing_keys"]),
             "tokenizer": _tokenizer_hash(tokenizer),
             "revision": getattr(config, "_commit_hash", None) or revision,
         },
         device=target,
-        accepts=frozenset(inspect.signature(model.forward).parameters),
+        accepts=_accepted(model, tokenizer),
     )
 
 
 @contextlib.contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Errors are ours to word; progress bars and advice of the library stay out of the output."""
-    from transformers.utils import logging
-
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    """Errors are ours to word; progress bars and advice of the libraries stay out of the output."""
+    library: Any = transformers.utils.logging
+    loggers: tuple[Any, ...] = (library, huggingface_hub.utils.logging)
+    before, bars = [logger.get_verbosity() for logger in loggers], library.is_progress_bar_enabled()
+    for logger in loggers:
+        logger.set_verbosity_error()
+    library.disable_progress_bar()  # the hub's too
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(before)
+        for logger, verbosity in zip(loggers, before, strict=True):
+            logger.set_verbosity(verbosity)
         if bars:
-            logging.enable_progress_bar()
+            library.enable_progress_bar()
+
+
+def _refuse_misspelt(reference: str, path: Path) -> None:
+    """Say at once what the hub would take its time to say."""
+    if path.exists():
+        raise UsageError(
+            f"encoder {reference!r} is a file",
+            expected=CHOICES,
+            remedy="give the folder that the model was saved to",
+        )
+    near = unknown_name("encoder", reference, BUNDLED).remedy or ""
+    if "/" not in reference and near.startswith("did you mean"):
+        raise UsageError(f"unknown encoder {reference!r}", expected=CHOICES, remedy=near)
 
 
 def _not_loadable(reference: str, error: Exception) -> EncoderError:
-    near = unknown_name("encoder", reference, BUNDLED).remedy or ""
     message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return EncoderError(
         f"cannot load the encoder {reference!r}",
-        expected="'minilm', a folder with config.json, model.safetensors and tokenizer.json, or a hub id",
+        expected=CHOICES,
         received=f"{type(error).__name__}: {message.strip()}",
-        remedy=near if near.startswith("did you mean") else "check the path or id, and --revision, and the network",
+        remedy="check the path or id, and --revision, and the network",
     )
 
 
-def _refuse_random_weights(reference: str, model: Any, report: dict[str, Any]) -> None:
+def _refuse_empty_tokenizer(reference: str, tokenizer: Any) -> None:
+    """Where files are missing, transformers makes a tokenizer that knows its special tokens alone."""
+    pieces = set(tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)) - set(tokenizer.all_special_tokens)
+    if not any(piece.strip("▁") for piece in pieces):
+        raise EncoderError(
+            f"encoder {reference!r} has no vocabulary",
+            expected="a tokenizer.json beside the model",
+            received=f"a {type(tokenizer).__name__} that knows no piece of text",
+            remedy="save the tokenizer to the same folder: tokenizer.save_pretrained(…)",
+        )
+
+
+def _text_half(model: Any) -> Any:
+    """Of an encoder–decoder model the encoder, of any other the model itself.
+
+    A checkpoint of T5's encoder alone says of itself that it is no encoder–decoder; its parts tell.
+    """
+    parts = {name for name, _ in model.named_children()}
+    return model.get_encoder() if {"encoder", "decoder"} <= parts else model
+
+
+def _accepted(model: Any, tokenizer: Any) -> frozenset[str]:
+    """The arguments its forward takes, without token types where its tokenizer gives none (GPT-2)."""
+    unused = {"token_type_ids"} - set(tokenizer.model_input_names)
+    return frozenset(inspect.signature(model.forward).parameters) - unused
+
+
+def _refuse_random_weights(reference: str, whole: Any, model: Any, missing_keys: Collection[str]) -> None:
     """A checkpoint that lacks weights would be filled with random ones: states of no meaning."""
-    names = {name for name, _ in model.named_parameters()}
-    short = {key.split(".", 1)[-1] for key in report["missing_keys"]} | set(report["missing_keys"])
-    missing = sorted(name for name in names & short if "pooler" not in name)
+    used = {id(parameter) for parameter in model.parameters()}
+    names = [name for name, parameter in whole.named_parameters() if id(parameter) in used]
+    # No hidden state passes through a pooler; language models come without.
+    missing = [name for name in names if name in missing_keys and "pooler" not in name]
     if missing:
         raise EncoderError(
             f"the checkpoint of encoder {reference!r} lacks {len(missing)} of its weights",
@@ -253,25 +304,38 @@ def _probe(reference: str, model: Any, device: torch.device) -> tuple[int, int]:
 def _max_length(config: Any, tokenizer: Any) -> int:
     """The positions that the model has, less those a RoBERTa spends on its padding index."""
     positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if config.is_encoder_decoder or not isinstance(positions, int) or positions <= 0:
+    if not isinstance(positions, int) or positions <= 0:
         positions = DEFAULT_MAX_LENGTH
     elif "roberta" in config.model_type or config.model_type in ("camembert", "longformer", "mpnet"):
         positions -= (config.pad_token_id or 0) + 1
     return int(min(positions, tokenizer.model_max_length))
 
 
-def _sentence_rows(place: str, config: Any, tokenizer: Any) -> str:
+def _sentence_rows(place: str, revision: str | None, config: Any, tokenizer: Any) -> str:
     """``mean`` where the model was trained so or has no first token to speak for the sentence."""
-    pooling = Path(place) / "1_Pooling" / "config.json"
-    if pooling.exists() and json.loads(pooling.read_text()).get("pooling_mode_mean_tokens"):
+    with _quiet_transformers():
+        pooling = cached_file(
+            place,
+            "1_Pooling/config.json",  # where sentence-transformers keeps it
+            revision=revision,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    fields = json.loads(Path(pooling).read_text()) if pooling else {}
+    if fields.get("pooling_mode_mean_tokens") or fields.get("pooling_mode") == "mean":
         return "mean"
     return "cls" if tokenizer.cls_token_id is not None and not config.is_encoder_decoder else "mean"
 
 
-def _weights_hash(model: Any) -> str:
-    """SHA-256 over names, shapes, types and bytes of all weights: the same in any file layout."""
+def _weights_hash(model: Any, missing_keys: Collection[str]) -> str:
+    """SHA-256 over names, shapes, types and bytes of all weights: the same in any file layout.
+
+    Weights that the checkpoint lacks (a pooler's) are random, other ones at each loading: left out.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
+        if name in missing_keys:
+            continue
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         flat = tensor.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().data)

@@ -16,7 +16,12 @@ class FusionkitError(Exception):
     exit_code = 1
 
     def __init__(
-        self, what: str, *, expected: str | None = None, received: str | None = None, remedy: str | None = None
+        self,
+        what: str,
+        *,
+        expected: str | None = None,
+        received: str | None = None,
+        remedy: str | None = None,
     ) -> None:
         self.what, self.expected, self.received, self.remedy = what, expected, received, remedy
         lines = [what]
@@ -56,5 +61,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
         f"unknown {kind} {name!r}",
         expected="one of " + ", ".join(choices),
         received=name,
-        remedy=f"did you mean {near[0]!r}?" if near else f"choose one of the {kind}s above",
+        remedy=f"did you mean {near[0]!r}?" if near else "choose one of those above",
     )

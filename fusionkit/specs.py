@@ -104,7 +104,7 @@ class RunSpec:
             raise unknown_name("pool", self.pool, POOLS)
         _require(self.shots is None or self.shots >= 1, "shots", "1 or more", self.shots)
         _require(0 < self.lr < 100, "lr", "above 0, below 100", self.lr)
-        _require(0 <= self.weight_decay, "weight_decay", "0 or more", self.weight_decay)
+        _require(self.weight_decay >= 0, "weight_decay", "0 or more", self.weight_decay)
         _require(0 <= self.dropout < 1, "dropout", "from 0, below 1", self.dropout)
         _require(self.epochs >= 1, "epochs", "1 or more", self.epochs)
         _require(self.batch_size >= 1, "batch_size", "1 or more", self.batch_size)

@@ -32,7 +32,7 @@ QUEUED_PARTS = 2  # finished blocks that may wait for the disk before the encode
 class EncodeProgress(Protocol):
     """Who watches an encode: the command line's bars, or nobody."""
 
-    def step(self, name: str, total: int, done: int) -> None:
+    def step(self, name: str, total: int, done: int, unit: str) -> None:
         """A stage of ``total`` units begins with ``done`` of them already there."""
 
     def advance(self, count: int) -> None:
@@ -45,7 +45,7 @@ class EncodeProgress(Protocol):
 class Silent:
     """Nobody watches."""
 
-    def step(self, name: str, total: int, done: int) -> None:
+    def step(self, name: str, total: int, done: int, unit: str) -> None:
         return
 
     def advance(self, count: int) -> None:
@@ -114,7 +114,7 @@ def encode(
             if is_complete(out):
                 return EncodeReport("complete", time.perf_counter() - began, 0, known)
         else:
-            watch.step("tokenising", sum(table.num_rows for table in source.splits.values()), 0)
+            watch.step("tokenising", sum(table.num_rows for table in source.splits.values()), 0, "examples")
             write_plan(out, source, columns, encoder, spec, identity, watch.advance)
         plan = read_plan(out)
         for split, fields in plan["splits"].items():
@@ -125,7 +125,8 @@ def encode(
         done = [record for part in all_parts(plan) if (record := finished(out, plan, part))]
         there = {(record.split, record.chunk) for record in done}
         missing = [part for part in all_parts(plan) if (part.split, part.chunk) not in there]
-        watch.step("encoding", sum(f["tokens"] for f in plan["splits"].values()), sum(r.tokens for r in done))
+        total = sum(fields["tokens"] for fields in plan["splits"].values())
+        watch.step("encoding", total, sum(record.tokens for record in done), "sub-tokens")
         runner = run_parts or serial_parts(encoder)
         fresh = list(runner(out, plan, missing, watch))
         manifest = commit(out, plan, encoder)
@@ -162,13 +163,17 @@ def commit(out: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
     Raises:
         StoreError: a part is not finished.
     """
-    manifest = {**plan, "splits": {split: {**fields, "chunks": []} for split, fields in plan["splits"].items()}}
+    manifest = {
+        **plan,
+        "splits": {split: {**fields, "chunks": []} for split, fields in plan["splits"].items()},
+    }
     seconds = 0.0
     for part in all_parts(plan):
         record = finished(out, plan, part)
         if record is None:
             raise StoreError(
-                f"part {part.chunk} of {part.split} in {out} is not finished", remedy="run the same command again"
+                f"part {part.chunk} of {part.split} in {out} is not finished",
+                remedy="run the same command again",
             )
         manifest["splits"][part.split]["chunks"].append(record.crc32c)
         seconds += record.seconds

@@ -132,9 +132,10 @@ def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
     Longest first, so that the largest batch comes when it can still fail cheaply.
     """
     order = np.argsort(-lengths, kind="stable")
+    order = order[lengths[order] > 0]  # an empty text has nothing to encode
     start = 0
     while start < len(order):
-        size = max(1, budget // max(1, int(lengths[order[start]])))
+        size = max(1, budget // int(lengths[order[start]]))
         yield order[start : start + size]
         start += size
 

@@ -107,7 +107,12 @@ def write_plan(
                 "format": FORMAT,
                 "version": VERSION,
                 "source": source.name,
-                "encoder": {"name": encoder.name, "layers": encoder.layers, "parameters": encoder.parameters},
+                "encoder": {
+                    "name": encoder.name,
+                    "layers": encoder.layers,
+                    "parameters": encoder.parameters,
+                    "sentence_rows": encoder.sentence_rows,
+                },
                 "rows": identity["rows"],
                 "layers": identity["layers"],
                 "hidden": encoder.hidden,

@@ -14,7 +14,17 @@ from fusionkit.sources.source import Source
 from fusionkit.tags import are_span_tags, is_bio2, to_bio2
 
 TOKENS = ("tokens", "words", "token", "word")
-TEXTS = ("text", "sentence", "sentence1", "premise", "question1", "question", "utterance", "document", "content")
+TEXTS = (
+    "text",
+    "sentence",
+    "sentence1",
+    "premise",
+    "question1",
+    "question",
+    "utterance",
+    "document",
+    "content",
+)
 PAIRS = {
     "sentence1": "sentence2", "premise": "hypothesis", "question1": "question2",
     "question": "sentence", "text": "text_pair", "text1": "text2", "text_a": "text_b",
@@ -48,7 +58,8 @@ class Columns:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Columns:
         """The inverse of :meth:`to_dict`."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**plain)
 
     def __str__(self) -> str:
         roles = ((k, ", ".join(v) if isinstance(v, tuple) else v) for k, v in asdict(self).items())
@@ -69,11 +80,17 @@ def guess_columns(
             error = unknown_name("column", name, table.column_names)
             raise UsageError(f"{role}: {error.what}", expected=error.expected, remedy=error.remedy)
     lists = [name for name in table.column_names if _is_list(table.column(name))]
+    words = [name for name in lists if _is_words(table.column(name))]
     strings = [name for name in table.column_names if pa.types.is_string(_type(table.column(name)))]
     if text is None and tokens is None:
-        tokens = _first(TOKENS, lists) or max(lists, key=lambda n: _distinct(table.column(n)), default=None)
+        # Named columns first: a text beside a list of keywords or of class numbers is still the text.
+        tokens = _first(TOKENS, words)
+        text = None if tokens else _first((*PAIRS, *TEXTS), strings)
     if text is None and tokens is None:
-        text = _guess_text(table, strings)
+        unnamed = [name for name in words if name.lower() not in (*TAGS, *LABELS)]
+        tokens = max(unnamed, key=lambda n: _distinct(table.column(n)), default=None)
+    if text is None and tokens is None:
+        text = _longest(table, [name for name in strings if name.lower() not in (*IDS, *LABELS)])
     if text is None and tokens is None:
         raise UsageError(
             f"no column of {source.name} looks like a text",
@@ -81,13 +98,15 @@ def guess_columns(
             received=", ".join(f"{n} ({table.column(n).type})" for n in table.column_names),
             remedy="name it with --text or --tokens",
         )
-    if pair is None and text is not None and PAIRS.get(text) in strings:
-        pair = PAIRS[text]
+    if pair is None and text is not None and (second := PAIRS.get(text.lower())):
+        pair = _first((second,), strings)
     used = {text, pair, tokens}
     tags = _tag_columns(table, tokens, [n for n in lists if n not in used]) if tokens else ()
     labels = tuple(n for n in _by_name(LABELS, table.column_names) if n not in used and n not in lists)
     labels += tuple(
-        n for n in strings if n not in used and n not in labels and n not in IDS and _few_values(table.column(n))
+        n
+        for n in strings
+        if n not in used and n not in labels and n.lower() not in IDS and _few_values(table.column(n))
     )
     return Columns(text=text, pair=pair, tokens=tokens, tags=tags, labels=labels)
 
@@ -96,19 +115,21 @@ def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
     """The source with checked texts, BIO2 tags and an ``id`` column, and what was changed.
 
     Raises:
+        UsageError: a column is absent from a split, or its type does not suit its role.
         DataError: a missing text, or tags that do not match their words, with the example named.
     """
     notes: list[str] = []
     splits: dict[str, pa.Table] = {}
     for split, original in source.splits.items():
         table = original
-        for role in (columns.text, columns.pair, columns.tokens):
-            if role is not None:
-                _check_present(table, role, split)
+        for name in (columns.text, columns.pair, columns.tokens):
+            if name is not None:
+                _check_present(table, name, split, words=name == columns.tokens)
         for name in columns.tags:
             if name not in table.column_names or columns.tokens is None:
                 continue
             _check_aligned(table, columns.tokens, name, split)
+            _check_filled(table, name, split)
             tags = [[str(tag) for tag in row] for row in table.column(name).to_pylist()]
             if are_span_tags(tag for row in tags for tag in row) and not all(is_bio2(row) for row in tags):
                 tags = [to_bio2(row) for row in tags]
@@ -134,6 +155,10 @@ def _is_list(column: pa.ChunkedArray) -> bool:
     )  # fmt: skip
 
 
+def _is_words(column: pa.ChunkedArray) -> bool:
+    return _is_list(column) and not bool(pa.types.is_integer(column.type.value_type))
+
+
 def _distinct(column: pa.ChunkedArray) -> int:
     return len(pc.unique(pc.list_flatten(column.slice(0, 1000))))
 
@@ -147,12 +172,9 @@ def _first(wanted: tuple[str, ...], names: list[str]) -> str | None:
     return next(iter(_by_name(wanted, names)), None)
 
 
-def _guess_text(table: pa.Table, strings: list[str]) -> str | None:
-    if named := _first((*PAIRS, *TEXTS), strings):
-        return named
+def _longest(table: pa.Table, strings: list[str]) -> str | None:
     # Without a telling name: the strings that are longest on average.
-    candidates = [name for name in strings if name not in IDS]
-    lengths = {n: pc.mean(pc.utf8_length(table.column(n).slice(0, 1000))).as_py() or 0 for n in candidates}
+    lengths = {n: pc.mean(pc.utf8_length(table.column(n).slice(0, 1000))).as_py() or 0 for n in strings}
     return max(lengths, key=lambda n: lengths[n], default=None)
 
 
@@ -172,11 +194,9 @@ def _tag_columns(table: pa.Table, tokens: str, lists: list[str]) -> tuple[str, .
     )
 
 
-def _check_present(table: pa.Table, name: str, split: str) -> None:
+def _check_present(table: pa.Table, name: str, split: str, *, words: bool) -> None:
     if name not in table.column_names:
-        raise UsageError(
-            f"{split} has no column {name!r}", expected=name, received=", ".join(table.column_names)
-        )
+        raise UsageError(f"{split} has no column {name!r}", expected=name, received=", ".join(table.column_names))
     column = table.column(name)
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
@@ -186,10 +206,15 @@ def _check_present(table: pa.Table, name: str, split: str) -> None:
             received=f"{column.null_count} missing",
             remedy="remove these examples or fill them in",
         )
-    if not (_is_list(column) or pa.types.is_string(_type(column))):
+    if not (_is_words(column) if words else pa.types.is_string(_type(column))):
         raise UsageError(
-            f"column {name!r} of {split} holds no text", expected="strings or lists of words", received=str(column.type)
+            f"column {name!r} of {split} holds no {'words' if words else 'text'}",
+            expected="lists of words" if words else "strings",
+            received=str(column.type),
+            remedy="name the right column with --tokens for lists of words, with --text for strings",
         )
+    if words:
+        _check_filled(table, name, split)
 
 
 def _check_aligned(table: pa.Table, tokens: str, tags: str, split: str) -> None:
@@ -202,4 +227,16 @@ def _check_aligned(table: pa.Table, tokens: str, tags: str, split: str) -> None:
             expected=f"{words[row].as_py()} tags, one a word",
             received=f"{marks[row].as_py()}",
             remedy="mend the example; tags and words are matched by position",
+        )
+
+
+def _check_filled(table: pa.Table, name: str, split: str) -> None:
+    column = table.column(name)
+    if pc.list_flatten(column).null_count:
+        row = next(i for i, entries in enumerate(column) if entries.values.null_count)
+        raise DataError(
+            f"{split}, example {row}: {name!r} has an entry without a value",
+            expected="a string for each word",
+            received=str(column[row].as_py())[:80],
+            remedy="mend the example",
         )

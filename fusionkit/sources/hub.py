@@ -18,21 +18,23 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, p
     """
     import datasets
 
+    # RuntimeError: a data set that is a Python script, which `datasets` no longer runs.
+    failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
         return _tables(datasets.load_dataset(name, config, revision=revision))
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    except failures as error:
         if config is None and "/" in name and not Path(name).exists():
             # `glue/sst2`: a canonical data set with its configuration behind the slash.
             base, _, short = name.partition("/")
             try:
                 return _tables(datasets.load_dataset(base, short, revision=revision))
-            except (OSError, ValueError, datasets.exceptions.DatasetsError):
+            except failures:
                 pass
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        message = " ".join(str(error).split())  # the configurations to choose from are on a later line
         raise UsageError(
             f"cannot load the data set {name!r}",
             expected="a path that exists, or a hub id with --config and --revision where it has them",
-            received=f"{type(error).__name__}: {first_line}",
+            received=f"{type(error).__name__}: {message[:400]}",
             remedy="check the spelling and the network, or give a local file or folder",
         ) from error
 
@@ -66,13 +68,18 @@ def named_labels(split: Any) -> pa.Table:
             inner = feature[0]
         values = table.column(name).to_pylist() if _names(feature) or _names(inner) else []
         if names := _names(feature):
-            column: list[Any] = [names[v] if v is not None and v >= 0 else None for v in values]
+            column = pa.array([_name(names, v) for v in values], pa.string())
         elif names := _names(inner):
-            column = [[names[v] for v in row] if row is not None else None for row in values]
+            rows = [[_name(names, v) for v in row] if row is not None else None for row in values]
+            column = pa.array(rows, pa.list_(pa.string()))
         else:
             continue
-        table = table.set_column(at, name, pa.array(column))
+        table = table.set_column(at, name, column)
     return table
+
+
+def _name(names: list[str], number: int | None) -> str | None:
+    return names[number] if number is not None and number >= 0 else None
 
 
 def _names(feature: Any) -> list[str] | None:

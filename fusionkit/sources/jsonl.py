@@ -19,11 +19,12 @@ def read_jsonl(path: Path) -> pa.Table:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
+            what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "deep nesting"
             raise DataError(
                 f"{path}: line {number} is broken JSON",
                 expected="one JSON object a line",
-                received=f"{error.msg} at column {error.colno}: {line[:60]!r}",
+                received=f"{what}: {line[:60]!r}",
                 remedy="mend or remove the line",
             ) from error
         if not isinstance(row, dict):
@@ -47,5 +48,12 @@ def read_jsonl(path: Path) -> pa.Table:
                 expected="one type in all lines",
                 received=str(error),
                 remedy="write the column's values all as text, or all as numbers",
+            ) from error
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise DataError(
+                f"{path}: column {name!r} holds a value that cannot be stored",
+                expected="numbers of at most 64 bits, text without lone surrogates",
+                received=str(error),
+                remedy="write large numbers as text; mend the text's encoding",
             ) from error
     return pa.table(columns)

@@ -16,7 +16,9 @@ def read_parquet(path: Path) -> pa.Table:
         table = pq.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{path} is not a readable Parquet file", received=str(error).splitlines()[0], remedy="write it again"
+            f"{path} is not a readable Parquet file",
+            received=str(error).splitlines()[0],
+            remedy="write it again",
         ) from error
     if table.num_rows == 0:
         raise DataError(f"{path} holds no rows", expected="one row an example", received="an empty table")
@@ -26,4 +28,7 @@ def read_parquet(path: Path) -> pa.Table:
         from fusionkit.sources.hub import named_labels
 
         return named_labels(datasets.Dataset(table))
+    for at, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):  # what pandas makes of a categorical
+            table = table.set_column(at, column.name, table.column(at).cast(column.type.value_type))
     return table

@@ -43,17 +43,20 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
         DataError: a file's content is not what its name promises.
     """
     path = Path(source).expanduser()
-    name = path.resolve().name.split(".")[0] if path.exists() else source
+    try:
+        name = path.resolve().name.split(".")[0] if path.exists() else source
+    except (OSError, ValueError) as error:  # longer than a name may be, or with a zero byte
+        raise UsageError("no such source", received=f"{source[:60]!r}: {error}", remedy="check the path") from error
     if path.is_file():
         tables = {SPLIT_NAMES.get(path.stem.lower(), "train"): _read_file(path)}
     elif path.is_dir() and ((path / "dataset_dict.json").exists() or (path / "state.json").exists()):
         tables = read_saved(path)
     elif path.is_dir():
-        files = _split_files(path)
+        files = _split_files(path) if config is None else {}
         tables = {split: _read_file(file) for split, file in files.items()} or _folder_as_hub(path, config)
-        if files and all(file.suffix in (".csv", ".tsv") for file in files.values()):
+        if files and all(file.suffix.lower() in (".csv", ".tsv") for file in files.values()):
             tables = with_numbers(tables)
-    elif HUB_ID.fullmatch(source) and path.suffix not in FORMATS:
+    elif HUB_ID.fullmatch(source) and path.suffix.lower() not in FORMATS:
         tables = read_hub(source, config, revision)
     else:
         raise UsageError(
@@ -62,7 +65,7 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
             received="a path that does not exist",
             remedy="check the path",
         )
-    if path.is_file() and path.suffix in (".csv", ".tsv"):
+    if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
         tables = with_numbers(tables)
     return _checked(name, source, tables)
 
@@ -131,7 +134,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
 
 def _folder_as_hub(folder: Path, config: str | None) -> dict[str, pa.Table]:
     """A folder laid out as a hub repository: a README with configurations, or data files in folders."""
-    if not any(path.suffix in (*FORMATS, ".arrow", ".md") for path in folder.rglob("*")):
+    if not any(path.suffix.lower() in (*FORMATS, ".arrow", ".md") for path in folder.rglob("*")):
         raise UsageError(
             f"{folder} holds no data",
             expected="train, validation and test files of " + ", ".join(FORMATS),

@@ -4,4 +4,13 @@ from fusionkit.store.manifest import is_complete, is_store
 from fusionkit.store.reader import HiddenStates, Split, Store, open_store
 from fusionkit.store.verify import Checked, verify_store
 
-__all__ = ["Checked", "HiddenStates", "Split", "Store", "is_complete", "is_store", "open_store", "verify_store"]
+__all__ = [
+    "Checked",
+    "HiddenStates",
+    "Split",
+    "Store",
+    "is_complete",
+    "is_store",
+    "open_store",
+    "verify_store",
+]

@@ -12,7 +12,10 @@ from fusionkit.specs import digest_of
 from fusionkit.store.layout import FORMAT, ITEM_BYTES, VERSION, StatesLayout
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
-NEEDED = {"identity": dict, "splits": dict, "rows": str, "layers": list, "hidden": int, "dtype": str, "columns": dict}
+NEEDED = {
+    "identity": dict, "splits": dict, "rows": str, "layers": list, "hidden": int, "dtype": str,
+    "columns": dict, "encoder": dict,
+}  # fmt: skip
 NEEDED_SPLIT = {"examples": int, "rows": int, "tokens": int, "rows_per_chunk": int, "masked": int, "cut": int}
 
 
@@ -81,7 +84,11 @@ def split_layout(manifest: Mapping[str, Any], split: str) -> StatesLayout:
     """The shape and chunking of one split's states."""
     fields = manifest["splits"][split]
     return StatesLayout(
-        fields["rows"], len(manifest["layers"]), manifest["hidden"], fields["rows_per_chunk"], manifest["dtype"]
+        fields["rows"],
+        len(manifest["layers"]),
+        manifest["hidden"],
+        fields["rows_per_chunk"],
+        manifest["dtype"],
     )
 
 

@@ -38,34 +38,38 @@ class HiddenStates:
         return self.shape[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self[:], dtype=dtype)
+        found: NDArray[Any] = np.asarray(self[:], dtype=dtype)
+        return found
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Rows by integer, slice, mask or index array; layers and hidden by any NumPy index behind."""
-        rows, *rest = key if isinstance(key, tuple) else (key,)
-        if isinstance(rows, (int, np.integer)):
-            if not -len(self) <= rows < len(self):
-                raise IndexError(f"row {rows} of {len(self)}")
-            return self._take(np.array([rows % len(self)]))[(0, *rest)]
+        """Rows by integer, slice, mask or index array; layers and hidden by any NumPy index behind.
+
+        Raises:
+            IndexError: where NumPy would, and for new axes.
+        """
+        rows, *rest = _written_out(key)
         if isinstance(rows, slice):
-            wanted = np.arange(*rows.indices(len(self)), dtype=np.int64)
-        else:
-            array = np.asarray(rows)
-            wanted = np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64)
-            if wanted.size and (wanted.min() < -len(self) or wanted.max() >= len(self)):
-                raise IndexError(f"rows reach {wanted.max()}, the split has {len(self)}")
-            wanted = wanted % max(len(self), 1)
-        taken = self._take(wanted)
-        return taken[(slice(None), *rest)] if rest else taken
+            taken = self._take(np.arange(*rows.indices(len(self)), dtype=np.int64))
+            return np.asarray(taken[(slice(None), *rest)]) if rest else taken
+        wanted = positions(rows, len(self))
+        taken = self._take(wanted.ravel())
+        # Index arrays behind are paired with this one, as NumPy pairs them.
+        at = np.arange(wanted.size).reshape(wanted.shape)
+        return np.asarray(taken[(at, *rest)]) if rest or at.ndim != 1 else taken
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``.
 
         Args:
-            rows: int64, any order. layers: positions among the stored layers; None is all.
+            rows: int64, 0 or more, any order. layers: positions among the stored layers; None is all.
+
+        Raises:
+            IndexError: there is no such row or layer.
 
         The memory behind is layer-major, as in the store: the result is a transposed view.
         """
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            raise IndexError(f"rows {rows.min()} … {rows.max()} of {len(self)}")
         picked = list(range(self.shape[1])) if layers is None else list(layers)
         out = np.empty((len(picked), len(rows), self.shape[2]), self.dtype)  # [layers, rows, hidden]
         chunk_of = rows // self._layout.rows_per_chunk
@@ -90,8 +94,8 @@ class HiddenStates:
         for chunk in np.unique(chunk_of):
             at = np.flatnonzero(chunk_of == chunk)
             local = rows[at] - chunk * self._layout.rows_per_chunk
+            dense = bool((np.diff(local) == 1).all() and (np.diff(at) == 1).all())
             span = slice(int(local[0]), int(local[-1]) + 1)
-            dense = len(local) == span.stop - span.start and bool((np.diff(local) == 1).all())
             block = self._chunk(int(chunk))[:, span if dense else local]  # [layers, rows, hidden]
             out[slice(at[0], at[-1] + 1) if dense else at] = block.transpose(1, 0, 2)
         return out
@@ -101,6 +105,37 @@ class HiddenStates:
         if found is None:
             found = self._maps[chunk] = map_chunk(self._paths[chunk], self._layout)
         return found
+
+
+def positions(index: ArrayLike, length: int) -> IntArray:
+    """An integer, index array or mask over ``length`` things as int64 in ``0 … length - 1``, of the same shape.
+
+    Raises:
+        IndexError: out of range, a mask of another length, or no integers.
+    """
+    array = np.asarray(index)
+    if array.dtype == bool:
+        if array.shape != (length,):
+            raise IndexError(f"a mask of shape {array.shape} for {length}")
+        return np.flatnonzero(array)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise IndexError(f"indices of {array.dtype}, not integers")
+    if array.size and not (array.min() >= -length and array.max() < length):
+        raise IndexError(f"indices {array.min()} … {array.max()} of {length}")
+    array = array.astype(np.int64)
+    return np.where(array < 0, array + length, array)
+
+
+def _written_out(key: Any) -> tuple[Any, ...]:
+    """An index as a tuple that begins with the rows, an Ellipsis replaced by what it stands for."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(part is Ellipsis for part in parts):
+        return parts or (slice(None),)
+    at = next(k for k, part in enumerate(parts) if part is Ellipsis)
+    # Three axes, and the Ellipsis itself is among the parts.
+    return (*parts[:at], *[slice(None)] * (4 - len(parts)), *parts[at + 1 :])
 
 
 class Split:
@@ -148,14 +183,18 @@ class Split:
         """The states of some examples, in the order given.
 
         Args:
-            indices: example numbers. layers: positions among the stored layers; None is all.
+            indices: example numbers or a mask. layers: positions among the stored layers; None is all.
+
+        Raises:
+            UsageError: the split has no such example.
         """
-        examples = np.asarray(indices, dtype=np.int64)
-        if examples.size and not (-len(self) <= examples.min() and examples.max() < len(self)):
+        try:
+            examples = positions(indices, len(self))
+        except IndexError as error:
             raise UsageError(
-                f"no such example in {self.name}", expected=f"0 … {len(self) - 1}", received=str(examples.max())
-            )
-        rows, offsets = flat_rows(self.row_offsets, examples % max(len(self), 1))
+                f"no such example in {self.name}", expected=f"0 … {len(self) - 1}", received=str(error)
+            ) from error
+        rows, offsets = flat_rows(self.row_offsets, examples)
         return Ragged(self.hidden_states.gather(rows, layers), offsets, self.row_mask[rows])
 
 

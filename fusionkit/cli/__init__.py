@@ -1,0 +1,1 @@
+"""The command line: one short file a command, each of which parses, calls and prints."""

@@ -1,0 +1,108 @@
+"""What every command shares: where output goes, progress bars, tables, errors.
+
+Results go to standard output, everything else to standard error, so that output can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as Remaining
+from rich.table import Table
+
+PIPE_WIDTH = 200
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def out() -> Console:
+    """Standard output; no markup in texts, so brackets in data stay brackets. A pipe has no width."""
+    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def log() -> Console:
+    """Standard error."""
+    return Console(stderr=True, markup=False, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output."""
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
+    """A table from ``(header, justification)`` columns and rows of text."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
+    for header, justify in columns:
+        made.add_column(header, justify=justify, no_wrap=justify == "right")  # type: ignore[arg-type]
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+class Bars:
+    """Progress for one command: a bar on a terminal, a plain line now and then otherwise."""
+
+    def __init__(self, every_seconds: float = 10.0) -> None:
+        self._console = log()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+            TimeElapsedColumn(),
+            Remaining(),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._every, self._task = every_seconds, TaskID(-1)
+        self._name, self._unit, self._total, self._done, self._last = "", "", 0, 0, time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def step(self, name: str, total: int, done: int, unit: str) -> None:
+        """A stage of ``total`` units begins with ``done`` of them already there."""
+        self._name, self._unit, self._total, self._done, self._last = (
+            name,
+            unit,
+            total,
+            done,
+            time.monotonic(),
+        )
+        if self._bar.disable:
+            self._console.print(f"{name}: {total:,} {unit}" + (f", {done:,} done already" if done else ""))
+        else:
+            self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
+
+    def advance(self, count: int) -> None:
+        """More units of the stage are done."""
+        self._done += count
+        if not self._bar.disable:
+            self._bar.advance(self._task, count)
+        elif time.monotonic() - self._last > self._every:
+            self._last = time.monotonic()
+            self._console.print(f"{self._name}: {self._done:,} of {self._total:,} {self._unit}")
+
+    def note(self, text: str) -> None:
+        """A word behind the bar."""
+        if not self._bar.disable:
+            self._bar.update(self._task, note=text)
+
+    def say(self, line: str) -> None:
+        """A line the user should see."""
+        self._console.print(line)

@@ -1,0 +1,66 @@
+"""``fusionkit demo``."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from fusionkit.cli.console import JSON_OPTION, out, print_json, table
+from fusionkit.cli.fit import FitBars
+from fusionkit.cli.results import score_text
+from fusionkit.demo import DemoResult
+from fusionkit.demo import demo as run_demo
+from fusionkit.fit import summarise
+
+
+@click.command()
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep the store and the runs in this folder.")
+@JSON_OPTION
+def demo(keep: Path | None, as_json: bool) -> None:
+    """Encode the bundled corpus with the bundled encoder and compare four fusions on two tasks."""
+    with tempfile.TemporaryDirectory() as temporary, FitBars() as bars:
+        result = run_demo(keep or Path(temporary), bars)
+    if as_json:
+        print_json(
+            {
+                "encode_seconds": result.encode_seconds,
+                "encoder_parameters": result.encoder_parameters,
+                "runs": result.frame.to_dict(orient="records"),
+            }
+        )
+        return
+    _print(result)
+    if keep is not None:
+        out().print(f"kept in {keep}: try `fusionkit info {keep / 'travel-desk.store'}`")
+
+
+def _print(result: DemoResult) -> None:
+    summary = summarise(result.frame, ["label", "fusion", "head"])
+    rows = []
+    for row in summary.to_dict(orient="records"):
+        group = result.frame[(result.frame["label"] == row["label"]) & (result.frame["fusion"] == row["fusion"])]
+        fusion, head = int(group["fusion_parameters"].iloc[0]), int(group["head_parameters"].iloc[0])
+        share = (fusion + head) / result.encoder_parameters
+        score = f"{score_text(row['mean'], row['std'])} {row['metric']}"
+        rows.append(
+            [
+                row["label"],
+                row["fusion"],
+                score,
+                f"{fusion:,}",
+                f"{head:,}",
+                f"{share:.2%}",
+                f"{row['seconds']:.1f}",
+            ]
+        )
+    columns = [("task", "left"), ("fusion", "left")]
+    columns += [(name, "right") for name in ("test, 3 seeds", "fusion", "head params", "of encoder", "s/head")]
+    console = out()
+    console.print(table("travel-desk (English), frozen all-MiniLM-L6-v2", columns, rows))
+    total = float(result.frame["seconds"].sum())
+    console.print(
+        f"\nencoded once in {result.encode_seconds:.1f} s; {len(result.frame)} heads trained over it in {total:.1f} s "
+        f"({total / len(result.frame):.1f} s each); the encoder has {result.encoder_parameters:,} parameters"
+    )

@@ -1,0 +1,94 @@
+"""``fusionkit fit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+import torch
+
+from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json
+from fusionkit.cli.results import summary_table
+from fusionkit.fit import RunsFolder, expand, summarise
+from fusionkit.fit import fit as run_fit
+from fusionkit.fit.results import flat_record
+from fusionkit.fusions import FUSIONS
+from fusionkit.heads import HEADS
+from fusionkit.specs import POOLS
+from fusionkit.store import open_store
+from fusionkit.tasks import TASKS
+
+DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
+
+
+class FitBars(Bars):
+    """A bar over epochs with the best run so far behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._best: tuple[float, str] | None = None
+
+    def begin(self, runs: int, epochs: int) -> None:
+        """The sweep has this many runs left."""
+        if runs:
+            self.step(f"fitting {runs} run{'s' if runs > 1 else ''}", epochs, 0, "epochs")
+
+    def epoch(self) -> None:
+        """One more epoch of one run is done."""
+        self.advance(1)
+
+    def run(self, record: dict[str, Any]) -> None:
+        """A run has ended."""
+        spec = record["spec"]
+        if record["status"] == "failed":
+            self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
+        elif self._best is None or record["validation_score"] > self._best[0]:
+            self._best = (record["validation_score"], spec["fusion"])
+            self.note(f"best {self._best[1]} {self._best[0]:.3f}")
+
+
+@click.command()
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--out", "runs", required=True, type=click.Path(path_type=Path), help="Folder that keeps the runs.")
+@click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]")
+@click.option("--label", help="Column to learn. [default: guessed]")
+@click.option("--fusion", "fusions", multiple=True, help=f"{', '.join(FUSIONS)} (layer:k); give it several times.")
+@click.option("--head", help=f"{', '.join(HEADS)}. [default: the task's]")
+@click.option("--pool", type=click.Choice(POOLS), help="Token rows → one vector, after the fusion.")
+@click.option("--shots", multiple=True, type=int, help="Examples per class, drawn uniformly. [default: all]")
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Trials 0 … K-1.")
+@click.option("--lr", "lrs", multiple=True, type=float, default=(2e-3,), show_default=True)
+@click.option("--epochs", multiple=True, type=int, default=(10,), show_default=True)
+@click.option("--batch-size", "batch_sizes", multiple=True, type=int, default=(32,), show_default=True)
+@click.option("--dropout", default=0.0, show_default=True)
+@click.option("--weight-decay", default=0.0, show_default=True)
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")
+@JSON_OPTION
+def fit(
+    store: Path,
+    runs: Path,
+    fusions: tuple[str, ...],
+    shots: tuple[int, ...],
+    threads: int,
+    as_json: bool,
+    **choices: Any,
+) -> None:
+    """Train late-fusion heads over STORE: every combination of what is given several times.
+
+    The best epoch on validation is kept and scored once on test. Runs that are in the folder already are not
+    trained again.
+    """
+    # Two threads on products this small win little, and lose much as soon as anything else runs.
+    torch.set_num_threads(threads)
+    opened = open_store(store)
+    specs = expand(opened, fusions=fusions or DEFAULT_FUSIONS, shots=shots or (None,), **choices)
+    folder = RunsFolder(runs)
+    with FitBars() as bars:
+        records = run_fit(opened, specs, folder, bars)
+    if as_json:
+        print_json([flat_record(record) for record in records])
+        return
+    out().print(summary_table(summarise(pd.DataFrame([flat_record(record) for record in records]))))
+    out().print(f"kept in {runs}; `fusionkit results {runs}` shows all of it")

@@ -1,0 +1,98 @@
+"""``fusionkit info``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusionkit.cli.console import JSON_OPTION, out, print_json, table
+from fusionkit.errors import UsageError
+from fusionkit.fit.results import RunsFolder, is_runs
+from fusionkit.store import Store, is_store, open_store
+
+
+def store_summary(store: Store) -> dict[str, Any]:
+    """What a store is and holds, as plain values."""
+    manifest = store.manifest
+    return {
+        "path": str(store.path),
+        "source": store.name,
+        "digest": store.digest,
+        "encoder": manifest["encoder"]["name"],
+        "rows": store.rows,
+        "layers": list(store.layers),
+        "hidden": store.hidden,
+        "dtype": manifest["dtype"],
+        "columns": manifest["columns"],
+        "splits": {
+            name: {key: fields[key] for key in ("examples", "rows", "tokens", "masked", "cut", "rows_per_chunk")}
+            | {"chunks": len(fields["chunks"])}
+            for name, fields in manifest["splits"].items()
+        },
+        "rows_total": sum(fields["rows"] for fields in manifest["splits"].values()),
+        "bytes": sum(path.stat().st_size for path in store.path.rglob("*") if path.is_file()),
+        "encode_seconds": manifest["provenance"]["seconds"],
+        "reads": "memory map",
+        "identity": manifest["identity"],
+        "provenance": manifest["provenance"],
+    }
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@JSON_OPTION
+def info(path: Path, as_json: bool) -> None:
+    """Show what PATH holds: a store's identity, splits, rows, bytes and time, or a folder's runs."""
+    if path.is_dir() and not is_store(path) and is_runs(path):
+        _show_runs(path, as_json)
+        return
+    if not path.exists():
+        raise UsageError(f"no such path: {path}", expected="a store or a folder of runs", remedy="check the path")
+    summary = store_summary(open_store(path))
+    if as_json:
+        print_json(summary)
+        return
+    identity, provenance = summary["identity"], summary["provenance"]
+    columns = {role: name for role, name in summary["columns"].items() if name}
+    facts = [
+        ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB, read by {summary['reads']})"),
+        ("source", f"{summary['source']} · " + ", ".join(f"{k} {_text(v)}" for k, v in columns.items())),
+        ("encoder", f"{summary['encoder']} · weights {identity['encoder']['weights'][:12]}"),
+        (
+            "states",
+            f"{summary['rows']} × layers {_text(summary['layers'])} × {summary['hidden']}, {summary['dtype']}",
+        ),
+        ("identity", summary["digest"]),
+        ("encoded", f"{provenance['created']} on {provenance['device']} in {provenance['seconds']:.1f} s"),
+        ("with", ", ".join(f"{name} {version}" for name, version in identity["versions"].items())),
+    ]
+    console = out()
+    for name, value in facts:
+        console.print(f"{name:<9} {value}")
+    fields = ("examples", "rows", "tokens", "masked", "cut", "chunks")
+    rows = [[name, *(f"{split[field]:,}" for field in fields)] for name, split in summary["splits"].items()]
+    console.print(table(None, [("split", "left"), *((field, "right") for field in fields)], rows))
+
+
+def _show_runs(path: Path, as_json: bool) -> None:
+    frame = RunsFolder(path).frame()
+    names = ("data", "task", "label", "fusion", "head")
+    summary = {
+        "path": str(path),
+        "runs": len(frame),
+        "failed": int((frame["status"] == "failed").sum()),
+        "seconds": float(frame["seconds"].astype(float).sum()),
+        **{name: sorted(frame[name].unique().tolist()) for name in names},
+    }
+    if as_json:
+        print_json(summary)
+        return
+    out().print(f"{path}: {summary['runs']} runs, {summary['failed']} failed, {summary['seconds']:.1f} s of training")
+    for name in names:
+        out().print(f"{name:<9} {_text(summary[name])}")
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,72 @@
+"""``fusionkit``: the group of commands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from fusionkit.errors import FusionkitError, unknown_name
+
+COMMANDS = {
+    "encode": "Encode a source once into a store of every layer's states.",
+    "fit": "Train late-fusion heads over a store.",
+    "results": "Summarise runs: mean, std and interval by any columns.",
+    "info": "Show what a store or a folder of runs holds.",
+    "verify": "Check every byte of a store against its checksums.",
+    "demo": "Encode the bundled corpus and compare four fusions on it.",
+}
+
+
+class Lazy(click.Group):
+    """Commands are imported when they are called: ``--help`` needs no torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"fusionkit.cli.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise unknown_name("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fusionkit")
+def group() -> None:
+    """Encode once with a frozen transformer, then train many late-fusion heads over every layer."""
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one message, never a traceback."""
+    # Tokenizers' own threads would contend with torch's for the same cores.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        sys.exit(group.main(standalone_mode=False) or 0)
+    except FusionkitError as error:
+        click.echo(f"fusionkit: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("fusionkit: interrupted; finished work is kept, run the same command to go on", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone; Python must not complain while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

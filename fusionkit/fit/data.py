@@ -1,0 +1,323 @@
+"""A store seen through a task: which rows carry which labels, split by split.
+
+Labels a training split lacks cannot be learned: where they occur in validation or test they count as
+errors, and are counted aloud. Examples without any label are left out, and counted aloud.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fusionkit.alignment import first_pieces
+from fusionkit.draws import carve
+from fusionkit.errors import DataError, UsageError, unknown_name
+from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.store import HiddenStates, Split, Store
+from fusionkit.tags import are_span_tags
+from fusionkit.tasks import TASKS, Task
+
+VALIDATION_SHARE = 0.1
+UNSEEN = -1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of whole examples, ready for a model.
+
+    Attributes:
+        states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples + 1]`` into the rows.
+        targets: int64, ``[examples]`` or ``[rows]`` as the task's unit is; -1 where unseen in train.
+    """
+
+    states: Tensor
+    offsets: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class TaskSplit:
+    """One split's examples with their rows and labels.
+
+    Attributes:
+        states: the store's. rows: int64 ``[n]``, stored rows in order of the examples.
+        offsets: int64 ``[examples + 1]`` into ``rows``. targets: int64, a unit each.
+        gold: a label an example, or a list of tags an example.
+        kept: for word tasks bool a word: False where the word has no row (its tag is never predicted).
+        word_offsets: int64 ``[examples + 1]`` into ``kept``.
+        ids: the source's example ids.
+    """
+
+    states: HiddenStates
+    rows: IntArray
+    offsets: IntArray
+    targets: IntArray
+    gold: list[Any]
+    ids: list[str]
+    kept: NDArray[np.bool_] | None = None
+    word_offsets: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def batch(self, examples: IntArray, layers: tuple[int, ...]) -> Batch:
+        """The rows of some examples, in order, from the stored layers at these positions."""
+        at, offsets = flat_rows(self.offsets, examples)
+        targets = self.targets[at if self.kept is not None else examples]
+        states = self.states.gather(self.rows[at], layers).float()
+        return Batch(states, torch.from_numpy(offsets), torch.from_numpy(targets))
+
+    def subset(self, examples: IntArray) -> TaskSplit:
+        """Only these examples, in the order given."""
+        at, offsets = flat_rows(self.offsets, examples)
+        kept = word_offsets = None
+        if self.kept is not None and self.word_offsets is not None:
+            words, word_offsets = flat_rows(self.word_offsets, examples)
+            kept = self.kept[words]
+        return TaskSplit(
+            self.states,
+            self.rows[at],
+            offsets,
+            self.targets[at if self.kept is not None else examples],
+            [self.gold[i] for i in examples],
+            [self.ids[i] for i in examples],
+            kept,
+            word_offsets,
+        )
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A store's splits under one task.
+
+    Attributes:
+        labels: class names; a class's number is its place here. classes: what a few-shot draw counts:
+            labels, or for span tags the entity types. default: the tag of words that have no row.
+        test: None where the source has none. notes: what the user should know.
+    """
+
+    task: Task
+    label: str
+    pool: str | None
+    labels: list[str]
+    classes: int
+    default: str
+    train: TaskSplit
+    validation: TaskSplit
+    test: TaskSplit | None
+    notes: list[str] = field(default_factory=list)
+
+
+def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
+    """The task and the column it learns: as named, else by the roles the store's columns have.
+
+    Raises:
+        UsageError: an unknown task or column, or a column that does not suit the task.
+    """
+    columns = store.manifest["columns"]
+    tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
+    if task is not None and task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    if label is not None:
+        frame = store["train" if "train" in store.splits else store.splits[0]].examples
+        if label not in frame.columns:
+            raise unknown_name("column", label, frame.columns)
+        listed = isinstance(frame[label].iloc[0], (list, np.ndarray))
+    elif task is not None:
+        listed = TASKS[task].unit == "word"
+    else:
+        if bool(tags) == bool(labels):
+            raise UsageError(
+                f"{store.path} can teach {'more than one task' if tags else 'no task that was guessed'}",
+                expected="--task or --label",
+                received=f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}",
+                remedy=f"choose --task from {', '.join(TASKS)} and --label from the columns",
+            )
+        listed = bool(tags)
+    chosen = TASKS[task or ("tagging" if listed else "pair-classification" if pair else "classification")]
+    if label is None and not (tags if listed else labels):
+        raise UsageError(
+            f"{store.path} has no column for the task {chosen.name}",
+            expected="a column with one tag a word" if listed else "a column with one label an example",
+            remedy="name it with --label",
+        )
+    if (chosen.unit == "word") != listed:
+        raise UsageError(
+            f"column {label!r} does not suit the task {chosen.name}",
+            expected="lists of tags" if chosen.unit == "word" else "one label an example",
+            received="lists" if listed else "single values",
+            remedy="choose another --label or --task",
+        )
+    if chosen.needs_pair and not pair:
+        raise UsageError(f"the examples of {store.path} are no pairs", remedy="choose --task classification")
+    return chosen, label or (tags if listed else labels)[0]
+
+
+def choose_pool(store: Store, task: Task, pool: str | None) -> str | None:
+    """How rows become one vector an example: None where there is nothing to pool."""
+    many = store.rows in ("tokens", "words", "words-mean")
+    if task.unit == "word" or not many:
+        if pool is not None:
+            raise UsageError(
+                f"--pool {pool} has nothing to pool",
+                expected="a sentence task over rows of tokens or words",
+                received=f"task {task.name} over rows of {store.rows}",
+                remedy="leave --pool out" if task.unit == "word" else "encode with --rows tokens to pool at fit",
+            )
+        return None
+    if pool == "cls" and store.rows != "tokens":
+        raise UsageError("rows of words have no first token", remedy="choose --pool mean or max")
+    return pool or (store.manifest["encoder"].get("sentence_rows", "mean") if store.rows == "tokens" else "mean")
+
+
+def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskData:
+    """Match a store's rows with labels.
+
+    Raises:
+        UsageError: the rows cannot carry the task, or there is no train split.
+        DataError: fewer than two classes to learn.
+    """
+    if "train" not in store.splits:
+        raise UsageError(
+            f"{store.path} has no train split",
+            expected="train",
+            received=", ".join(store.splits),
+            remedy="encode one",
+        )
+    if task.unit == "word" and store.rows in ("cls", "mean"):
+        raise UsageError(
+            f"rows of {store.rows} carry no words to tag",
+            expected="rows of words, words-mean or tokens",
+            received=store.rows,
+            remedy="encode again with --rows words",
+        )
+    notes: list[str] = []
+    frames = {name: store[name].examples for name in store.splits}
+    columns = {name: _labels(frame, name, label, task, notes) for name, frame in frames.items()}
+    names = _class_names(columns["train"][0], task)
+    if len(names) < 2:
+        raise DataError(f"column {label!r} of train has fewer than two classes", received=", ".join(names) or "none")
+    splits = {}
+    for name, (gold, present) in columns.items():
+        if not present.any():
+            notes.append(f"{name} has no labels: not used")
+            continue
+        splits[name] = _task_split(store[name], store, task, pool, gold, present, names)
+        unseen = int((splits[name].targets == UNSEEN).sum())
+        if unseen:
+            missing = sorted({g for row in splits[name].gold for g in ([row] if isinstance(row, str) else row)})
+            missing = [g for g in missing if g not in names]
+            notes.append(
+                f"{name}: {unseen} {task.unit}s carry a label that train lacks ({_few(missing)}): counted as errors"
+            )
+        lost = 0 if (kept := splits[name].kept) is None else int((~kept).sum())
+        if lost:
+            notes.append(f"{name}: {lost} words have no row: left out of training, scored as the default tag")
+    train = splits["train"]
+    if "validation" not in splits:
+        stay, share = carve(len(train), VALIDATION_SHARE)
+        splits["validation"], train = train.subset(share), train.subset(stay)
+        notes.append(f"no validation split: {len(share)} training examples set aside for it, the same in every run")
+    if "test" not in splits:
+        notes.append("no labelled test split: scores are validation's alone")
+    flat = [tag for row in train.gold for tag in row] if task.unit == "word" else train.gold
+    spans = task.unit == "word" and are_span_tags(flat)
+    return TaskData(
+        task,
+        label,
+        pool,
+        names,
+        len({name[2:] for name in names if name != "O"}) if spans else len(names),
+        "O" if spans else max(names, key=flat.count),
+        train,
+        splits["validation"],
+        splits.get("test"),
+        notes,
+    )
+
+
+def _labels(
+    frame: pd.DataFrame, split: str, label: str, task: Task, notes: list[str]
+) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Labels as text, and which examples have one at all."""
+    if label not in frame.columns:
+        return [None] * len(frame), np.zeros(len(frame), dtype=bool)
+    values = frame[label].tolist()
+    if task.unit == "word":
+        present = np.array([value is not None for value in values])
+        gold: list[Any] = [[str(tag) for tag in value] if value is not None else None for value in values]
+    else:
+        present = np.array([not _no_label(value) for value in values])
+        gold = [_text(value) if ok else None for value, ok in zip(values, present, strict=True)]
+    missing = int((~present).sum())
+    if missing and present.any():
+        notes.append(f"{split}: {missing} examples have no {label}: left out")
+    return gold, present
+
+
+def _no_label(value: Any) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and np.isnan(value))
+
+
+def _text(value: Any) -> str:
+    # Numbers that met a missing value come back from Parquet as floats: 1.0 is the label 1.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _class_names(gold: list[Any], task: Task) -> list[str]:
+    seen = {g for row in gold if row is not None for g in (row if task.unit == "word" else [row])}
+    try:
+        return sorted(seen, key=int)
+    except ValueError:
+        return sorted(seen)
+
+
+def _task_split(
+    split: Split,
+    store: Store,
+    task: Task,
+    pool: str | None,
+    gold: list[Any],
+    present: NDArray[np.bool_],
+    names: list[str],
+) -> TaskSplit:
+    number = {name: k for k, name in enumerate(names)}
+    chosen = np.flatnonzero(present)
+    gold = [gold[i] for i in chosen]
+    frame = split.examples
+    id_column = next((name for name in ("id", "idx", "guid") if name in frame.columns), None)
+    ids = [str(frame[id_column].iloc[i]) if id_column else str(i) for i in chosen]
+    if task.unit == "word":
+        if store.rows == "tokens":
+            tokens = store.manifest["columns"]["tokens"]
+            words_of = np.array([len(words) for words in frame[tokens]], dtype=np.int64)
+            laid = first_pieces(split.token_offsets, split.word_index, words_of)
+            rows, mask, word_offsets = laid.first, laid.mask, laid.row_offsets
+        else:
+            word_offsets = split.row_offsets
+            rows, mask = np.arange(word_offsets[-1], dtype=np.int64), split.row_mask
+        words, word_offsets = flat_rows(word_offsets, chosen)
+        kept = mask[words]
+        targets = np.array([number.get(tag, UNSEEN) for row in gold for tag in row], dtype=np.int64)[kept]
+        per_example = np.add.reduceat(np.append(kept, False).astype(np.int64), word_offsets[:-1])
+        per_example[np.diff(word_offsets) == 0] = 0
+        return TaskSplit(
+            split.hidden_states, rows[words][kept], offsets_of(per_example), targets, gold, ids,
+            kept, word_offsets,
+        )  # fmt: skip
+    targets = np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
+    if pool in ("mean", "max"):
+        rows, offsets = flat_rows(split.row_offsets, chosen)
+    else:  # cls, or rows that are one an example already
+        rows, offsets = split.row_offsets[chosen], np.arange(len(chosen) + 1, dtype=np.int64)
+    return TaskSplit(split.hidden_states, rows, offsets, targets, gold, ids)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,97 @@
+"""Results on disk: a durable record and the weights of each run, and one Parquet table of them all.
+
+RUNS/{digest}/run.json             spec, scores, curve, times, counts: written last, so it means finished
+RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
+RUNS/results.parquet               one row a run, made anew from the records
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.torch import save
+
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.files import disk_errors, read_json, write_durably, write_json
+from fusionkit.specs import RunSpec
+
+RECORD, WEIGHTS, TABLE = "run.json", "weights.safetensors", "results.parquet"
+FLAT = (
+    "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
+    "head_parameters", "encoder_parameters", "seconds",
+)  # fmt: skip
+
+
+class RunsFolder:
+    """A folder of runs; made where it does not exist.
+
+    Raises:
+        UsageError: the place holds something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not is_runs(path))):
+            raise UsageError(
+                f"{path} is no folder of runs",
+                expected="a new place, an empty folder or a folder that `fusionkit fit` wrote",
+                received="a file" if path.is_file() else "a folder with other files",
+                remedy="choose another --out; nothing was touched",
+            )
+
+    def record(self, spec: RunSpec) -> dict[str, Any] | None:
+        """What a finished run left, or None."""
+        path = self.path / spec.digest / RECORD
+        return read_json(path) if path.is_file() else None
+
+    def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
+        """Keep a run: weights first, then the record that says it is finished."""
+        folder = self.path / spec.digest
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if weights:
+                write_durably(folder / WEIGHTS, save({k: v.contiguous() for k, v in weights.items()}))
+            write_json(folder / RECORD, record)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The records of all finished runs.
+
+        Raises:
+            UsageError: there is none. StoreError: a record is damaged.
+        """
+        found = [read_json(path) for path in sorted(self.path.glob(f"*/{RECORD}"))]
+        if not found:
+            raise UsageError(
+                f"{self.path} holds no finished run",
+                expected="a folder that `fusionkit fit --out` wrote",
+                received="a path that does not exist" if not self.path.exists() else "no run.json in it",
+                remedy="run `fusionkit fit` first, or check the path",
+            )
+        for record in found:
+            if not isinstance(record.get("spec"), dict):
+                raise StoreError(f"a record in {self.path} is damaged", expected="a field 'spec'", remedy="fit again")
+        return found
+
+    def frame(self) -> pd.DataFrame:
+        """One row a run: its spec, scores and costs."""
+        return pd.DataFrame([flat_record(record) for record in self.records()])
+
+    def write_table(self) -> None:
+        """Make ``results.parquet`` from the records."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pandas(self.frame(), preserve_index=False), sink)
+        write_durably(self.path / TABLE, sink.getvalue())
+
+
+def is_runs(path: Path) -> bool:
+    """True where ``fit`` has kept something."""
+    return (path / TABLE).is_file() or next(path.glob(f"*/{RECORD}"), None) is not None
+
+
+def flat_record(record: dict[str, Any]) -> dict[str, Any]:
+    """A record's spec and results side by side, without curve and lists."""
+    return {**record["spec"], **{name: record.get(name) for name in FLAT}}

@@ -1,0 +1,142 @@
+"""Sweeps: the product of choices, run one by one, each kept as it ends. Run again, only the missing ones run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from fusionkit.errors import unknown_name
+from fusionkit.fit.data import TaskData, choose_pool, choose_task, load_task
+from fusionkit.fit.results import RunsFolder
+from fusionkit.fit.train import DivergenceError, Outcome, train_run
+from fusionkit.fusions import fusion_layers
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+class FitProgress(Protocol):
+    """Who watches a sweep: the command line's bar, or nobody."""
+
+    def begin(self, runs: int, epochs: int) -> None:
+        """The sweep has this many runs left, of this many epochs together."""
+
+    def epoch(self) -> None:
+        """One more epoch of one run is done."""
+
+    def run(self, record: dict[str, Any]) -> None:
+        """A run has ended."""
+
+    def say(self, line: str) -> None:
+        """Something the user should know."""
+
+
+def expand(
+    store: Store,
+    *,
+    task: str | None = None,
+    label: str | None = None,
+    pool: str | None = None,
+    head: str | None = None,
+    fusions: Sequence[str],
+    seeds: int = 1,
+    lrs: Sequence[float] = (2e-3,),
+    shots: Sequence[int | None] = (None,),
+    epochs: Sequence[int] = (10,),
+    batch_sizes: Sequence[int] = (32,),
+    dropout: float = 0.0,
+    weight_decay: float = 0.0,
+) -> list[RunSpec]:
+    """Every run of a sweep over one store; seed k is both ``data_seed`` and ``init_seed`` of trial k.
+
+    Raises:
+        UsageError: a name that does not exist, or a choice the store cannot serve.
+    """
+    chosen, column = choose_task(store, task, label)
+    if head is not None and head not in chosen.heads:
+        raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
+    for fusion in fusions:
+        fusion_layers(fusion, store.layers, store.manifest["encoder"]["layers"])
+    return [
+        RunSpec(
+            store=store.digest,
+            task=chosen.name,
+            label=column,
+            fusion=fusion,
+            head=head or chosen.heads[0],
+            pool=choose_pool(store, chosen, pool),
+            shots=shot,
+            data_seed=seed,
+            init_seed=seed,
+            lr=lr,
+            weight_decay=weight_decay,
+            dropout=dropout,
+            epochs=epoch,
+            batch_size=size,
+        )
+        for fusion, shot, lr, epoch, size, seed in itertools.product(
+            dict.fromkeys(fusions), shots, lrs, epochs, batch_sizes, range(seeds)
+        )
+    ]
+
+
+def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitProgress) -> list[dict[str, Any]]:
+    """Train every run that is not there yet, keeping each as it ends.
+
+    Returns:
+        the records of all the specs, in their order.
+    """
+    data: dict[tuple[str, str, str | None], TaskData] = {}
+    missing = [spec for spec in specs if runs.record(spec) is None]
+    if len(missing) < len(specs):
+        progress.say(f"{len(specs) - len(missing)} of {len(specs)} runs are there already")
+    for spec in missing:
+        key = (spec.task, spec.label, spec.pool)
+        if key not in data:
+            task, label = choose_task(store, spec.task, spec.label)
+            data[key] = load_task(store, task, label, spec.pool)
+            for note in data[key].notes:
+                progress.say(note)
+    progress.begin(len(missing), sum(spec.epochs for spec in missing))
+    for spec in missing:
+        progress.run(run_one(store, spec, data[(spec.task, spec.label, spec.pool)], runs, progress))
+    if missing:
+        runs.write_table()
+    return [record for spec in specs if (record := runs.record(spec)) is not None]
+
+
+def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progress: FitProgress) -> dict[str, Any]:
+    """Train one run and keep it. A run that diverges is kept as failed, with the reason."""
+    encoder = store.manifest["encoder"]
+    layers = fusion_layers(spec.fusion, store.layers, encoder["layers"])
+    positions = tuple(store.layers.index(layer) for layer in layers)
+    record: dict[str, Any] = {
+        "spec": spec.to_dict(),
+        "data": store.name,
+        "encoder": encoder["name"],
+        "encoder_parameters": encoder["parameters"],
+        "rows": store.rows,
+        "layers": list(layers),
+        "labels": data.labels,
+    }
+    weights = {}
+    try:
+        outcome = train_run(spec, data, positions, store.hidden, progress.epoch)
+        values = {name: value for name, value in _fields(outcome) if name != "weights"}
+        record |= {"status": "finished", **values}
+        weights = outcome.weights
+    except DivergenceError as error:
+        record |= {
+            "status": "failed",
+            "error": str(error),
+            "metric": None,
+            "score": None,
+            "validation_score": None,
+        }
+    runs.write(spec, record, weights)
+    return record
+
+
+def _fields(outcome: Outcome) -> Iterator[tuple[str, Any]]:
+    # asdict would copy every tensor.
+    yield from ((name, getattr(outcome, name)) for name in outcome.__dataclass_fields__)

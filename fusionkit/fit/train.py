@@ -1,0 +1,179 @@
+"""Training one run: minibatches in the order of its ``data_seed``, best epoch by validation, test once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.draws import epoch_order, uniform_draw
+from fusionkit.errors import FusionkitError
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.model import FusedModel, build_model
+from fusionkit.ragged import IntArray
+from fusionkit.specs import RunSpec
+
+EVAL_ROWS = 4096  # rows scored at once; bounds memory, changes no number
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        metric: the score's name. score: on test, None without one. validation_score: at the best epoch.
+        scores: all metrics by split. curve: loss and validation score, an epoch each.
+        seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
+        weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
+    """
+
+    metric: str
+    score: float | None
+    validation_score: float
+    scores: dict[str, dict[str, float]]
+    best_epoch: int
+    curve: list[dict[str, float]]
+    seconds: float
+    fusion_parameters: int
+    head_parameters: int
+    layer_weights: list[float] | None
+    draw: list[str] | None
+    weights: dict[str, Tensor] = field(repr=False)
+
+
+class DivergenceError(FusionkitError):
+    """A loss that is no longer finite: the run failed, the sweep goes on."""
+
+
+def train_run(
+    spec: RunSpec, data: TaskData, layers: tuple[int, ...], hidden: int, on_epoch: Callable[[], None]
+) -> Outcome:
+    """Train one head.
+
+    Args:
+        layers: positions among the stored layers that the fusion reads. on_epoch: called after each epoch.
+
+    Raises:
+        DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split.
+    """
+    began = time.perf_counter()
+    train = data.train
+    if spec.shots is not None:
+        train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
+    model = build_model(spec, len(layers), hidden, len(data.labels))
+    # One fused kernel for all tensors: half the time of a step of these small heads.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    curve: list[dict[str, float]] = []
+    best: tuple[float, int, dict[str, Tensor], dict[str, float]] | None = None
+    scores: dict[str, dict[str, float]] = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.init_seed)  # dropout's stream
+        for epoch in range(1, spec.epochs + 1):
+            loss = _train_epoch(model, optimizer, train, layers, spec, epoch)
+            judged = score(model, data, data.validation, layers)
+            value = next(iter(judged.values()))
+            curve.append({"epoch": epoch, "loss": loss, "validation_score": value})
+            if best is None or value > best[0]:
+                best = (value, epoch, {k: v.detach().clone() for k, v in model.state_dict().items()}, judged)
+            on_epoch()
+    assert best is not None
+    model.load_state_dict(best[2])
+    scores["validation"] = best[3]
+    if data.test is not None:
+        scores["test"] = score(model, data, data.test, layers)
+    metric = next(iter(best[3]))
+    return Outcome(
+        metric=metric,
+        score=scores["test"][metric] if "test" in scores else None,
+        validation_score=best[0],
+        scores=scores,
+        best_epoch=best[1],
+        curve=curve,
+        seconds=time.perf_counter() - began,
+        fusion_parameters=model.parameters_of(model.fusion),
+        head_parameters=model.parameters_of(model.head),
+        layer_weights=_mean_layer_weights(model, data.validation, layers),
+        draw=train.ids if spec.shots is not None else None,
+        weights=best[2],
+    )
+
+
+def score(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> dict[str, float]:
+    """The task's scores of a model on a split; its own metric comes first."""
+    return data.task.scores(split.gold, predict(model, data, split, layers))
+
+
+def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> list[Any]:
+    """A label an example, or a list of tags an example; words without a row get the default tag."""
+    decided: list[Any] = [None] * len(split)
+    model.eval()
+    with torch.inference_mode():
+        for examples in _blocks(split):
+            batch = split.batch(examples, layers)
+            classes = model.head.decode(model(batch.states, batch.offsets), batch.offsets).numpy()
+            if split.kept is None or split.word_offsets is None:
+                for example, k in zip(examples, classes, strict=True):
+                    decided[example] = data.labels[k]
+                continue
+            bounds = batch.offsets.numpy()
+            for at, example in enumerate(examples):
+                kept = split.kept[split.word_offsets[example] : split.word_offsets[example + 1]]
+                tags = np.full(len(kept), data.default, dtype=object)
+                tags[kept] = [data.labels[k] for k in classes[bounds[at] : bounds[at + 1]]]
+                decided[example] = tags.tolist()
+    return decided
+
+
+def _train_epoch(
+    model: FusedModel,
+    optimizer: torch.optim.Optimizer,
+    train: TaskSplit,
+    layers: tuple[int, ...],
+    spec: RunSpec,
+    epoch: int,
+) -> float:
+    model.train()
+    order = epoch_order(len(train), spec.data_seed, epoch)
+    total = torch.zeros(())
+    for start in range(0, len(order), spec.batch_size):
+        examples = order[start : start + spec.batch_size]
+        batch = train.batch(examples, layers)
+        if len(batch.targets) == 0:  # examples all of whose words were cut
+            continue
+        optimizer.zero_grad()
+        loss = model.head.loss(model(batch.states, batch.offsets), batch.targets, batch.offsets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        total += loss.detach() * len(examples)
+    mean = float(total) / max(len(order), 1)
+    if not np.isfinite(mean):
+        raise DivergenceError(
+            f"the loss of {spec.fusion} + {spec.head} is no longer finite in epoch {epoch}",
+            received=str(mean),
+            remedy="choose a smaller --lr",
+        )
+    return mean
+
+
+def _blocks(split: TaskSplit) -> list[IntArray]:
+    """All examples in blocks of similar length and about :data:`EVAL_ROWS` rows: little padding for a CRF."""
+    order = np.argsort(np.diff(split.offsets), kind="stable")
+    rows = np.cumsum(np.diff(split.offsets)[order])
+    cuts = np.flatnonzero(np.diff(rows // EVAL_ROWS)) + 1
+    return [block for block in np.split(order, cuts) if len(block)]
+
+
+@torch.inference_mode()
+def _mean_layer_weights(model: FusedModel, split: TaskSplit, layers: tuple[int, ...]) -> list[float] | None:
+    total, rows = torch.zeros(len(layers)), 0
+    for examples in _blocks(split):
+        weights = model.fusion.layer_weights(split.batch(examples, layers).states)
+        if weights is None:
+            return None
+        total, rows = total + weights.sum(0), rows + len(weights)
+    return (total / max(rows, 1)).tolist()

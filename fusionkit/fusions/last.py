@@ -1,0 +1,29 @@
+"""The last layer alone: ``z_L``.
+
+The baseline of both papers: "last-layer" in Cao et al. (2022), "Base" in ElNokrashy et al. (2024).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class Last(nn.Module):
+    """``z_L``; no parameters."""
+
+    def __init__(self, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.width = hidden
+
+    @staticmethod
+    def reads(last: int, argument: str | None = None) -> tuple[int, ...]:
+        """The last layer."""
+        return (last,)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``[…, 1, hidden]`` → ``[…, hidden]``."""
+        return states[..., -1, :]
+
+    def layer_weights(self, states: Tensor) -> Tensor | None:
+        """One layer carries all the weight: none to show."""
+        return None

@@ -1,0 +1,35 @@
+"""One layer alone: ``z_k``, the probe of a single layer; ``k`` may be negative (``layer:-2``)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from fusionkit.errors import UsageError
+
+
+class Layer(nn.Module):
+    """``z_k``; no parameters. Built over the one layer that :meth:`reads` names."""
+
+    def __init__(self, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.width = hidden
+
+    @staticmethod
+    def reads(last: int, argument: str | None = None) -> tuple[int, ...]:
+        """Layer ``k`` of 0 … ``last``."""
+        try:
+            return (range(last + 1)[int(argument or "")],)
+        except (ValueError, IndexError):
+            raise UsageError(
+                "this layer does not exist",
+                expected=f"layer:k with k from {-last - 1} to {last}",
+                received=f"layer:{argument or ''}",
+            ) from None
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``[…, 1, hidden]`` → ``[…, hidden]``."""
+        return states[..., 0, :]
+
+    def layer_weights(self, states: Tensor) -> Tensor | None:
+        """One layer carries all the weight: none to show."""
+        return None

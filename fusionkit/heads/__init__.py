@@ -1,0 +1,5 @@
+"""Heads: one file a head, one table of them all."""
+
+from fusionkit.heads.table import HEADS, Head, build_head
+
+__all__ = ["HEADS", "Head", "build_head"]

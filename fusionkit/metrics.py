@@ -1,0 +1,42 @@
+"""Scores of predictions, all from 0 to 1 (Matthews from -1): scikit-learn's and, for spans, seqeval's."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from seqeval.metrics import f1_score as span_f1
+from seqeval.metrics import precision_score as span_precision
+from seqeval.metrics import recall_score as span_recall
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from fusionkit.tags import are_span_tags
+
+
+def label_scores(gold: list[str], predicted: list[str]) -> dict[str, float]:
+    """Accuracy, micro and macro F1 and Matthews' correlation of one label an example.
+
+    Macro F1 is over the labels that stand in ``gold`` or ``predicted``, as in scikit-learn.
+    """
+    return {
+        "accuracy": float(accuracy_score(gold, predicted)),
+        "micro_f1": float(f1_score(gold, predicted, average="micro", zero_division=0)),
+        "macro_f1": float(f1_score(gold, predicted, average="macro", zero_division=0)),
+        "matthews": float(matthews_corrcoef(gold, predicted)),
+    }
+
+
+def tag_scores(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
+    """Scores of tagged sentences.
+
+    Span tags (BIO2): micro F1, precision and recall of whole entities as conlleval counts them, and the
+    words' accuracy. Other tags, such as parts of speech: :func:`label_scores` over the words.
+    """
+    words_gold, words_predicted = list(chain.from_iterable(gold)), list(chain.from_iterable(predicted))
+    if not are_span_tags(words_gold):
+        return label_scores(words_gold, words_predicted)
+    return {
+        "f1": float(span_f1(gold, predicted, zero_division=0)),
+        "precision": float(span_precision(gold, predicted, zero_division=0)),
+        "recall": float(span_recall(gold, predicted, zero_division=0)),
+        "word_accuracy": float(accuracy_score(words_gold, words_predicted)),
+    }

@@ -1,0 +1,6 @@
+"""Sequence classification: one label an example (intent, sentiment, topic)."""
+
+from fusionkit.metrics import label_scores
+from fusionkit.tasks.task import Task
+
+CLASSIFICATION = Task("classification", "example", ("classifier",), needs_pair=False, scores=label_scores)

@@ -1,0 +1,6 @@
+"""Sentence-pair classification: one label a pair (paraphrase, entailment), encoded as one sequence."""
+
+from fusionkit.metrics import label_scores
+from fusionkit.tasks.task import Task
+
+PAIR_CLASSIFICATION = Task("pair-classification", "example", ("classifier",), needs_pair=True, scores=label_scores)
