@@ -73,6 +73,11 @@ class Encoder:
     device: torch.device
     accepts: frozenset[str] = field(default_factory=frozenset)
 
+    @property
+    def pad_id(self) -> int:
+        """What padding is filled with: RoBERTa counts positions by it, others never see it behind the mask."""
+        return int(self.tokenizer.pad_token_id or 0)
+
     def tokenize(
         self,
         texts: Sequence[str] | Sequence[Sequence[str]],
@@ -279,8 +284,8 @@ def _refuse_random_weights(reference: str, whole: Any, model: Any, missing_keys:
 
 
 def _probe(reference: str, model: Any, device: torch.device) -> tuple[int, int]:
-    """Layers and width, read off a real forward pass of one token."""
-    ids = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    """Layers and width, read off a real forward pass of a few tokens."""
+    ids = torch.zeros(1, 8, dtype=torch.int64, device=device)
     try:
         with torch.inference_mode():
             output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
@@ -297,6 +302,14 @@ def _probe(reference: str, model: Any, device: torch.device) -> tuple[int, int]:
             f"encoder {reference!r} ({type(model).__name__}) returns no hidden states",
             expected="hidden_states with output_hidden_states=True",
             remedy="choose an encoder that exposes its layers",
+        )
+    shapes = [tuple(state.shape[1:]) for state in states]
+    if len(set(shapes)) > 1:
+        raise EncoderError(
+            f"the layers of encoder {reference!r} ({type(model).__name__}) differ in shape",
+            expected="one state of one width for each sub-token in each layer",
+            received=f"(length, width) of {', '.join(map(str, dict.fromkeys(shapes)))}",
+            remedy="choose an encoder that neither pools nor projects between its layers",
         )
     return len(states), int(states[-1].shape[-1])
 

@@ -14,6 +14,7 @@ from typing import Any
 from fusionkit.errors import FusionkitError, StoreError
 
 GIB = 1 << 30
+REFUSALS = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO)
 
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
@@ -88,7 +89,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 received=f"{error.strerror}; {free / GIB:.2f} GiB free there",
                 remedy="free some space and run the same command again: finished work is kept",
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EIO):
+        if error.errno in REFUSALS:
             raise FusionkitError(
                 f"cannot write {path}", received=error.strerror, remedy="check the place and its permissions"
             ) from error

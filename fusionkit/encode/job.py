@@ -16,13 +16,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from fusionkit.encode.parts import Part, PartRecord, all_parts, compute_part, finish_part, finished
+from fusionkit.encode.batches import Part
+from fusionkit.encode.parts import PartRecord, all_parts, compute_part, finish_part, finished
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import disk_errors, write_json
 from fusionkit.sources import Columns, Source, prepared
 from fusionkit.specs import EncodeSpec
+from fusionkit.store.layout import states_path
 from fusionkit.store.manifest import MANIFEST, PLAN, checked, is_complete, is_store, read_plan, refuse_other
 from fusionkit.store.verify import small_files
 
@@ -113,6 +115,8 @@ def encode(
             refuse_other(out, known["identity"], json.loads(json.dumps(identity)))
             if is_complete(out):
                 return EncodeReport("complete", time.perf_counter() - began, 0, known)
+            for leftover in out.rglob("*.partial"):  # of a killed process
+                leftover.unlink()
         else:
             watch.step("tokenising", sum(table.num_rows for table in source.splits.values()), 0, "examples")
             write_plan(out, source, columns, encoder, spec, identity, watch.advance)
@@ -192,7 +196,9 @@ def commit(out: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
 
 
 def _refuse_foreign_folder(out: Path) -> None:
-    if out.exists() and not is_store(out) and (not out.is_dir() or any(out.iterdir())):
+    # Other programs write a manifest.json too; --overwrite must not empty their folders.
+    ours = is_store(out) and states_path(out).is_dir()
+    if out.exists() and not ours and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"{out} exists and is no store",
             expected="a new place, an empty folder or a store",

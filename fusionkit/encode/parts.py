@@ -1,13 +1,12 @@
 """One part of encoding: the states of one chunk, from sub-tokens to a durable file and its record.
 
-A part's bytes depend on the plan alone: which examples it holds, how they are sorted and batched. An
-example that crosses a chunk's edge is encoded by both parts; each keeps its own rows.
+An example that crosses a chunk's edge is encoded by both parts; each keeps its own rows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.alignment import Rows, lay_rows
+from fusionkit.encode.batches import PaddedBatch, Part, PartInput, read_part
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.files import read_json, write_json
-from fusionkit.ragged import IntArray, flat_rows, offsets_of, segment_mean
+from fusionkit.ragged import flat_rows, segment_mean
 from fusionkit.store.chunks import CHECKSUM_BYTES, write_chunk
-from fusionkit.store.layout import chunk_path, part_path, read_small
+from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import split_layout
 
 TORCH_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-
-
-@dataclass(frozen=True)
-class Part:
-    """One chunk of one split: what one unit of encoding work makes."""
-
-    split: str
-    chunk: int
 
 
 @dataclass(frozen=True)
@@ -78,34 +69,18 @@ def compute_part(
     """
     layout = split_layout(plan, part.split)
     row_start, row_stop = layout.chunk_rows(part.chunk)
-    row_offsets = read_small(store, part.split, "row_offsets")
-    first = int(np.searchsorted(row_offsets, row_start, side="right")) - 1
-    last = int(np.searchsorted(row_offsets, row_stop, side="left"))
-    offsets = read_small(store, part.split, "token_offsets", first, last + 1)
-    span = (int(offsets[0]), int(offsets[-1]))
-    offsets = offsets - offsets[0]
-    ids = torch.from_numpy(read_small(store, part.split, "token_ids", *span).astype(np.int64))
-    segments = torch.from_numpy(read_small(store, part.split, "segments", *span).astype(np.int64))
-    words = read_small(store, part.split, "word_index", *span)
-    rows = lay_rows(plan["rows"], offsets, words, np.diff(row_offsets[first : last + 1]))
-    shift = int(row_offsets[first]) - row_start  # from rows of these examples to rows of this chunk
-
+    given = read_part(store, plan, part)
     out = torch.zeros(
         (layout.layers, row_stop - row_start, layout.hidden),
         dtype=TORCH_DTYPES[layout.dtype],
         device=encoder.device,
     )
-    for batch in sorted_batches(np.diff(offsets), plan["batch_tokens"]):
-        grid = _grid(offsets, batch)  # [batch, length], -1 where padded
-        mask = grid >= 0
-        states = encoder.forward(
-            torch.where(mask, ids[grid.clamp(min=0)], encoder.tokenizer.pad_token_id or 0).to(encoder.device),
-            mask.to(torch.int64).to(encoder.device),
-            torch.where(mask, segments[grid.clamp(min=0)], 0).to(encoder.device),
-        )
-        _keep_rows(out, states, plan["layers"], rows, offsets, batch, grid.shape[1], shift)
-        on_tokens(int(mask.sum()))
-    return out, int(offsets[-1])
+    for batch in given.batches(plan["batch_tokens"], encoder.pad_id):
+        mask = batch.mask.to(encoder.device)
+        states = encoder.forward(batch.token_ids.to(encoder.device), mask, batch.segments.to(encoder.device))
+        _keep_rows(out, states, plan["layers"], given, batch)
+        on_tokens(int(batch.mask.sum()))
+    return out, int(given.offsets[-1])
 
 
 def finish_part(store: Path, plan: dict[str, Any], part: Part, block: Tensor, tokens: int, start: float) -> PartRecord:
@@ -126,45 +101,18 @@ def finish_part(store: Path, plan: dict[str, Any], part: Part, block: Tensor, to
     return record
 
 
-def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
-    """Examples in batches of similar length, longest first, each at most ``budget`` padded sub-tokens.
-
-    Longest first, so that the largest batch comes when it can still fail cheaply.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    order = order[lengths[order] > 0]  # an empty text has nothing to encode
-    start = 0
-    while start < len(order):
-        size = max(1, budget // int(lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
-
-
-def _grid(offsets: IntArray, batch: IntArray) -> Tensor:
-    """Where each padded position of a batch finds its sub-token: ``[batch, length]``, -1 for padding."""
-    starts, lengths = offsets[batch], offsets[batch + 1] - offsets[batch]
-    steps = np.arange(int(lengths.max()))
-    return torch.from_numpy(np.where(steps < lengths[:, None], starts[:, None] + steps, -1))
-
-
 def _keep_rows(
-    out: Tensor,
-    states: tuple[Tensor, ...],
-    layers: list[int],
-    rows: Rows,
-    offsets: IntArray,
-    batch: IntArray,
-    length: int,
-    shift: int,
+    out: Tensor, states: tuple[Tensor, ...], layers: list[int], given: PartInput, batch: PaddedBatch
 ) -> None:
     """Copy a batch's rows into the part: single sub-tokens as they are, spans as their mean."""
-    picked, _ = flat_rows(rows.row_offsets, batch)
-    position = np.repeat(np.arange(len(batch)), np.diff(rows.row_offsets)[batch])
-    target = picked + shift
+    rows, examples, length = given.rows, batch.examples, batch.mask.shape[1]
+    picked, _ = flat_rows(rows.row_offsets, examples)
+    line = np.repeat(np.arange(len(examples)), np.diff(rows.row_offsets)[examples])  # in the padded batch
+    target = picked + given.first_row
     keep = rows.mask[picked] & (target >= 0) & (target < out.shape[1])
-    picked, position, target = picked[keep], position[keep], target[keep]
+    picked, line, target = picked[keep], line[keep], target[keep]
     # From a sub-token's place in the part to its place in the padded batch.
-    padded = rows.first[picked] - offsets[batch][position] + position * length
+    padded = rows.first[picked] - given.offsets[examples][line] + line * length
     spans = (rows.last - rows.first)[picked]
     device = out.device
     index = torch.from_numpy(target).to(device)
@@ -174,9 +122,10 @@ def _keep_rows(
             # [batch, length, hidden] → [batch · length, hidden] → the rows wanted
             out[k].index_copy_(0, index, states[layer].flatten(0, 1).index_select(0, source).to(out.dtype))
         return
-    bounds = offsets_of(spans)
-    source = torch.from_numpy(np.arange(bounds[-1]) + np.repeat(padded - bounds[:-1], spans)).to(device)
-    ends = torch.from_numpy(bounds).to(device)
+    # Each span's start and stop side by side are the offsets of the even pieces.
+    pieces_at = np.stack([padded, padded + spans], axis=1).ravel()
+    source_rows, bounds = flat_rows(pieces_at, 2 * np.arange(len(spans)))
+    source, ends = torch.from_numpy(source_rows).to(device), torch.from_numpy(bounds).to(device)
     for k, layer in enumerate(layers):
         pieces = states[layer].flatten(0, 1).index_select(0, source).float()
         out[k].index_copy_(0, index, segment_mean(pieces, ends).to(out.dtype))

@@ -45,8 +45,9 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
     path = Path(source).expanduser()
     try:
         name = path.resolve().name.split(".")[0] if path.exists() else source
-    except (OSError, ValueError) as error:  # longer than a name may be, or with a zero byte
-        raise UsageError("no such source", received=f"{source[:60]!r}: {error}", remedy="check the path") from error
+    except OSError as error:  # longer than a name may be, or not to be looked into
+        received = f"{source[:60]!r}: {error.strerror}"
+        raise UsageError("no such source", received=received, remedy="check the path") from error
     if path.is_file():
         tables = {SPLIT_NAMES.get(path.stem.lower(), "train"): _read_file(path)}
     elif path.is_dir() and ((path / "dataset_dict.json").exists() or (path / "state.json").exists()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fusionkit.errors import IdentityError, StoreError
@@ -71,12 +71,16 @@ def checked(path: Path) -> dict[str, Any]:
     for name, kind in NEEDED.items():
         _require(isinstance(value.get(name), kind), path, name)
     _require(value["dtype"] in ITEM_BYTES, path, "dtype")
-    _require(value["hidden"] > 0 and all(isinstance(layer, int) for layer in value["layers"]), path, "layers")
+    _require(value["hidden"] > 0, path, "hidden")
+    _require(bool(value["layers"]) and all(isinstance(layer, int) for layer in value["layers"]), path, "layers")
+    files = value.get("files", {})
+    _require(isinstance(files, dict) and all(map(_inside, files)), path, "files")
     for split, fields in value["splits"].items():
         _require(isinstance(split, str) and split.isidentifier() and isinstance(fields, dict), path, "splits")
         for name, kind in NEEDED_SPLIT.items():
             _require(isinstance(fields.get(name), kind) and fields[name] >= 0, path, f"splits.{split}.{name}")
         _require(fields["rows_per_chunk"] >= 1, path, f"splits.{split}.rows_per_chunk")
+        _require(isinstance(fields.get("chunks", []), list), path, f"splits.{split}.chunks")
     return value
 
 
@@ -115,6 +119,12 @@ def refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]
 def _require(condition: bool, path: Path, field: str) -> None:
     if not condition:
         raise StoreError(f"{path} is damaged", expected=f"a valid field {field!r}", remedy="restore or encode it again")
+
+
+def _inside(name: str) -> bool:
+    """Whether a path in a manifest stays below the store."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

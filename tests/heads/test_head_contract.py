@@ -65,7 +65,8 @@ def crf_decode(scores: Array, offsets: Ints, w: Weights) -> list[int]:
     for start, end in itertools.pairwise(offsets):
         if end > start:
             of = paths(scores[start:end], w)
-            tags.extend(max(of, key=of.__getitem__))
+            best: tuple[int, ...] = max(of, key=of.__getitem__)
+            tags.extend(best)
     return tags
 
 

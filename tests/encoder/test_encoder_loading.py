@@ -1,0 +1,241 @@
+"""What ``load_encoder`` refuses, what it stays silent about, and that the same files give the same identity."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers.modeling_outputs import BaseModelOutput
+
+from fusionkit.encoder import load_encoder
+from fusionkit.errors import EncoderError, UsageError
+
+hf: Any = transformers
+
+
+class MuteConfig(hf.PretrainedConfig):  # type: ignore[misc]
+    model_type = "mute-for-tests"
+    hidden_size = 4
+
+
+class MuteModel(hf.PreTrainedModel):  # type: ignore[misc]
+    """A model that keeps its layers to itself."""
+
+    config_class = MuteConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embed = torch.nn.Embedding(200, 4)
+        self.post_init()
+
+    def forward(self, input_ids: torch.Tensor, **unused: Any) -> Any:
+        return BaseModelOutput(last_hidden_state=self.embed(input_ids))
+
+
+hf.AutoConfig.register(MuteConfig.model_type, MuteConfig, exist_ok=True)
+hf.AutoModel.register(MuteConfig, MuteModel, exist_ok=True)
+
+
+@pytest.fixture
+def copy(tiny: Callable[[str], Any], tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a tiny encoder's folder, to spoil."""
+    return lambda name: Path(shutil.copytree(tiny(name).folder, tmp_path / name))
+
+
+def refusal(folder: Path) -> EncoderError:
+    with pytest.raises(EncoderError) as caught:
+        load_encoder(str(folder))
+    assert str(folder) in str(caught.value)
+    return caught.value
+
+
+def without(folder: Path, prefix: str) -> int:
+    """Drop the weights of this prefix from a checkpoint."""
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return len(weights) - len(kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "count"),
+    [
+        ("bert", "encoder.layer.1.output.dense", 2),
+        ("roberta", "embeddings.word_embeddings.weight", 1),
+        ("gpt2", "h.2.mlp", 4),
+        ("t5", "encoder.block.0.layer.0.SelfAttention.q", 1),
+        ("t5", "shared.weight", 1),
+        ("bart", "encoder.embed_positions", 1),
+    ],
+)
+def test_a_checkpoint_without_some_weights_is_refused(
+    copy: Callable[[str], Path], name: str, prefix: str, count: int
+) -> None:
+    folder = copy(name)
+    assert without(folder, prefix) == count
+    error = refusal(folder)
+    assert f"lacks {count} of its weights" in error.what
+    assert prefix in str(error.received)
+
+
+def test_a_checkpoint_may_lack_the_decoder(copy: Callable[[str], Path], tiny: Callable[[str], Any]) -> None:
+    folder = copy("bart")
+    assert without(folder, "decoder.layers.0") > 0
+    identity = load_encoder(str(folder)).identity
+    assert identity["weights"] == load_encoder(str(tiny("bart").folder)).identity["weights"]
+
+
+def test_a_checkpoint_without_a_pooler_has_one_identity(copy: Callable[[str], Path]) -> None:
+    """The library fills a missing pooler with other random numbers at each loading."""
+    folder = copy("bert")
+    whole = load_encoder(str(folder)).identity["weights"]
+    assert without(folder, "pooler") == 2
+    first, second = (load_encoder(str(folder)) for _ in range(2))
+    assert not torch.equal(first.model.pooler.dense.weight, second.model.pooler.dense.weight)
+    assert first.identity == second.identity
+    assert first.identity["weights"] != whole
+
+
+def test_one_changed_weight_changes_the_identity(copy: Callable[[str], Path], tiny: Callable[[str], Any]) -> None:
+    folder = copy("bert")
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.2.output.dense.bias"][3] += 1e-3
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    before, after = (load_encoder(str(place)).identity for place in (tiny("bert").folder, folder))
+    assert before["weights"] != after["weights"]
+    assert before["tokenizer"] == after["tokenizer"]
+
+
+def test_use_does_not_change_the_identity(tiny: Callable[[str], Any]) -> None:
+    encoder = load_encoder(str(tiny("roberta").folder))
+    encoder.tokenize(["rain fell again"], None, 4)
+    assert load_encoder(str(tiny("roberta").folder)).identity == encoder.identity
+
+
+def test_pickled_weights_are_refused(copy: Callable[[str], Path]) -> None:
+    folder = copy("bert")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert "model.safetensors" in str(refusal(folder).received)
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "roberta", "deberta-v2", "modernbert", "gpt2", "t5"])
+@pytest.mark.parametrize("config", [True, False], ids=["with-its-config", "with-nothing"])
+def test_an_encoder_without_a_tokenizer_is_refused(copy: Callable[[str], Path], name: str, config: bool) -> None:
+    """The library would make one up that knows its special tokens alone."""
+    folder = copy(name)
+    (folder / "tokenizer.json").unlink()
+    if not config:
+        (folder / "tokenizer_config.json").unlink()
+    assert "tokenizer.json" in str(refusal(folder).expected)
+
+
+def test_an_encoder_without_hidden_states_is_refused_by_name(tiny: Callable[[str], Any], tmp_path: Path) -> None:
+    hf.BertTokenizerFast(tokenizer_object=tiny("bert").tokenizer).save_pretrained(tmp_path)
+    MuteModel(MuteConfig()).save_pretrained(tmp_path)
+    error = refusal(tmp_path)
+    assert "MuteModel" in error.what
+    assert "no hidden states" in error.what
+
+
+def test_layers_of_different_widths_are_refused(tiny: Callable[[str], Any], tmp_path: Path) -> None:
+    """OPT's smallest projects its last layer down."""
+    hf.BertTokenizerFast(tokenizer_object=tiny("bert").tokenizer).save_pretrained(tmp_path)
+    config = hf.OPTConfig(
+        vocab_size=120, hidden_size=16, ffn_dim=32, num_hidden_layers=2, num_attention_heads=2, word_embed_proj_dim=8
+    )
+    hf.OPTModel(config).save_pretrained(tmp_path)
+    error = refusal(tmp_path)
+    assert "OPTModel" in error.what
+    assert error.received == "(length, width) of (8, 16), (8, 8)"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", b"{"),
+        ("config.json", b'{"model_type": "no-such-architecture"}'),
+        ("model.safetensors", b"\x08\x00"),
+        ("tokenizer.json", b"[]"),
+    ],
+)
+def test_a_damaged_file_is_one_error(copy: Callable[[str], Path], file: str, content: bytes) -> None:
+    folder = copy("bert")
+    (folder / file).write_bytes(content)
+    assert "cannot load the encoder" in refusal(folder).what
+
+
+def test_weights_of_another_shape_are_refused(copy: Callable[[str], Path]) -> None:
+    folder = copy("bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
+    assert "cannot load the encoder" in refusal(folder).what
+
+
+def test_a_file_is_no_encoder(tiny: Callable[[str], Any]) -> None:
+    with pytest.raises(UsageError, match="is a file"):
+        load_encoder(str(tiny("bert").folder / "config.json"))
+
+
+@pytest.mark.parametrize("name", ["minilmm", "mini-lm", "MiniLM", "milm"])
+def test_a_misspelt_name_is_refused_without_the_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *of, **how: asked.append(of))
+    monkeypatch.setattr(socket.socket, "connect", lambda *of: asked.append(of))
+    with pytest.raises(UsageError, match=f"unknown encoder '{name}'") as caught:
+        load_encoder(name)
+    assert "did you mean 'minilm'?" in str(caught.value)
+    assert asked == []
+
+
+@pytest.mark.parametrize("name", ["someone/minilm", "./minilm", "/no/such/folder", "bert-of-nobody"])
+def test_a_name_that_is_nowhere_says_what_would_do(name: str) -> None:
+    with pytest.raises(EncoderError) as caught:
+        load_encoder(name)
+    assert name in caught.value.what
+    assert "a folder with config.json" in str(caught.value.expected)
+    assert "\n" not in str(caught.value.received)
+
+
+def test_loading_is_silent(
+    tiny: Callable[[str], Any], copy: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """This checkpoint makes the library print a report and a progress bar, both before and after."""
+    folder = copy("bert")
+    without(folder, "pooler")
+    hf.AutoModel.from_pretrained(folder)
+    assert "pooler" in capfd.readouterr().err
+    load_encoder(str(folder))
+    heard = capfd.readouterr()
+    assert (heard.out, heard.err) == ("", "")
+    hf.AutoModel.from_pretrained(folder)
+    assert "pooler" in capfd.readouterr().err
+
+
+def test_hub_warnings_are_silent_only_while_loading(
+    tiny: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The hub's client warns about tokens, rate limits and links as it goes."""
+    from huggingface_hub.utils import logging
+
+    logger = logging.get_logger("huggingface_hub.file_download")  # type: ignore[no-untyped-call]
+    real = transformers.AutoConfig.from_pretrained
+
+    def warning_first(*of: Any, **how: Any) -> Any:
+        logger.warning("a warning of the hub")
+        return real(*of, **how)
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", warning_first)
+    load_encoder(str(tiny("bert").folder))
+    assert "a warning of the hub" not in capfd.readouterr().err
+    logger.warning("a warning of the hub")
+    assert "a warning of the hub" in capfd.readouterr().err

@@ -1,0 +1,121 @@
+"""Column roles: guessed from names and types, given by name, told apart from their look-alikes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fusionkit.errors import UsageError
+from fusionkit.sources import Columns, Source, guess_columns
+
+LONG = ["a fairly long sentence", "another one of these"] * 8
+
+
+def source_of(**columns: Any) -> Source:
+    return Source("corpus", {"train": pa.table(columns)})
+
+
+GUESSES: list[tuple[dict[str, Any], Columns]] = [
+    ({"text": LONG, "label": [0, 1] * 8}, Columns(text="text", labels=("label",))),
+    ({"sentence": LONG, "idx": [*range(16)]}, Columns(text="sentence")),
+    ({"sentence1": LONG, "sentence2": LONG, "score": [1.5] * 16}, Columns("sentence1", "sentence2", labels=("score",))),
+    ({"premise": LONG, "hypothesis": LONG, "label": [0] * 16}, Columns("premise", "hypothesis", labels=("label",))),
+    ({"question1": LONG, "question2": LONG}, Columns("question1", "question2")),
+    ({"question": LONG, "sentence": LONG}, Columns("question", "sentence")),
+    ({"Sentence1": LONG, "Sentence2": LONG, "Label": [1] * 16}, Columns("Sentence1", "Sentence2", labels=("Label",))),
+    ({"tokens": [["a", "b"]] * 16, "ner_tags": [[0, 1]] * 16}, Columns(tokens="tokens", tags=("ner_tags",))),
+    (
+        {"tokens": [["a", "b"]], "pos": [["X", "Y"]], "tags": [["O", "O"]], "intent": ["x"], "text": ["a b"]},
+        Columns(tokens="tokens", tags=("tags", "pos"), labels=("intent", "text")),
+    ),
+    # No telling name: the strings that are longest, the list with the most different words.
+    ({"title": ["hi"] * 16, "review": LONG, "stars": ["a", "b"] * 8}, Columns("review", labels=("title", "stars"))),
+    ({"mots": [["un", "deux"]] * 16, "marques": [["O", "O"]] * 16}, Columns(tokens="mots", tags=("marques",))),
+    # A text beside lists that are no words of it is still the text.
+    ({"text": LONG, "labels": [[1, 2]] * 16, "id": ["x"] * 16}, Columns(text="text")),
+    ({"text": LONG, "keywords": [["u", "v", "w"]] * 16}, Columns(text="text")),
+    ({"text": LONG, "tokens": [[101, 102]] * 16}, Columns(text="text")),
+    # Few different values make a label; identifiers and free text do not.
+    ({"text": LONG, "ID": ["p", "q"] * 8, "kind": ["u", "v"] * 8}, Columns(text="text", labels=("kind",))),
+    ({"text": LONG, "note": [f"note {i}" for i in range(16)]}, Columns(text="text")),
+]
+
+
+def test_roles_are_guessed_from_names_and_types() -> None:
+    seen = 0
+    for columns, expected in GUESSES:
+        assert guess_columns(source_of(**columns)) == expected, columns
+        seen += 1
+    assert seen == 16
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view()])
+def test_texts_of_any_string_type_are_texts(kind: pa.DataType) -> None:
+    table = pa.table({"text": pa.array(LONG, kind), "label": pa.array(["x", "y"] * 8, kind)})
+    assert guess_columns(Source("corpus", {"train": table})) == Columns(text="text", labels=("label",))
+
+
+def test_large_lists_of_words_are_tokens() -> None:
+    words = pa.array([["a", "b"], ["c"]], pa.large_list(pa.large_string()))
+    table = pa.table({"tokens": words, "tags": pa.array([["O", "O"], ["O"]])})
+    expected = Columns(tokens="tokens", tags=("tags",))
+    assert guess_columns(Source("corpus", {"train": table})) == expected
+
+
+def test_a_column_given_by_name_wins_over_the_guess() -> None:
+    source = source_of(text=LONG, sentence=LONG, other=LONG, tokens=[["a"]] * 16, words=[["b"]] * 16)
+    assert guess_columns(source).tokens == "tokens"
+    assert guess_columns(source, tokens="words").tokens == "words"
+    given = guess_columns(source, text="sentence", pair="other")
+    assert (given.text, given.pair, given.tokens) == ("sentence", "other", None)
+
+
+def test_a_tag_column_that_is_ragged_somewhere_is_still_recognised() -> None:
+    columns = guess_columns(source_of(tokens=[["a", "b"]] * 3, tags=[["O", "O"], ["O", "O"], ["O"]]))
+    assert columns.tags == ("tags",)
+
+
+def test_a_list_of_another_length_is_no_tag_column() -> None:
+    columns = guess_columns(source_of(tokens=[["a", "b"]] * 3, spans=[[1], [2], []]))
+    assert columns.tags == ()
+
+
+@pytest.mark.parametrize(("role", "flag"), [("text", "--text"), ("pair", "--pair"), ("tokens", "--tokens")])
+def test_an_unknown_column_names_the_flag_and_the_nearest(role: str, flag: str) -> None:
+    source = source_of(sentence=LONG, words=[["a"]] * 16)
+    with pytest.raises(UsageError) as caught:
+        guess_columns(source, **{role: "sentense"})
+    assert str(caught.value).startswith(f"{flag}: unknown column 'sentense'")
+    assert "did you mean 'sentence'?" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"x": [1], "y": [2.5]},
+        {"id": ["a"], "label": ["b"]},
+        {"tokens": [[["a"], ["b"]]], "tags": [["O", "O"]]},  # sentences of sentences
+        {"tokens": [[1, 2]], "tags": [["O", "O"]]},
+        {"tokens": [[]], "tags": [[]], "intent": ["x"]},
+    ],
+)
+def test_a_source_without_a_text_is_refused_with_what_it_has(columns: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="no column of corpus looks like a text") as caught:
+        guess_columns(source_of(**columns))
+    assert caught.value.remedy == "name it with --text or --tokens"
+    assert caught.value.received is not None
+    assert all(name in caught.value.received for name in columns)
+
+
+def test_columns_go_to_a_dict_and_back() -> None:
+    columns = Columns("a", "b", "c", ("d", "e"), ("f",))
+    plain = {"text": "a", "pair": "b", "tokens": "c", "tags": ["d", "e"], "labels": ["f"]}
+    assert columns.to_dict() == plain
+    assert Columns.from_dict(plain) == columns
+    assert Columns.from_dict(Columns().to_dict()) == Columns()
+
+
+def test_columns_are_shown_role_by_role() -> None:
+    assert str(Columns("a", labels=("x", "y"))) == "text = a · labels = x, y"

@@ -1,0 +1,146 @@
+"""CSV and TSV: what is a field, what is a number, and errors that name the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fusionkit.errors import DataError
+from fusionkit.sources import open_source
+from fusionkit.sources.delimited import read_csv, read_tsv, with_numbers
+
+# What the file says → the rows a reader of RFC 4180 expects.
+FIELDS = {
+    "plain": ("text,label\nabc,x\n", [("abc", "x")]),
+    "comma": ('text,label\n"a, b",x\n', [("a, b", "x")]),
+    "doubled quote": ('text,label\n"she said ""no""",x\n', [('she said "no"', "x")]),
+    "quote inside a bare field": ('text,label\na 5" disk,x\n', [('a 5" disk', "x")]),
+    "line end in quotes": ('text,label\n"a\nb",x\nc,y\n', [("a\nb", "x"), ("c", "y")]),
+    "line end in the last quotes": ('text,label\nx,"a\nb"\n', [("x", "a\nb")]),
+    "empty field": ("text,label\n,x\n", [("", "x")]),
+    "words that mean missing elsewhere": ("text,label\nNA,null\nNaN,None\n", [("NA", "null"), ("NaN", "None")]),
+    "CRLF": ('text,label\r\nabc,x\r\n"d\r\ne",y\r\n', [("abc", "x"), ("d\r\ne", "y")]),
+    "no end of the last line": ("text,label\nabc,x\ndef,y", [("abc", "x"), ("def", "y")]),
+    "byte-order mark": ("\ufefftext,label\nabc,x\n", [("abc", "x")]),
+    "byte-order mark before a quote": ('\ufeff"text",label\nabc,x\n', [("abc", "x")]),
+    "unicode line separators": ("text,label\na\u2028b\u0085c\x0bd\x0ce,x\n", [("a\u2028b\u0085c\x0bd\x0ce", "x")]),
+}
+
+
+def test_csv_fields_are_read_as_rfc_4180_writes_them(tmp_path: Path) -> None:
+    path, seen = tmp_path / "train.csv", 0
+    for content, rows in FIELDS.values():
+        path.write_text(content, encoding="utf-8", newline="")
+        table = read_csv(path)
+        assert table.column_names == ["text", "label"]
+        assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == rows
+        seen += 1
+    assert seen == 13
+
+
+def test_a_lone_quote_in_a_tsv_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text('text\tlabel\n"hello\t1\nit"s, so\t0\n""\t1\n', encoding="utf-8")
+    assert read_tsv(path).column("text").to_pylist() == ['"hello', 'it"s, so', '""']
+
+
+def test_a_field_longer_than_the_reading_block_stays_whole(tmp_path: Path) -> None:
+    path, long = tmp_path / "train.csv", "x, " * (23 << 20)  # 69 MiB; the block is 64
+    path.write_text(f'text,label\n"{long}",1\nshort,2\n', encoding="utf-8")
+    table = read_csv(path)
+    assert [len(text.as_py()) for text in table.column("text")] == [len(long), 5]
+    assert table.column("label").to_pylist() == ["1", "2"]
+
+
+def test_a_field_of_many_lines_stays_whole(tmp_path: Path) -> None:
+    path, long = tmp_path / "train.csv", "one, two\n" * 100_000
+    path.write_text(f'text,label\n"{long}",1\n', encoding="utf-8")
+    assert read_csv(path).column("text").to_pylist() == [long]
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("text,label\na,1\nb,2,3\n", "Row #3"),
+        ("text,label\na,1\nb\n", "Row #3"),
+        ("text,label\n", "a header alone"),
+        ("text,label", "is empty"),
+        ("\n", "is empty"),
+        ("text,text,label\na,b,1\n", "two columns are called 'text'"),
+        ('text,label\nok,1\nfine,"2\nfoo,2\nbar,3\n', "a quote is never closed"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_by_place(tmp_path: Path, content: str, named: str) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        read_csv(path)
+    assert str(path) in str(caught.value)
+    assert named in str(caught.value)
+
+
+def test_a_ragged_tsv_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\na\t1\nb\n", encoding="utf-8")
+    with pytest.raises(DataError, match="Row #3"):
+        read_tsv(path)
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.touch()
+    with pytest.raises(DataError, match="is empty"):
+        open_source(str(path))
+
+
+def test_latin_1_is_refused_with_the_byte_and_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_bytes("text,label\ncafé,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match="0xe9") as caught:
+        read_csv(path)
+    assert caught.value.remedy is not None
+    assert "iconv" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["0", "1", "-12"], "int64"),
+        (["9223372036854775807"], "int64"),
+        (["5.0", "3.8", "2"], "double"),
+        (["1e-05", "0.25"], "double"),
+        (["007", "010"], "string"),
+        (["007", "1.5"], "string"),
+        (["+5", "6"], "string"),
+        (["", "1"], "string"),
+        (["nan", "1.5"], "string"),
+        (["inf", "1.5"], "string"),
+        (["12345678901234567890", "12345678901234567891"], "string"),
+        (["1", "one"], "string"),
+        ([" 1", "2"], "string"),
+    ],
+)
+def test_a_column_becomes_numeric_only_where_that_loses_nothing(values: list[str], kind: str) -> None:
+    table = pa.table({"value": values})
+    column = with_numbers({"train": table})["train"].column("value")
+    assert str(column.type) == kind
+    assert [str(v) if kind == "string" else v for v in column.to_pylist()] == (
+        values if kind == "string" else [int(v) if kind == "int64" else float(v) for v in values]
+    )
+
+
+def test_a_column_has_one_type_in_all_splits(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label,n\na,1,1\n", encoding="utf-8")
+    (tmp_path / "test.csv").write_text("text,label,n\nb,x,2\n", encoding="utf-8")
+    source = open_source(str(tmp_path))
+    assert [str(t.schema.field("label").type) for t in source.splits.values()] == ["string", "string"]
+    assert [str(t.schema.field("n").type) for t in source.splits.values()] == ["int64", "int64"]
+
+
+@pytest.mark.parametrize("name", ["train.csv", "TRAIN.CSV"])
+def test_numeric_labels_of_a_csv_become_integers_whatever_the_suffix_is_written_like(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("text,label\na,1\nb,0\n", encoding="utf-8")
+    assert open_source(str(path)).splits["train"].column("label").to_pylist() == [1, 0]

@@ -1,0 +1,126 @@
+"""Files and folders as sources: which file is which split, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.sources import FORMATS, open_source
+
+CONTENT = {
+    ".csv": "text,label\nhello there,x\n",
+    ".tsv": "text\tlabel\nhello there\tx\n",
+    ".json": '{"text": "hello there", "label": "x"}\n',
+    ".txt": "hello O\nthere B-x\n",
+}
+SAME_AS = {".jsonl": ".json", ".ndjson": ".json"} | dict.fromkeys((".conll", ".iob", ".iob2", ".bio"), ".txt")
+
+
+def put(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"text": ["hello there"], "label": ["x"]}), path)
+    else:
+        path.write_text(CONTENT[SAME_AS.get(suffix, suffix)], encoding="utf-8")
+    return path
+
+
+def test_every_format_of_the_table_reads_one_example(tmp_path: Path) -> None:
+    seen = 0
+    for suffix in FORMATS:
+        source = open_source(str(put(tmp_path / f"train{suffix}")))
+        (row,) = source.splits["train"].to_pylist()
+        assert row in (
+            {"text": "hello there", "label": "x"},
+            {"tokens": ["hello", "there"], "tags": ["O", "B-x"]},
+        )
+        seen += 1
+    assert seen == 11
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["train.csv", "validation.csv", "test.csv"], ["train", "validation", "test"]),
+        (["test.csv", "dev.csv", "train.csv"], ["train", "validation", "test"]),
+        (["training.csv", "valid.csv"], ["train", "validation"]),
+        (["val.jsonl", "test.tsv"], ["validation", "test"]),
+        (["news-train.csv", "news-dev.csv"], ["train", "validation"]),
+        (["en_train.txt", "en.test.txt"], ["train", "test"]),
+        (["Train.CSV", "Development.CSV"], ["train", "validation"]),
+        (["train.parquet", "contest.parquet", "README.md", "latest.csv"], ["train"]),
+    ],
+)
+def test_the_files_of_a_folder_are_taken_by_their_split(
+    tmp_path: Path, names: list[str], splits: list[str]
+) -> None:
+    for name in names:
+        if name.endswith(".md"):
+            (tmp_path / name).write_text("# About\n")
+        else:
+            put(tmp_path / name)
+    assert list(open_source(str(tmp_path)).splits) == splits
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [("train.csv", "train"), ("dev.csv", "validation"), ("TEST.jsonl", "test"), ("mine.csv", "train")],
+)
+def test_a_single_file_is_the_split_it_is_named_after_else_train(tmp_path: Path, name: str, split: str) -> None:
+    assert list(open_source(str(put(tmp_path / name))).splits) == [split]
+
+
+def test_a_source_is_called_after_its_file_or_folder(tmp_path: Path) -> None:
+    assert open_source(str(put(tmp_path / "news" / "train.csv").parent)).name == "news"
+    assert open_source(str(put(tmp_path / "reviews.csv"))).name == "reviews"
+
+
+def test_two_files_for_one_split_are_refused_by_name(tmp_path: Path) -> None:
+    put(tmp_path / "dev.csv")
+    put(tmp_path / "validation.jsonl")
+    with pytest.raises(UsageError, match="two files for the split validation") as caught:
+        open_source(str(tmp_path))
+    assert caught.value.received == "dev.csv and validation.jsonl"
+
+
+@pytest.mark.parametrize("name", [None, "notes.pdf", "deep/weights.bin"])
+def test_a_folder_without_data_is_refused(tmp_path: Path, name: str | None) -> None:
+    if name:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(UsageError, match="holds no data"):
+        open_source(str(tmp_path))
+
+
+def test_a_file_of_no_known_format_is_refused_with_those_known(tmp_path: Path) -> None:
+    (tmp_path / "train.xlsx").write_bytes(b"x")
+    with pytest.raises(UsageError, match="is of no known format") as caught:
+        open_source(str(tmp_path / "train.xlsx"))
+    assert caught.value.expected is not None
+    assert ".parquet" in caught.value.expected
+    assert caught.value.received == ".xlsx"
+
+
+@pytest.mark.parametrize("source", ["./missing", "missing/train.csv", "/missing/folder", "a b", "a\0b", "x" * 5000])
+def test_a_path_that_does_not_exist_is_refused_without_asking_the_hub(source: str) -> None:
+    with pytest.raises(UsageError, match="no such source") as caught:
+        open_source(source)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_column_missing_from_a_later_split_is_noted(tmp_path: Path) -> None:
+    put(tmp_path / "train.csv")
+    (tmp_path / "test.csv").write_text("text\nunlabelled\n", encoding="utf-8")
+    source = open_source(str(tmp_path))
+    assert source.notes == ["test lacks column label, which train has"]
+
+
+def test_objects_without_any_key_are_no_usable_split(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    with pytest.raises(FusionkitError, match="no usable split"):
+        open_source(str(tmp_path))
