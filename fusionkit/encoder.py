@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import inspect
 import json
+import re
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -140,16 +141,18 @@ def load_encoder(
         words: the texts come split into words (byte-level tokenizers then need a space before each).
 
     Raises:
-        UsageError: a bundled name is misspelt, or a file is given.
+        UsageError: a bundled name is misspelt, a file is given, or there is no such device.
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states.
     """
     place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
     if reference not in BUNDLED and not Path(place).is_dir():
         _refuse_misspelt(reference, Path(place))
         place = reference
-    options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    target = _device(device)
     with _quiet_transformers():
         try:
+            revision = _commit(place, revision) or revision
+            options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
             config = transformers.AutoConfig.from_pretrained(place, **options)
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 place, **options, **({"add_prefix_space": True} if words else {})
@@ -175,7 +178,6 @@ def load_encoder(
     _refuse_empty_tokenizer(reference, tokenizer)
     whole, model = model, _text_half(model)
     _refuse_random_weights(reference, whole, model, report["missing_keys"])
-    target = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     # As loaded is as trained: dropout off, no gradients kept.
     model = model.eval().requires_grad_(False).to(target)
     layers, hidden = _probe(reference, model, target)
@@ -191,11 +193,33 @@ def load_encoder(
         identity={
             "weights": _weights_hash(model, report["missing_keys"]),
             "tokenizer": _tokenizer_hash(tokenizer),
-            "revision": getattr(config, "_commit_hash", None) or revision,
+            "revision": revision,
         },
         device=target,
         accepts=_accepted(model, tokenizer),
     )
+
+
+def _device(asked: str) -> torch.device:
+    if asked == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=asked).device
+    except (RuntimeError, AssertionError) as error:  # a name that torch does not know, or a device it lacks
+        raise UsageError(
+            f"device {asked!r} cannot be used",
+            expected="auto, cpu, cuda or cuda:N",
+            received=str(error).splitlines()[0],
+        ) from error
+
+
+def _commit(place: str, revision: str | None) -> str | None:
+    """The commit that a hub id's revision stands for, read off the place of its files in the cache."""
+    if Path(place).is_dir():
+        return None
+    file = cached_file(place, "config.json", revision=revision)
+    found = re.search(r"/snapshots/([0-9a-f]{40})/", Path(file or "").as_posix())
+    return found and found.group(1)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from fusionkit.errors import UsageError, unknown_name
 ROWS = ("tokens", "words", "words-mean", "cls", "mean")
 POOLS = ("cls", "mean", "max")
 STATE_DTYPES = ("float16", "bfloat16", "float32")
+SCHEDULES = ("linear", "constant")
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -81,7 +82,9 @@ class RunSpec:
         shots: labelled examples per class; None is the whole training split.
         data_seed: sets the draw and the order of minibatches.
         init_seed: sets initial weights and dropout.
-        lr, weight_decay, dropout, epochs, batch_size: as everywhere; Adam, constant rate.
+        lr, weight_decay, dropout, epochs, batch_size: as everywhere; the optimizer is AdamW.
+        schedule: ``linear`` falls from lr to 0 over all steps without warm-up (ElNokrashy et al. 2024);
+            ``constant`` stays.
     """
 
     store: str
@@ -98,10 +101,13 @@ class RunSpec:
     dropout: float = 0.0
     epochs: int = 10
     batch_size: int = 32
+    schedule: str = "linear"
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
             raise unknown_name("pool", self.pool, POOLS)
+        if self.schedule not in SCHEDULES:
+            raise unknown_name("schedule", self.schedule, SCHEDULES)
         _require(self.shots is None or self.shots >= 1, "shots", "1 or more", self.shots)
         _require(0 < self.lr < 100, "lr", "above 0, below 100", self.lr)
         _require(self.weight_decay >= 0, "weight_decay", "0 or more", self.weight_decay)

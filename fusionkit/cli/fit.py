@@ -16,7 +16,7 @@ from fusionkit.fit import fit as run_fit
 from fusionkit.fit.results import flat_record
 from fusionkit.fusions import FUSIONS
 from fusionkit.heads import HEADS
-from fusionkit.specs import POOLS
+from fusionkit.specs import POOLS, SCHEDULES
 from fusionkit.store import open_store
 from fusionkit.tasks import TASKS
 
@@ -62,6 +62,7 @@ class FitBars(Bars):
 @click.option("--lr", "lrs", multiple=True, type=float, default=(2e-3,), show_default=True)
 @click.option("--epochs", multiple=True, type=int, default=(10,), show_default=True)
 @click.option("--batch-size", "batch_sizes", multiple=True, type=int, default=(32,), show_default=True)
+@click.option("--schedule", type=click.Choice(SCHEDULES), default="linear", show_default=True)
 @click.option("--dropout", default=0.0, show_default=True)
 @click.option("--weight-decay", default=0.0, show_default=True)
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")

@@ -11,7 +11,7 @@ from fusionkit.errors import unknown_name
 # What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
 AXES = (
     "data", "encoder", "rows", "pool", "task", "label", "fusion", "head", "shots", "epochs", "batch_size", "lr",
-    "dropout", "weight_decay",
+    "dropout", "weight_decay", "schedule",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 

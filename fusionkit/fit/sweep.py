@@ -46,6 +46,7 @@ def expand(
     batch_sizes: Sequence[int] = (32,),
     dropout: float = 0.0,
     weight_decay: float = 0.0,
+    schedule: str = "linear",
 ) -> list[RunSpec]:
     """Every run of a sweep over one store; seed k is both ``data_seed`` and ``init_seed`` of trial k.
 
@@ -71,6 +72,7 @@ def expand(
             lr=lr,
             weight_decay=weight_decay,
             dropout=dropout,
+            schedule=schedule,
             epochs=epoch,
             batch_size=size,
         )

@@ -68,13 +68,16 @@ def train_run(
     model = build_model(spec, len(layers), hidden, len(data.labels))
     # One fused kernel for all tensors: half the time of a step of these small heads.
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    steps = spec.epochs * -(-len(train) // spec.batch_size)
+    falls = spec.schedule == "linear"
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(1 - step / steps, 0.0) if falls else 1.0)
     curve: list[dict[str, float]] = []
     best: tuple[float, int, dict[str, Tensor], dict[str, float]] | None = None
     scores: dict[str, dict[str, float]] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.init_seed)  # dropout's stream
         for epoch in range(1, spec.epochs + 1):
-            loss = _train_epoch(model, optimizer, train, layers, spec, epoch)
+            loss = _train_epoch(model, optimizer, rate, train, layers, spec, epoch)
             judged = score(model, data, data.validation, layers)
             value = next(iter(judged.values()))
             curve.append({"epoch": epoch, "loss": loss, "validation_score": value})
@@ -132,6 +135,7 @@ def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[i
 def _train_epoch(
     model: FusedModel,
     optimizer: torch.optim.Optimizer,
+    rate: torch.optim.lr_scheduler.LambdaLR,
     train: TaskSplit,
     layers: tuple[int, ...],
     spec: RunSpec,
@@ -149,6 +153,7 @@ def _train_epoch(
         loss = model.head.loss(model(batch.states, batch.offsets), batch.targets, batch.offsets)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        rate.step()
         total += loss.detach() * len(examples)
     mean = float(total) / max(len(order), 1)
     if not np.isfinite(mean):

@@ -206,36 +206,7 @@ def test_a_name_that_is_nowhere_says_what_would_do(name: str) -> None:
     assert "\n" not in str(caught.value.received)
 
 
-def test_loading_is_silent(
-    tiny: Callable[[str], Any], copy: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
-) -> None:
-    """This checkpoint makes the library print a report and a progress bar, both before and after."""
-    folder = copy("bert")
-    without(folder, "pooler")
-    hf.AutoModel.from_pretrained(folder)
-    assert "pooler" in capfd.readouterr().err
-    load_encoder(str(folder))
-    heard = capfd.readouterr()
-    assert (heard.out, heard.err) == ("", "")
-    hf.AutoModel.from_pretrained(folder)
-    assert "pooler" in capfd.readouterr().err
-
-
-def test_hub_warnings_are_silent_only_while_loading(
-    tiny: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The hub's client warns about tokens, rate limits and links as it goes."""
-    from huggingface_hub.utils import logging
-
-    logger = logging.get_logger("huggingface_hub.file_download")  # type: ignore[no-untyped-call]
-    real = transformers.AutoConfig.from_pretrained
-
-    def warning_first(*of: Any, **how: Any) -> Any:
-        logger.warning("a warning of the hub")
-        return real(*of, **how)
-
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", warning_first)
-    load_encoder(str(tiny("bert").folder))
-    assert "a warning of the hub" not in capfd.readouterr().err
-    logger.warning("a warning of the hub")
-    assert "a warning of the hub" in capfd.readouterr().err
+@pytest.mark.parametrize("device", ["cuda:99", "tpu-of-nobody"])
+def test_a_device_that_is_not_there_is_refused_before_loading(device: str) -> None:
+    with pytest.raises(UsageError, match=f"device '{device}' cannot be used"):
+        load_encoder("/no/such/folder", device=device)

@@ -106,9 +106,7 @@ def test_a_damaged_saved_folder_is_refused(tmp_path: Path) -> None:
 def test_a_hub_format_folder_gives_the_configuration_asked_for(tmp_path: Path, layout: str, config: str) -> None:
     folder = hub_folder(tmp_path / "corpus", layout.format("en"), layout.format("de"))
     source = open_source(str(folder), config=config)
-    assert {split: t.to_pydict() for split, t in source.splits.items()} == {
-        "train": {"text": [config], "label": [1]}
-    }
+    assert {split: t.to_pydict() for split, t in source.splits.items()} == {"train": {"text": [config], "label": [1]}}
 
 
 @pytest.mark.parametrize("config", [None, "french"])

@@ -104,9 +104,7 @@ def test_ragged_tags_say_how_many_came_and_how_many_were_due() -> None:
         ({"other": ["a"]}, Columns(text="text"), "train has no column 'text'"),
     ],
 )
-def test_a_column_that_does_not_suit_its_role_is_refused(
-    columns: dict[str, Any], roles: Columns, named: str
-) -> None:
+def test_a_column_that_does_not_suit_its_role_is_refused(columns: dict[str, Any], roles: Columns, named: str) -> None:
     with pytest.raises(UsageError) as caught:
         prepared(source_of(train=columns), roles)
     assert str(caught.value).startswith(named)

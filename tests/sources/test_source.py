@@ -56,9 +56,7 @@ def test_every_format_of_the_table_reads_one_example(tmp_path: Path) -> None:
         (["train.parquet", "contest.parquet", "README.md", "latest.csv"], ["train"]),
     ],
 )
-def test_the_files_of_a_folder_are_taken_by_their_split(
-    tmp_path: Path, names: list[str], splits: list[str]
-) -> None:
+def test_the_files_of_a_folder_are_taken_by_their_split(tmp_path: Path, names: list[str], splits: list[str]) -> None:
     for name in names:
         if name.endswith(".md"):
             (tmp_path / name).write_text("# About\n")

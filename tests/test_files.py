@@ -1,0 +1,167 @@
+"""Durable files: absent, old or complete at any moment; the disk's refusals in plain words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.errors import FusionkitError, StoreError
+from fusionkit.files import disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
+
+# A process whose files may not grow beyond 4 KiB: what a full disk does, without filling one.
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from fusionkit.errors import FusionkitError
+from fusionkit.files import write_durably
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    write_durably(Path(sys.argv[1]), b"new" * 10_000)
+except FusionkitError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_pieces_are_written_one_after_another_into_folders_made_on_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "chunk"
+    write_durably(path, b"one", memoryview(b"two"), b"")
+    assert path.read_bytes() == b"onetwo"
+    assert names(path.parent) == ["chunk"]
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "chunk"
+    write_durably(path, b"a long old content")
+    write_durably(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "chunk"
+    write_durably(path, b"old")
+    no_bytes: Any = "text"
+    with pytest.raises(TypeError):
+        write_durably(path, b"new", no_bytes)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["chunk"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "chunk"
+    write_durably(path, b"old")
+    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(f"the disk is full: cannot write {path}")
+    assert "run the same command again" in done.stdout
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["chunk"]
+
+
+def test_a_reader_never_meets_half_a_file(tmp_path: Path) -> None:
+    path, size, met = tmp_path / "chunk", 200_000, set()
+    write_durably(path, b"0" * size)
+    done = threading.Event()
+
+    def write() -> None:
+        for i in range(40):
+            write_durably(path, *[str(i % 10).encode() * (size // 4)] * 4)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not done.is_set():
+        content = path.read_bytes()
+        met.add((len(content), len(set(content))))
+    writer.join()
+    assert met == {(size, 1)}
+
+
+def test_what_another_process_left_half_written_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / f".chunk.{os.getpid()}.partial").write_bytes(b"left behind by a process of the same id")
+    write_durably(tmp_path / "chunk", b"new")
+    assert (tmp_path / "chunk").read_bytes() == b"new"
+    assert names(tmp_path) == ["chunk"]
+
+
+@pytest.mark.parametrize("place", ["file/chunk", "file/deep/chunk", "folder"])
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FusionkitError) as caught:
+        write_durably(tmp_path / place, b"new")
+    assert str(caught.value).startswith(f"cannot write {tmp_path / place}")
+    assert (tmp_path / "file").read_bytes() == b"kept"
+    assert names(tmp_path) == ["file", "folder"]
+
+
+DISK = {
+    errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "the disk is full",
+    errno.EACCES: "cannot write", errno.EROFS: "cannot write", errno.EPERM: "cannot write",
+    errno.ENOTDIR: "cannot write", errno.EISDIR: "cannot write", errno.EEXIST: "cannot write", errno.EIO: "cannot write",
+}  # fmt: skip
+
+
+def test_each_refusal_of_the_disk_becomes_one_clear_error(tmp_path: Path) -> None:
+    missing, seen = tmp_path / "not" / "there" / "yet", 0
+    for number, start in DISK.items():
+        with pytest.raises(FusionkitError) as caught, disk_errors(missing):
+            raise OSError(number, os.strerror(number))
+        assert str(caught.value).startswith(start)
+        assert str(missing) in str(caught.value)
+        assert os.strerror(number) in str(caught.value)
+        seen += 1
+    assert seen == 10
+
+
+def test_other_errors_pass_through(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError), disk_errors(tmp_path):
+        raise OSError(errno.EPIPE, "broken pipe")
+
+
+def test_json_comes_back_as_it_was_written_and_stays_legible(tmp_path: Path) -> None:
+    value = {"b": [1, 2.5, None, True], "a": {"ü": "naïve\u2028line"}}
+    write_json(tmp_path / "manifest.json", value)
+    assert read_json(tmp_path / "manifest.json") == value
+    text = (tmp_path / "manifest.json").read_text(encoding="utf-8")
+    assert "naïve" in text
+    assert text.endswith("}\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"a": 1', b"[1, 2]", b"null", b"\xff\xfe\x00", b'{"a": ' * 100_000, b'{"a": "\x80"}'],
+)
+def test_damaged_json_is_a_store_error_that_names_the_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as caught:
+        read_json(path)
+    assert str(caught.value).startswith(f"{path} is damaged")
+
+
+def test_missing_json_is_a_store_error_that_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"manifest\.json is missing"):
+        read_json(tmp_path / "manifest.json")
+
+
+def test_syncing_reaches_nested_files_and_changes_none(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").write_bytes(b"content")
+    sync_tree(tmp_path)
+    sync_folder(tmp_path / "a")
+    assert (tmp_path / "a" / "b" / "c").read_bytes() == b"content"
+    with pytest.raises(FileNotFoundError):
+        sync_tree(tmp_path / "missing")

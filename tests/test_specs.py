@@ -1,0 +1,132 @@
+"""Specs: validated, frozen, to a dict and back, with digests that mean the work; layer choices."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import pytest
+
+from fusionkit.errors import UsageError
+from fusionkit.specs import EncodeSpec, RunSpec, canonical_json, digest_of, parse_layers
+
+RUN = RunSpec(store="0123456789abcdef", task="tagging", label="slots", fusion="attention", head="crf")
+
+# Another valid value for each field of a run.
+OTHER: dict[str, Any] = {
+    "store": "fedcba9876543210", "task": "classification", "label": "intent", "fusion": "layer:3", "head": "tagger",
+    "pool": "mean", "shots": 8, "data_seed": 1, "init_seed": 1, "lr": 5e-4, "weight_decay": 0.01, "dropout": 0.1,
+    "epochs": 3, "batch_size": 16,
+}  # fmt: skip
+
+OUT_OF_RANGE: list[tuple[str, Any]] = [
+    ("pool", "sum"), ("shots", 0), ("lr", 0.0), ("lr", -1e-3), ("lr", 100.0), ("lr", float("nan")),
+    ("weight_decay", -0.1), ("dropout", 1.0), ("dropout", -0.1), ("epochs", 0), ("batch_size", 0),
+]  # fmt: skip
+
+
+def test_a_run_goes_to_a_dict_and_back() -> None:
+    plain = RUN.to_dict()
+    assert plain["fusion"] == "attention"
+    assert plain["shots"] is None
+    assert RunSpec.from_dict(plain) == RUN
+    assert RunSpec.from_dict(dict(reversed(plain.items()))).digest == RUN.digest
+
+
+def test_each_field_of_a_run_changes_its_digest() -> None:
+    digests = {dataclasses.replace(RUN, **{name: value}).digest for name, value in OTHER.items()}
+    assert set(OTHER) == {field.name for field in dataclasses.fields(RunSpec)}
+    assert len(digests | {RUN.digest}) == 15
+
+
+def test_a_digest_is_the_start_of_the_sha_256_of_sorted_compact_json() -> None:
+    text = '{"a":[1,2.5,null],"ü":"é"}'
+    assert canonical_json({"ü": "é", "a": [1, 2.5, None]}) == text
+    assert digest_of({"ü": "é", "a": (1, 2.5, None)}) == hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def test_a_run_keeps_its_name_on_disk_from_release_to_release() -> None:
+    text = (
+        '{"batch_size":32,"data_seed":0,"dropout":0.0,"epochs":10,"fusion":"attention","head":"crf","init_seed":0,'
+        '"label":"slots","lr":0.002,"pool":null,"shots":null,"store":"0123456789abcdef","task":"tagging",'
+        '"weight_decay":0.0}'
+    )
+    assert RUN.digest == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
+def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        dataclasses.replace(RUN, **{name: value})
+    assert name in str(caught.value).splitlines()[0]
+
+
+def test_the_table_of_values_out_of_range_covers_seven_fields() -> None:
+    assert len(OUT_OF_RANGE) == 11
+    assert len({name for name, _ in OUT_OF_RANGE}) == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"rows": "word"}, "did you mean 'words'?"),
+        ({"dtype": "float61"}, "did you mean 'float16'?"),
+        ({"compute_dtype": "int8"}, "unknown compute dtype 'int8'"),
+        ({"max_length": 2}, "max_length is out of range"),
+        ({"max_length": -1}, "max_length is out of range"),
+    ],
+)
+def test_an_encoding_that_makes_no_sense_is_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        EncodeSpec(**changes)
+    assert named in str(caught.value)
+
+
+def test_specs_are_frozen() -> None:
+    for spec, name in ((RUN, "lr"), (EncodeSpec(), "rows")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(spec, name, 1)
+
+
+def test_remote_code_is_off_unless_asked_for() -> None:
+    assert EncodeSpec().trust_remote_code is False
+
+
+def test_an_unknown_field_of_a_run_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown field of a run 'epoch'") as caught:
+        RunSpec.from_dict(RUN.to_dict() | {"epoch": 3})
+    assert caught.value.remedy == "did you mean 'epochs'?"
+
+
+def test_a_missing_field_of_a_run_is_named() -> None:
+    plain = RUN.to_dict()
+    del plain["store"]
+    with pytest.raises(UsageError, match="'store'"):
+        RunSpec.from_dict(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("all", (0, 1, 2, 3, 4, 5, 6)),
+        ("0,3,6", (0, 3, 6)),
+        ("6, 0 ,3,3", (0, 3, 6)),
+        ("-1", (6,)),
+        ("-7,-1", (0, 6)),
+        ("-4:", (3, 4, 5, 6)),
+        ("2:5", (2, 3, 4)),
+        (":-1", (0, 1, 2, 3, 4, 5)),
+        (":", (0, 1, 2, 3, 4, 5, 6)),
+        ("5:99", (5, 6)),
+    ],
+)
+def test_layers_are_chosen_as_python_indexes(text: str, chosen: tuple[int, ...]) -> None:
+    assert parse_layers(text, 7) == chosen
+
+
+@pytest.mark.parametrize("text", ["", "7", "-8", "x", "1,,2", "1:2:3", "5:2", "9:", "1.5", "first"])
+def test_layers_that_do_not_exist_are_refused_with_the_range(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_layers(text, 7)
+    assert "within 0…6" in str(caught.value)
