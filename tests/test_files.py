@@ -110,7 +110,8 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path, place: str) 
 DISK = {
     errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "the disk is full",
     errno.EACCES: "cannot write", errno.EROFS: "cannot write", errno.EPERM: "cannot write",
-    errno.ENOTDIR: "cannot write", errno.EISDIR: "cannot write", errno.EEXIST: "cannot write", errno.EIO: "cannot write",
+    errno.ENOTDIR: "cannot write", errno.EISDIR: "cannot write", errno.EEXIST: "cannot write",
+    errno.EIO: "cannot write",
 }  # fmt: skip
 
 

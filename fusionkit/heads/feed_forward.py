@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 WIDTH = 256
 
@@ -21,11 +21,3 @@ def feed_forward(width: int, classes: int, dropout: float) -> nn.Sequential:
         nn.Dropout(dropout),
         nn.Linear(WIDTH, classes),
     )
-
-
-def softmax_loss(scores: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy: ``[n, classes]`` scores, int64 ``[n]`` targets; 0 where n = 0."""
-    # The mean over nothing is NaN, and so would a run's loss be: a batch may hold only examples without words.
-    if len(targets) == 0:
-        return scores.sum()
-    return nn.functional.cross_entropy(scores, targets)

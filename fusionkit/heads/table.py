@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
 
 from fusionkit.errors import unknown_name
-from fusionkit.heads.classifier import Classifier
+from fusionkit.heads.classifier import classifier
 from fusionkit.heads.crf import Crf
-from fusionkit.heads.linear_tagger import LinearTagger
-from fusionkit.heads.tagger import Tagger
+from fusionkit.heads.linear_tagger import linear_tagger
+from fusionkit.heads.softmax import Softmax
+from fusionkit.heads.tagger import tagger
 
 
 class Head(Protocol):
     """What each head is: a module from fused states to scores, with its loss and its decision.
 
-    Built as ``Head(width, classes, dropout)``.
+    The table builds each from ``(width, classes, dropout)``.
     """
 
     def __call__(self, states: Tensor) -> Tensor:
@@ -32,15 +34,15 @@ class Head(Protocol):
         ...
 
 
-HEADS: dict[str, type[Classifier | Tagger | LinearTagger | Crf]] = {
-    "classifier": Classifier,
-    "tagger": Tagger,
-    "linear-tagger": LinearTagger,
+HEADS: dict[str, Callable[[int, int, float], Softmax | Crf]] = {
+    "classifier": classifier,
+    "tagger": tagger,
+    "linear-tagger": linear_tagger,
     "crf": Crf,
 }
 
 
-def build_head(name: str, width: int, classes: int, dropout: float) -> Classifier | Tagger | LinearTagger | Crf:
+def build_head(name: str, width: int, classes: int, dropout: float) -> Softmax | Crf:
     """A head with fresh weights.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,7 @@ def source() -> Source:
 
 
 Encoding = Callable[..., EncodeReport]
+PARTS = [15, 5]  # of the source's two splits, under `small_parts`
 
 
 @pytest.fixture
@@ -109,6 +111,23 @@ def content() -> Callable[[Path], dict[str, bytes]]:
         }
 
     return read
+
+
+@pytest.fixture
+def manifest() -> Callable[[Path], dict[str, Any]]:
+    """A store's manifest, less what differs between two runs of the same work."""
+    return lambda store: {
+        name: value for name, value in json.loads((store / "manifest.json").read_text()).items() if name != "provenance"
+    }
+
+
+@pytest.fixture
+def undisturbed(source: Source, tmp_path: Path, encoded: Encoding, small_parts: int) -> Path:
+    """The source encoded in one go, into several parts a split."""
+    report = encoded(source, tmp_path / "whole")
+    assert report.outcome == "encoded"
+    assert [len(split["chunks"]) for split in report.manifest["splits"].values()] == PARTS
+    return tmp_path / "whole"
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,11 @@ ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 0.0}
 Alone = Callable[..., tuple[NDArray[np.float32], list[int | None]]]
 
 
+@pytest.fixture(scope="module")
+def place() -> str:
+    return str(minilm_folder())
+
+
 def first_pieces(states: NDArray[np.float32], words: list[int | None]) -> NDArray[np.float32]:
     return states[:, [words.index(word) for word in sorted({w for w in words if w is not None})]]
 
@@ -82,10 +87,10 @@ def test_minilm_has_six_layers_and_its_embeddings(minilm: Encoder) -> None:
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_rows_of_each_kind_are_those_of_each_sentence_alone(
-    minilm: Encoder, alone: Alone, tmp_path: Path, rows: str
+    minilm: Encoder, place: str, alone: Alone, tmp_path: Path, rows: str
 ) -> None:
     found = stored(Source("s", {"train": pa.table({"tokens": WORDS})}), tmp_path / "s", minilm, rows=rows)
-    assert_stored(found, [ROWS[rows](*alone(str(minilm_folder()), words)) for words in WORDS])
+    assert_stored(found, [ROWS[rows](*alone(place, words)) for words in WORDS])
 
 
 def test_every_kind_of_rows_was_seen() -> None:
@@ -94,26 +99,28 @@ def test_every_kind_of_rows_was_seen() -> None:
 
 @pytest.mark.parametrize(("layers", "picked"), [("-2:", [5, 6]), ("0,3,6", [0, 3, 6]), ("4", [4])])
 def test_chosen_layers_are_those_and_no_other(
-    minilm: Encoder, alone: Alone, tmp_path: Path, layers: str, picked: list[int]
+    minilm: Encoder, place: str, alone: Alone, tmp_path: Path, layers: str, picked: list[int]
 ) -> None:
     source = Source("s", {"train": pa.table({"sentence": FIRSTS})})
     found = stored(source, tmp_path / "s", minilm, rows="tokens", layers=layers)
     assert open_store(tmp_path / "s").layers == tuple(picked)
-    assert_stored(found, [alone(str(minilm_folder()), text)[0][picked] for text in FIRSTS])
+    assert_stored(found, [alone(place, text)[0][picked] for text in FIRSTS])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_other_precisions_round_as_they_should(minilm: Encoder, alone: Alone, tmp_path: Path, dtype: str) -> None:
+def test_other_precisions_round_as_they_should(
+    minilm: Encoder, place: str, alone: Alone, tmp_path: Path, dtype: str
+) -> None:
     source = Source("s", {"train": pa.table({"sentence": FIRSTS})})
     found = stored(source, tmp_path / "s", minilm, rows="mean", dtype=dtype)
-    assert_stored(found, [ROWS["mean"](*alone(str(minilm_folder()), text)) for text in FIRSTS], dtype)
+    assert_stored(found, [ROWS["mean"](*alone(place, text)) for text in FIRSTS], dtype)
 
 
-def test_a_pair_is_one_sequence_with_two_segments(minilm: Encoder, alone: Alone, tmp_path: Path) -> None:
+def test_a_pair_is_one_sequence_with_two_segments(minilm: Encoder, place: str, alone: Alone, tmp_path: Path) -> None:
     source = Source("s", {"train": pa.table({"sentence1": FIRSTS, "sentence2": SECONDS})})
     found = stored(source, tmp_path / "s", minilm, rows="tokens")
     pairs = zip(FIRSTS, SECONDS, strict=True)
-    assert_stored(found, [alone(str(minilm_folder()), first, second)[0] for first, second in pairs])
+    assert_stored(found, [alone(place, first, second)[0] for first, second in pairs])
 
 
 def test_sentences_get_the_rows_that_the_encoder_was_trained_for(minilm: Encoder, tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ def test_two_to_four_columns_are_named_by_their_place(tmp_path: Path, names: tup
 
 
 def test_docstart_lines_and_repeated_blank_lines_end_a_sentence_once(tmp_path: Path) -> None:
-    content = "-DOCSTART- -X- O O\n\n\nEU NNP I-NP I-ORG\n\n \t\n-DOCSTART- -X- O O\n\nin IN I-PP O\n-DOCSTART- -X- O O\nit PRP I-NP O"
-    table = read_conll(put(tmp_path, content))
+    mark = "-DOCSTART- -X- O O"
+    lines = (mark, "", "", "EU NNP I-NP I-ORG", "", " \t", mark, "", "in IN I-PP O", mark, "it PRP I-NP O")
+    table = read_conll(put(tmp_path, "\n".join(lines)))
     assert table.column("tokens").to_pylist() == [["EU"], ["in"], ["it"]]
     assert table.column("chunk").to_pylist() == [["I-NP"], ["I-PP"], ["I-NP"]]
 

@@ -1,0 +1,32 @@
+"""Deciding each row alone by softmax: what classifiers and plain taggers share."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class Softmax(nn.Module):
+    """Scores of one row each, trained by cross-entropy, decided by the highest.
+
+    Args:
+        score: a module from ``[n, width]`` to ``[n, classes]``.
+    """
+
+    def __init__(self, score: nn.Module) -> None:
+        super().__init__()
+        self.score = score
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``[n, width]`` → scores ``[n, classes]``."""
+        return self.score(states)  # type: ignore[no-any-return]
+
+    def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
+        """Mean cross-entropy over the rows; 0 where there is none."""
+        # The mean over nothing is NaN, and so would a run's loss be: a batch may hold only examples without words.
+        if len(targets) == 0:
+            return scores.sum()
+        return nn.functional.cross_entropy(scores, targets)
+
+    def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
+        """The best class of each row, int64 ``[n]``."""
+        return scores.argmax(-1)
