@@ -1,10 +1,25 @@
 """fusionkit: encode once with a frozen transformer, then train many late-fusion heads over every layer."""
 
+from __future__ import annotations
+
+import importlib
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from fusionkit.errors import FusionkitError
-from fusionkit.ragged import Ragged
-from fusionkit.store import Store, open_store
+
+if TYPE_CHECKING:
+    from fusionkit.ragged import Ragged
+    from fusionkit.store import Store, open_store
 
 __version__ = version("fusionkit")
 __all__ = ["FusionkitError", "Ragged", "Store", "__version__", "open_store"]
+
+# Imported when they are asked for: they need torch, and `fusionkit --help` must not wait for it.
+LAZY = {"Ragged": "fusionkit.ragged", "Store": "fusionkit.store", "open_store": "fusionkit.store"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(LAZY[name]), name)

@@ -12,28 +12,31 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from fusionkit.tags import are_span_tags
 
 
-def label_scores(gold: list[str], predicted: list[str]) -> dict[str, float]:
+def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
     """Accuracy, micro and macro F1 and Matthews' correlation of one label an example.
 
-    Macro F1 is over the labels that stand in ``gold`` or ``predicted``, as in scikit-learn.
+    Macro F1 is over the labels that stand in ``gold`` or ``predicted``, as in scikit-learn, whatever ``labels``
+    could be learned.
     """
+    # One label throughout has no correlation; scikit-learn says 0 too, with a warning in the user's face.
+    one = len({*gold, *predicted}) < 2
     return {
         "accuracy": float(accuracy_score(gold, predicted)),
         "micro_f1": float(f1_score(gold, predicted, average="micro", zero_division=0)),
         "macro_f1": float(f1_score(gold, predicted, average="macro", zero_division=0)),
-        "matthews": float(matthews_corrcoef(gold, predicted)),
+        "matthews": 0.0 if one else float(matthews_corrcoef(gold, predicted)),
     }
 
 
-def tag_scores(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
-    """Scores of tagged sentences.
+def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
+    """Scores of tagged sentences; ``labels``, the tags that could be learned, decide which.
 
     Span tags (BIO2): micro F1, precision and recall of whole entities as conlleval counts them, and the
     words' accuracy. Other tags, such as parts of speech: :func:`label_scores` over the words.
     """
     words_gold, words_predicted = list(chain.from_iterable(gold)), list(chain.from_iterable(predicted))
-    if not are_span_tags(words_gold):
-        return label_scores(words_gold, words_predicted)
+    if not are_span_tags(labels):
+        return label_scores(words_gold, words_predicted, labels)
     return {
         "f1": float(span_f1(gold, predicted, zero_division=0)),
         "precision": float(span_precision(gold, predicted, zero_division=0)),

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
+
+from fusionkit.errors import UsageError
+from fusionkit.store import Store, is_store, open_store
 
 PIPE_WIDTH = 200
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -45,6 +49,22 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def given_store(path: Path) -> Store:
+    """The store that the user named.
+
+    Raises:
+        UsageError: it is none: a wrong path, not failed work. StoreError: it is unfinished or damaged.
+    """
+    if not is_store(path):
+        raise UsageError(
+            f"{path} is no store",
+            expected="a folder that `fusionkit encode --out` wrote",
+            received="something else" if path.exists() else "a path that does not exist",
+            remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
+        )
+    return open_store(path)
 
 
 class Bars:

@@ -9,7 +9,7 @@ import click
 import pandas as pd
 import torch
 
-from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json
+from fusionkit.cli.console import JSON_OPTION, Bars, given_store, out, print_json
 from fusionkit.cli.results import summary_table
 from fusionkit.fit import RunsFolder, expand, summarise
 from fusionkit.fit import fit as run_fit
@@ -17,7 +17,6 @@ from fusionkit.fit.results import flat_record
 from fusionkit.fusions import FUSIONS
 from fusionkit.heads import HEADS
 from fusionkit.specs import POOLS, SCHEDULES
-from fusionkit.store import open_store
 from fusionkit.tasks import TASKS
 
 DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
@@ -83,7 +82,7 @@ def fit(
     """
     # Two threads on products this small win little, and lose much as soon as anything else runs.
     torch.set_num_threads(threads)
-    opened = open_store(store)
+    opened = given_store(store)
     specs = expand(opened, fusions=fusions or DEFAULT_FUSIONS, shots=shots or (None,), **choices)
     folder = RunsFolder(runs)
     with FitBars() as bars:

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, out, print_json, table
-from fusionkit.errors import UsageError
+from fusionkit.cli.console import JSON_OPTION, given_store, out, print_json, table
 from fusionkit.fit.results import RunsFolder, is_runs
-from fusionkit.store import Store, is_store, open_store
+from fusionkit.store import Store, is_store
 
 
 def store_summary(store: Store) -> dict[str, Any]:
@@ -48,9 +47,7 @@ def info(path: Path, as_json: bool) -> None:
     if path.is_dir() and not is_store(path) and is_runs(path):
         _show_runs(path, as_json)
         return
-    if not path.exists():
-        raise UsageError(f"no such path: {path}", expected="a store or a folder of runs", remedy="check the path")
-    summary = store_summary(open_store(path))
+    summary = store_summary(given_store(path))
     if as_json:
         print_json(summary)
         return

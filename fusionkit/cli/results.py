@@ -71,7 +71,7 @@ def latex(summary: pd.DataFrame) -> str:
     lines = [f"\\begin{{tabular}}{{{'l' * len(keys)}rr}}", "\\toprule"]
     lines += [" & ".join([*map(_escape, keys), "score", "parameters"]) + " \\\\", "\\midrule"]
     for row, bold in zip(summary.to_dict(orient="records"), best, strict=True):
-        score = f"{100 * row['mean']:.1f}"
+        score = score_text(row["mean"], float("nan"))
         score = f"\\textbf{{{score}}}" if bold else score
         score += "" if pd.isna(row["std"]) else f" $\\pm$ {100 * row['std']:.1f}"
         parameters = "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}"
@@ -87,4 +87,5 @@ def _cell(value: Any) -> str:
 
 
 def _escape(text: str) -> str:
-    return "".join(f"\\{c}" if c in "&%$#_{}" else "\\textbackslash{}" if c == "\\" else c for c in text)
+    words = {"\\": "textbackslash{}", "~": "textasciitilde{}", "^": "textasciicircum{}"}
+    return "".join("\\" + words.get(c, c) if c in words or c in "&%$#_{}" else c for c in text)

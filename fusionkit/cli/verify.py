@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json
+from fusionkit.cli.console import JSON_OPTION, Bars, given_store, out, print_json
 from fusionkit.errors import StoreError
-from fusionkit.store import open_store, verify_store
+from fusionkit.store import verify_store
 
 
 @click.command()
@@ -16,7 +16,7 @@ from fusionkit.store import open_store, verify_store
 @JSON_OPTION
 def verify(store: Path, as_json: bool) -> None:
     """Read every chunk and file of STORE and compare it with its checksum."""
-    manifest = open_store(store).manifest
+    manifest = given_store(store).manifest
     total = sum(len(fields["chunks"]) for fields in manifest["splits"].values()) + len(manifest["files"])
     faults, seen = {}, 0
     with Bars() as bars:

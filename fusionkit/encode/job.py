@@ -99,6 +99,8 @@ def encode(
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
     watch = progress or Silent()
+    if out.is_symlink() or not out.name:  # the plan is renamed into its place: not over a link, nor onto "."
+        out = out.resolve()
     source, notes = prepared(source, columns)
     for note in [*source.notes, *notes]:
         watch.say(note)

@@ -122,6 +122,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     """
     columns = store.manifest["columns"]
     tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
+    known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, TASKS)
     if label is not None:
@@ -136,7 +137,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             raise UsageError(
                 f"{store.path} can teach {'more than one task' if tags else 'no task that was guessed'}",
                 expected="--task or --label",
-                received=f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}",
+                received=known,
                 remedy=f"choose --task from {', '.join(TASKS)} and --label from the columns",
             )
         listed = bool(tags)
@@ -145,6 +146,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         raise UsageError(
             f"{store.path} has no column for the task {chosen.name}",
             expected="a column with one tag a word" if listed else "a column with one label an example",
+            received=known,
             remedy="name it with --label",
         )
     if (chosen.unit == "word") != listed:
@@ -155,7 +157,12 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             remedy="choose another --label or --task",
         )
     if chosen.needs_pair and not pair:
-        raise UsageError(f"the examples of {store.path} are no pairs", remedy="choose --task classification")
+        raise UsageError(
+            f"the examples of {store.path} are no pairs",
+            expected="two columns of texts (--text and --pair at encode)",
+            received=f"the column {columns['text'] or columns['tokens']}",
+            remedy="choose --task classification",
+        )
     return chosen, label or (tags if listed else labels)[0]
 
 
@@ -172,7 +179,12 @@ def choose_pool(store: Store, task: Task, pool: str | None) -> str | None:
             )
         return None
     if pool == "cls" and store.rows != "tokens":
-        raise UsageError("rows of words have no first token", remedy="choose --pool mean or max")
+        raise UsageError(
+            "rows of words have no first token",
+            expected="rows of tokens",
+            received=f"--pool cls over rows of {store.rows}",
+            remedy="choose --pool mean or max",
+        )
     return pool or (store.manifest["encoder"].get("sentence_rows", "mean") if store.rows == "tokens" else "mean")
 
 
@@ -180,8 +192,8 @@ def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskDat
     """Match a store's rows with labels.
 
     Raises:
-        UsageError: the rows cannot carry the task, or there is no train split.
-        DataError: fewer than two classes to learn.
+        UsageError: the rows or the column cannot carry the task, or there is no train split.
+        DataError: fewer than two classes to learn, or nothing to judge them on.
     """
     if "train" not in store.splits:
         raise UsageError(
@@ -190,19 +202,28 @@ def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskDat
             received=", ".join(store.splits),
             remedy="encode one",
         )
-    if task.unit == "word" and store.rows in ("cls", "mean"):
+    tokens = store.manifest["columns"]["tokens"]
+    if task.unit == "word" and (store.rows in ("cls", "mean") or tokens is None):
         raise UsageError(
             f"rows of {store.rows} carry no words to tag",
-            expected="rows of words, words-mean or tokens",
-            received=store.rows,
-            remedy="encode again with --rows words",
+            expected="rows of words, words-mean or tokens, of a column with lists of words",
+            received=f"rows of {store.rows} of {'words' if tokens else 'texts'}",
+            remedy="encode again with --rows words, and --tokens where the words are",
         )
     notes: list[str] = []
     frames = {name: store[name].examples for name in store.splits}
-    columns = {name: _labels(frame, name, label, task, notes) for name, frame in frames.items()}
+    columns = {
+        name: _tags(frame, name, label, tokens) if task.unit == "word" else _labels(frame, name, label, notes)
+        for name, frame in frames.items()
+    }
     names = _class_names(columns["train"][0], task)
     if len(names) < 2:
-        raise DataError(f"column {label!r} of train has fewer than two classes", received=", ".join(names) or "none")
+        raise DataError(
+            f"column {label!r} of train has fewer than two classes",
+            expected="two or more",
+            received=", ".join(names) or "none",
+            remedy="choose another --label",
+        )
     splits = {}
     for name, (gold, present) in columns.items():
         if not present.any():
@@ -221,13 +242,20 @@ def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskDat
             notes.append(f"{name}: {lost} words have no row: left out of training, scored as the default tag")
     train = splits["train"]
     if "validation" not in splits:
+        if len(train) < 2:
+            raise DataError(
+                f"{store.path} has no validation split and too little to set one aside",
+                expected="a validation split, or two training examples with labels",
+                received=f"{len(train)}",
+                remedy="encode a source with a validation split",
+            )
         stay, share = carve(len(train), VALIDATION_SHARE)
         splits["validation"], train = train.subset(share), train.subset(stay)
         notes.append(f"no validation split: {len(share)} training examples set aside for it, the same in every run")
     if "test" not in splits:
         notes.append("no labelled test split: scores are validation's alone")
     flat = [tag for row in train.gold for tag in row] if task.unit == "word" else train.gold
-    spans = task.unit == "word" and are_span_tags(flat)
+    spans = task.unit == "word" and are_span_tags(names)
     return TaskData(
         task,
         label,
@@ -242,23 +270,31 @@ def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskDat
     )
 
 
-def _labels(
-    frame: pd.DataFrame, split: str, label: str, task: Task, notes: list[str]
-) -> tuple[list[Any], NDArray[np.bool_]]:
+def _tags(frame: pd.DataFrame, split: str, label: str, tokens: str) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Tags as text, and which examples have them: all or, where the column is absent, none."""
+    if label not in frame.columns:
+        return [None] * len(frame), np.zeros(len(frame), dtype=bool)
+    for example, (tags, words) in enumerate(zip(frame[label], frame[tokens], strict=True)):
+        if tags is None or len(tags) != len(words):
+            raise UsageError(
+                f"{split}, example {example}: {label!r} does not match {tokens!r}",
+                expected=f"{len(words)} tags, one a word",
+                received="none" if tags is None else str(len(tags)),
+                remedy="choose a --label that holds one tag a word",
+            )
+    return [[str(tag) for tag in tags] for tags in frame[label]], np.ones(len(frame), dtype=bool)
+
+
+def _labels(frame: pd.DataFrame, split: str, label: str, notes: list[str]) -> tuple[list[Any], NDArray[np.bool_]]:
     """Labels as text, and which examples have one at all."""
     if label not in frame.columns:
         return [None] * len(frame), np.zeros(len(frame), dtype=bool)
     values = frame[label].tolist()
-    if task.unit == "word":
-        present = np.array([value is not None for value in values])
-        gold: list[Any] = [[str(tag) for tag in value] if value is not None else None for value in values]
-    else:
-        present = np.array([not _no_label(value) for value in values])
-        gold = [_text(value) if ok else None for value, ok in zip(values, present, strict=True)]
+    present = np.array([not _no_label(value) for value in values])
     missing = int((~present).sum())
     if missing and present.any():
         notes.append(f"{split}: {missing} examples have no {label}: left out")
-    return gold, present
+    return [_text(value) if ok else None for value, ok in zip(values, present, strict=True)], present
 
 
 def _no_label(value: Any) -> bool:
@@ -273,7 +309,7 @@ def _text(value: Any) -> str:
 def _class_names(gold: list[Any], task: Task) -> list[str]:
     seen = {g for row in gold if row is not None for g in (row if task.unit == "word" else [row])}
     try:
-        return sorted(seen, key=int)
+        return sorted(seen, key=lambda name: (int(name), name))
     except ValueError:
         return sorted(seen)
 
@@ -305,15 +341,13 @@ def _task_split(
         words, word_offsets = flat_rows(word_offsets, chosen)
         kept = mask[words]
         targets = np.array([number.get(tag, UNSEEN) for row in gold for tag in row], dtype=np.int64)[kept]
-        per_example = np.add.reduceat(np.append(kept, False).astype(np.int64), word_offsets[:-1])
-        per_example[np.diff(word_offsets) == 0] = 0
-        return TaskSplit(
-            split.hidden_states, rows[words][kept], offsets_of(per_example), targets, gold, ids,
-            kept, word_offsets,
-        )  # fmt: skip
+        offsets = offsets_of(kept.astype(np.int64))[word_offsets]
+        return TaskSplit(split.hidden_states, rows[words][kept], offsets, targets, gold, ids, kept, word_offsets)
     targets = np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
     if pool in ("mean", "max"):
         rows, offsets = flat_rows(split.row_offsets, chosen)
+        kept = split.row_mask[rows]  # the zeros of a word without a state are no part of a sentence's mean
+        rows, offsets = rows[kept], offsets_of(kept.astype(np.int64))[offsets]
     else:  # cls, or rows that are one an example already
         rows, offsets = split.row_offsets[chosen], np.arange(len(chosen) + 1, dtype=np.int64)
     return TaskSplit(split.hidden_states, rows, offsets, targets, gold, ids)

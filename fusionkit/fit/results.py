@@ -7,6 +7,7 @@ RUNS/results.parquet               one row a run, made anew from the records
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,19 @@ FLAT = (
 
 
 class RunsFolder:
-    """A folder of runs; made where it does not exist.
-
-    Raises:
-        UsageError: the place holds something else.
-    """
+    """A folder of runs; made by the first that is kept."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not is_runs(path))):
+
+    def claim(self) -> None:
+        """Make sure that runs may be kept here.
+
+        Raises:
+            UsageError: the place holds something else.
+        """
+        path = self.path
+        if path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir())))):
             raise UsageError(
                 f"{path} is no folder of runs",
                 expected="a new place, an empty folder or a folder that `fusionkit fit` wrote",
@@ -58,12 +63,14 @@ class RunsFolder:
             write_json(folder / RECORD, record)
 
     def records(self) -> list[dict[str, Any]]:
-        """The records of all finished runs.
+        """The records of all finished runs, in the order they ended.
 
         Raises:
             UsageError: there is none. StoreError: a record is damaged.
         """
-        found = [read_json(path) for path in sorted(self.path.glob(f"*/{RECORD}"))]
+        # By name they would stand in the order of their digests, which is none.
+        paths = sorted(self.path.glob(f"*/{RECORD}"), key=lambda path: (path.stat().st_mtime_ns, path))
+        found = [read_json(path) for path in paths]
         if not found:
             raise UsageError(
                 f"{self.path} holds no finished run",
@@ -72,8 +79,13 @@ class RunsFolder:
                 remedy="run `fusionkit fit` first, or check the path",
             )
         for record in found:
-            if not isinstance(record.get("spec"), dict):
-                raise StoreError(f"a record in {self.path} is damaged", expected="a field 'spec'", remedy="fit again")
+            try:
+                record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
+            except (KeyError, TypeError, UsageError) as error:
+                what = f"a record in {self.path} is damaged"
+                raise StoreError(
+                    what, expected="a run's spec", received=str(error).splitlines()[0], remedy="fit again"
+                ) from error
         return found
 
     def frame(self) -> pd.DataFrame:
@@ -90,6 +102,11 @@ class RunsFolder:
 def is_runs(path: Path) -> bool:
     """True where ``fit`` has kept something."""
     return (path / TABLE).is_file() or next(path.glob(f"*/{RECORD}"), None) is not None
+
+
+def _ours(path: Path) -> bool:
+    # A run's folder may still be empty: the first one, of a process that was killed.
+    return path.is_dir() and re.fullmatch("[0-9a-f]{16}", path.name) is not None
 
 
 def flat_record(record: dict[str, Any]) -> dict[str, Any]:

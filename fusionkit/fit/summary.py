@@ -10,8 +10,8 @@ from fusionkit.errors import unknown_name
 
 # What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
 AXES = (
-    "data", "encoder", "rows", "pool", "task", "label", "fusion", "head", "shots", "epochs", "batch_size", "lr",
-    "dropout", "weight_decay", "schedule",
+    "data", "encoder", "rows", "store", "pool", "task", "label", "fusion", "head", "shots", "epochs", "batch_size",
+    "lr", "dropout", "weight_decay", "schedule",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 
@@ -35,11 +35,13 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None) -> pd.DataFrame:
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)
     differ = {name for name in AXES if len(frame[name].drop_duplicates()) > 1}
+    if frame.groupby(["data", "encoder", "rows"])["store"].nunique().max() == 1:
+        differ -= {"store"}  # a digest, shown only where nothing legible tells the stores apart
     keys = by or [name for name in AXES if name in differ or name in ("task", "label", "fusion")]
     rows = []
     for values, group in frame.groupby(keys, sort=False, dropna=False):
-        rows.append(dict(zip(keys, values, strict=True)) | _group(group))
-    return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
+        rows.append(_group(group) | dict(zip(keys, values, strict=True)))
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *COLUMNS])))
 
 
 def _group(group: pd.DataFrame) -> dict[str, object]:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from fusionkit.draws import uniform_draw
 from fusionkit.errors import unknown_name
 from fusionkit.fit.data import TaskData, choose_pool, choose_task, load_task
 from fusionkit.fit.results import RunsFolder
@@ -58,7 +59,7 @@ def expand(
         raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
     for fusion in fusions:
         fusion_layers(fusion, store.layers, store.manifest["encoder"]["layers"])
-    return [
+    runs = [
         RunSpec(
             store=store.digest,
             task=chosen.name,
@@ -77,9 +78,11 @@ def expand(
             batch_size=size,
         )
         for fusion, shot, lr, epoch, size, seed in itertools.product(
-            dict.fromkeys(fusions), shots, lrs, epochs, batch_sizes, range(seeds)
+            fusions, shots, lrs, epochs, batch_sizes, range(seeds)
         )
     ]
+    # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
+    return list(dict.fromkeys(runs))
 
 
 def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitProgress) -> list[dict[str, Any]]:
@@ -87,7 +90,11 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
 
     Returns:
         the records of all the specs, in their order.
+
+    Raises:
+        UsageError: ``runs`` holds other files, or a draw is larger than train. FusionkitError: the disk is full.
     """
+    runs.claim()
     data: dict[tuple[str, str, str | None], TaskData] = {}
     missing = [spec for spec in specs if runs.record(spec) is None]
     if len(missing) < len(specs):
@@ -99,6 +106,8 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
             data[key] = load_task(store, task, label, spec.pool)
             for note in data[key].notes:
                 progress.say(note)
+        if spec.shots is not None:  # refused now, not after hours of the other runs
+            uniform_draw(len(data[key].train), spec.shots, data[key].classes, spec.data_seed)
     progress.begin(len(missing), sum(spec.epochs for spec in missing))
     for spec in missing:
         progress.run(run_one(store, spec, data[(spec.task, spec.label, spec.pool)], runs, progress))

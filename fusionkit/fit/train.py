@@ -108,7 +108,7 @@ def train_run(
 
 def score(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> dict[str, float]:
     """The task's scores of a model on a split; its own metric comes first."""
-    return data.task.scores(split.gold, predict(model, data, split, layers))
+    return data.task.scores(split.gold, predict(model, data, split, layers), data.labels)
 
 
 def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> list[Any]:

@@ -1,7 +1,8 @@
 """The store: its layout, manifest, writer, reader and verification."""
 
 from fusionkit.store.manifest import is_complete, is_store
-from fusionkit.store.reader import HiddenStates, Split, Store, open_store
+from fusionkit.store.reader import Split, Store, open_store
+from fusionkit.store.states import HiddenStates
 from fusionkit.store.verify import Checked, verify_store
 
 __all__ = [

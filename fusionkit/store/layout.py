@@ -21,6 +21,8 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 
+from fusionkit.errors import StoreError
+
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
 # A chunk is also a part, the unit of work that a killed job loses: no more than this many sub-tokens.
@@ -119,8 +121,24 @@ def open_array(store: Path, split: str, name: str) -> zarr.Array[Any]:
 
 
 def read_small(store: Path, split: str, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """A slice of one of the small arrays."""
-    return np.asarray(open_array(store, split, name)[start:stop])
+    """A slice of one of the small arrays.
+
+    Raises:
+        StoreError: its files are missing or damaged.
+    """
+    try:
+        return np.asarray(open_array(store, split, name)[start:stop])
+    except Exception as error:  # zarr and its codecs raise OSError, KeyError, ValueError and RuntimeError
+        raise damaged(states_path(store) / split / name, error) from error
+
+
+def damaged(path: Path, error: Exception) -> StoreError:
+    """The error for a file of a store that cannot be read."""
+    return StoreError(
+        f"{path} is damaged",
+        received=f"{type(error).__name__}: {error}".splitlines()[0],
+        remedy="see `fusionkit verify`, then encode again",
+    )
 
 
 class Appender:

@@ -5,137 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.ragged import IntArray, Ragged, flat_rows
-from fusionkit.store.chunks import map_chunk
-from fusionkit.store.layout import ZARR_DTYPES, StatesLayout, chunk_path, examples_path, read_small
+from fusionkit.store.layout import StatesLayout, damaged, examples_path, read_small
 from fusionkit.store.manifest import read_manifest, split_layout, store_digest
-
-
-class HiddenStates:
-    """The states of a split, ``[rows, layers, hidden]``: sliced like a NumPy array, read by memory map.
-
-    ``bfloat16`` states come as their bits (uint16) here and as ``torch.bfloat16`` from :meth:`gather`.
-    """
-
-    def __init__(self, store: Path, split: str, layout: StatesLayout) -> None:
-        self._paths = [chunk_path(store, split, chunk) for chunk in range(layout.chunks)]
-        self._maps: list[NDArray[Any] | None] = [None] * layout.chunks
-        self._layout = layout
-        self.shape = (layout.rows, layout.layers, layout.hidden)
-        self.dtype: np.dtype[Any] = np.dtype(ZARR_DTYPES[layout.dtype])
-        self.ndim = 3
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        found: NDArray[Any] = np.asarray(self[:], dtype=dtype)
-        return found
-
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Rows by integer, slice, mask or index array; layers and hidden by any NumPy index behind.
-
-        Raises:
-            IndexError: where NumPy would, and for new axes.
-        """
-        rows, *rest = _written_out(key)
-        if isinstance(rows, slice):
-            taken = self._take(np.arange(*rows.indices(len(self)), dtype=np.int64))
-            return np.asarray(taken[(slice(None), *rest)]) if rest else taken
-        wanted = positions(rows, len(self))
-        taken = self._take(wanted.ravel())
-        # Index arrays behind are paired with this one, as NumPy pairs them.
-        at = np.arange(wanted.size).reshape(wanted.shape)
-        return np.asarray(taken[(at, *rest)]) if rest or at.ndim != 1 else taken
-
-    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
-        """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``.
-
-        Args:
-            rows: int64, 0 or more, any order. layers: positions among the stored layers; None is all.
-
-        Raises:
-            IndexError: there is no such row or layer.
-
-        The memory behind is layer-major, as in the store: the result is a transposed view.
-        """
-        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            raise IndexError(f"rows {rows.min()} … {rows.max()} of {len(self)}")
-        picked = list(range(self.shape[1])) if layers is None else list(layers)
-        out = np.empty((len(picked), len(rows), self.shape[2]), self.dtype)  # [layers, rows, hidden]
-        chunk_of = rows // self._layout.rows_per_chunk
-        for chunk in np.unique(chunk_of):
-            at = np.flatnonzero(chunk_of == chunk)
-            local = rows[at] - chunk * self._layout.rows_per_chunk
-            source = self._chunk(int(chunk))
-            whole = len(at) == len(rows)
-            for k, layer in enumerate(picked):
-                if whole:
-                    np.take(source[layer], local, axis=0, out=out[k], mode="clip")
-                else:
-                    out[k, at] = source[layer, local]
-        tensor = torch.from_numpy(out)
-        if self._layout.dtype == "bfloat16":
-            tensor = tensor.view(torch.bfloat16)
-        return tensor.transpose(0, 1)  # [rows, layers, hidden]
-
-    def _take(self, rows: IntArray) -> NDArray[Any]:
-        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        chunk_of = rows // self._layout.rows_per_chunk
-        for chunk in np.unique(chunk_of):
-            at = np.flatnonzero(chunk_of == chunk)
-            local = rows[at] - chunk * self._layout.rows_per_chunk
-            dense = bool((np.diff(local) == 1).all() and (np.diff(at) == 1).all())
-            span = slice(int(local[0]), int(local[-1]) + 1)
-            block = self._chunk(int(chunk))[:, span if dense else local]  # [layers, rows, hidden]
-            out[slice(at[0], at[-1] + 1) if dense else at] = block.transpose(1, 0, 2)
-        return out
-
-    def _chunk(self, chunk: int) -> NDArray[Any]:
-        found = self._maps[chunk]
-        if found is None:
-            found = self._maps[chunk] = map_chunk(self._paths[chunk], self._layout)
-        return found
-
-
-def positions(index: ArrayLike, length: int) -> IntArray:
-    """An integer, index array or mask over ``length`` things as int64 in ``0 … length - 1``, of the same shape.
-
-    Raises:
-        IndexError: out of range, a mask of another length, or no integers.
-    """
-    array = np.asarray(index)
-    if array.dtype == bool:
-        if array.shape != (length,):
-            raise IndexError(f"a mask of shape {array.shape} for {length}")
-        return np.flatnonzero(array)
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
-        raise IndexError(f"indices of {array.dtype}, not integers")
-    if array.size and not (array.min() >= -length and array.max() < length):
-        raise IndexError(f"indices {array.min()} … {array.max()} of {length}")
-    array = array.astype(np.int64)
-    return np.where(array < 0, array + length, array)
-
-
-def _written_out(key: Any) -> tuple[Any, ...]:
-    """An index as a tuple that begins with the rows, an Ellipsis replaced by what it stands for."""
-    parts = key if isinstance(key, tuple) else (key,)
-    if not any(part is Ellipsis for part in parts):
-        return parts or (slice(None),)
-    at = next(k for k, part in enumerate(parts) if part is Ellipsis)
-    # Three axes, and the Ellipsis itself is among the parts.
-    return (*parts[:at], *[slice(None)] * (4 - len(parts)), *parts[at + 1 :])
+from fusionkit.store.states import HiddenStates, positions
 
 
 class Split:
@@ -157,7 +36,12 @@ class Split:
     @cached_property
     def row_offsets(self) -> IntArray:
         """int64 ``[examples + 1]``, half-open."""
-        return read_small(self._store, self.name, "row_offsets")
+        offsets = read_small(self._store, self.name, "row_offsets")
+        # To Zarr a missing chunk is a chunk of zeros.
+        if offsets[-1:].tolist() != [len(self.hidden_states)]:
+            error = ValueError(f"row_offsets end at {offsets[-1:]}, there are {len(self.hidden_states)} rows")
+            raise damaged(self._store, error)
+        return offsets
 
     @cached_property
     def row_mask(self) -> NDArray[np.bool_]:
@@ -177,7 +61,11 @@ class Split:
     @cached_property
     def examples(self) -> pd.DataFrame:
         """The source's columns, a line an example."""
-        return pd.read_parquet(examples_path(self._store, self.name))
+        path = examples_path(self._store, self.name)
+        try:
+            return pd.read_parquet(path)
+        except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
+            raise damaged(path, error) from error
 
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some examples, in the order given.

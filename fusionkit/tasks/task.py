@@ -15,11 +15,12 @@ class Task:
         name: as on the command line. unit: what carries a label, a whole ``example`` or each ``word``.
         heads: names of the heads that fit, the default first.
         needs_pair: True where examples are pairs of texts.
-        scores: gold and predicted labels → named scores; the first is the task's own metric.
+        scores: gold and predicted labels, and the labels of train → named scores, the task's own metric first.
+            What is scored depends on train's labels alone, so that all splits have the same scores.
     """
 
     name: str
     unit: Literal["example", "word"]
     heads: tuple[str, ...]
     needs_pair: bool
-    scores: Callable[[Any, Any], dict[str, float]]
+    scores: Callable[[Any, Any, list[str]], dict[str, float]]

@@ -60,7 +60,7 @@ def minilm() -> Encoder:
 
 @pytest.fixture(scope="session")
 def source() -> Source:
-    """90 examples of 1 to 12 words of 1 to 4 letters, with a tag a word; 30 more for validation."""
+    """45 examples of 1 to 12 words of 1 to 4 letters, with a tag a word; 15 more for validation."""
     rng = np.random.default_rng(0)
 
     def examples(count: int) -> pa.Table:
@@ -71,11 +71,12 @@ def source() -> Source:
         tags = [["O" if len(word) < 3 else "B-LONG" for word in row] for row in words]
         return pa.table({"tokens": words, "tags": tags})
 
-    return Source("letters", {"train": examples(90), "validation": examples(30)})
+    return Source("letters", {"train": examples(45), "validation": examples(15)})
 
 
 Encoding = Callable[..., EncodeReport]
-PARTS = [15, 5]  # of the source's two splits, under `small_parts`
+# About 40 rows of the tiny encoder's four layers in float16.
+SMALL_CHUNK_BYTES = 40 * 4 * 16 * 2
 
 
 @pytest.fixture
@@ -91,10 +92,9 @@ def encoded(encoder: Encoder) -> Encoding:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Chunks of about 40 rows of the tiny encoder's four layers in float16."""
-    monkeypatch.setattr(layout, "CHUNK_BYTES", 40 * 4 * 16 * 2)
-    return 40
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks as small as those of the store ``whole``."""
+    monkeypatch.setattr(layout, "CHUNK_BYTES", SMALL_CHUNK_BYTES)
 
 
 @pytest.fixture
@@ -114,20 +114,29 @@ def content() -> Callable[[Path], dict[str, bytes]]:
 
 
 @pytest.fixture
-def manifest() -> Callable[[Path], dict[str, Any]]:
-    """A store's manifest, less what differs between two runs of the same work."""
-    return lambda store: {
-        name: value for name, value in json.loads((store / "manifest.json").read_text()).items() if name != "provenance"
-    }
+def assert_same(content: Callable[[Path], dict[str, bytes]]) -> Callable[[Path, Path], None]:
+    """Two stores hold the same bytes, and say so: but for when and how fast they were made."""
+
+    def compare(one: Path, other: Path) -> None:
+        assert content(one) == content(other)
+        manifests = [json.loads((store / "manifest.json").read_text()) for store in (one, other)]
+        for manifest in manifests:
+            del manifest["provenance"]
+        assert manifests[0] == manifests[1]
+
+    return compare
 
 
-@pytest.fixture
-def undisturbed(source: Source, tmp_path: Path, encoded: Encoding, small_parts: int) -> Path:
-    """The source encoded in one go, into several parts a split."""
-    report = encoded(source, tmp_path / "whole")
+@pytest.fixture(scope="session")
+def whole(source: Source, encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source encoded in one go, into several parts a split; not to be changed."""
+    out = tmp_path_factory.mktemp("stores") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "CHUNK_BYTES", SMALL_CHUNK_BYTES)
+        report = encode(source, guess_columns(source), out, EncodeSpec(), encoder)
     assert report.outcome == "encoded"
-    assert [len(split["chunks"]) for split in report.manifest["splits"].values()] == PARTS
-    return tmp_path / "whole"
+    assert [len(split["chunks"]) for split in report.manifest["splits"].values()] == [7, 3]
+    return out
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +18,8 @@ from fusionkit.errors import FusionkitError
 from fusionkit.sources import Source
 from fusionkit.store import is_store, layout, verify_store
 
+pytestmark = pytest.mark.usefixtures("small_parts")
+Same = Callable[[Path, Path], None]
 Encoding = Callable[..., EncodeReport]
 # Ends itself, as the kernel would, in the middle of writing the file whose path holds the word.
 KILLED = """
@@ -47,9 +49,8 @@ encode(source, guess_columns(source), Path(out), EncodeSpec(), load_encoder(mode
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see which file is written")
 def test_an_encode_killed_while_it_writes_a_chunk_ends_with_the_same_bytes(
-    source: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], folder: Path,
-    manifest: Callable[[Path], dict[str, Any]], undisturbed: Path, tmp_path: Path,
-) -> None:  # fmt: skip
+    source: Source, encoded: Encoding, folder: Path, assert_same: Same, whole: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "s"
     data = json.dumps({split: table.to_pydict() for split, table in source.splits.items()})
     word = "/train/hidden_states/c/3/0/"
@@ -59,30 +60,26 @@ def test_an_encode_killed_while_it_writes_a_chunk_ends_with_the_same_bytes(
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    assert [file.name for file in sorted((out / "parts").iterdir())] == [
-        f"train-0000{chunk}.json" for chunk in (0, 1, 2)
-    ]
+    assert sorted(file.name for file in (out / "parts").iterdir()) == [f"train-0000{part}.json" for part in (0, 1, 2)]
     assert len(list(out.rglob("*.partial"))) == 1
     assert encoded(source, out).outcome == "resumed"
-    assert content(out) == content(undisturbed)
-    assert manifest(out) == manifest(undisturbed)
+    assert_same(out, whole)
     assert all(checked.fault is None for checked in verify_store(out))
-    assert {path.name for path in tmp_path.iterdir()} == {"s", "whole"}
+    assert {path.name for path in tmp_path.iterdir()} == {"s"}
 
 
 @pytest.mark.parametrize("left", ["plan.json", "examples/train.parquet"])
 def test_what_a_process_killed_while_planning_leaves_is_no_store(
-    source: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], undisturbed: Path, tmp_path: Path,
-    left: str,
-) -> None:  # fmt: skip
+    source: Source, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path, left: str
+) -> None:
     """The plan grows in a folder aside and is renamed when it is whole."""
     out, aside = tmp_path / "s", tmp_path / ".s.planning"
     (aside / left).parent.mkdir(parents=True)
     (aside / left).write_bytes(b"half of a fi")
     assert not is_store(out)
     assert encoded(source, out).outcome == "encoded"
-    assert content(out) == content(undisturbed)
-    assert {path.name for path in tmp_path.iterdir()} == {"s", "whole"}
+    assert_same(out, whole)
+    assert {path.name for path in tmp_path.iterdir()} == {"s"}
 
 
 class Interrupting:
@@ -110,13 +107,13 @@ def test_an_interruption_while_planning_leaves_nothing(source: Source, encoded: 
 
 
 def test_an_interruption_while_planning_over_a_store_keeps_that_store(
-    source: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], undisturbed: Path
+    source: Source, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path
 ) -> None:
-    before = content(undisturbed)
+    out = Path(shutil.copytree(whole, tmp_path / "s"))
     with pytest.raises(KeyboardInterrupt):
-        encoded(source, undisturbed, rows="mean", overwrite=True, progress=Interrupting("tokenising"))
-    assert content(undisturbed) == before
-    assert encoded(source, undisturbed).outcome == "complete"
+        encoded(source, out, rows="mean", overwrite=True, progress=Interrupting("tokenising"))
+    assert_same(out, whole)
+    assert encoded(source, out).outcome == "complete"
 
 
 def test_an_interruption_while_encoding_keeps_the_plan(source: Source, encoded: Encoding, tmp_path: Path) -> None:
@@ -145,7 +142,7 @@ def test_a_second_encoder_on_the_same_store_is_refused(
     with pytest.raises(KeyboardInterrupt):
         encoded(source, out, progress=Interrupting("encoding"))
     before = content(out)
-    command = [sys.executable, "-c", HOLDER, tmp_path / ".s.lock"]
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / ".s.lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
@@ -156,3 +153,19 @@ def test_a_second_encoder_on_the_same_store_is_refused(
         assert content(out) == before
         holder.communicate("")
     assert encoded(source, out).outcome == "resumed"
+
+
+def test_a_store_is_locked_as_long_as_it_is_encoded(source: Source, encoded: Encoding, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def second(*of: object) -> list[object]:
+        with pytest.raises(FusionkitError, match="another process encodes into") as caught:
+            encoded(source, tmp_path / "s")
+        refused.append(str(caught.value.received))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(source, tmp_path / "s", run_parts=second)
+    assert len(refused) == 1
+    assert f"process {os.getpid()} on " in refused[0]
+    assert encoded(source, tmp_path / "s").outcome == "resumed"

@@ -19,8 +19,9 @@ from fusionkit.encoder import Encoder
 from fusionkit.sources import Source
 from fusionkit.store import layout, open_store
 
-Manifest = Callable[[Path], dict[str, Any]]
+Same = Callable[[Path, Path], None]
 Content = Callable[[Path], dict[str, bytes]]
+pytestmark = pytest.mark.usefixtures("small_parts")
 Encoding = Callable[..., EncodeReport]
 Alone = Callable[..., tuple[NDArray[np.float32], list[int | None]]]
 SPEC = {"rows": "tokens", "dtype": "float32"}
@@ -49,65 +50,60 @@ def test_an_example_may_be_larger_than_a_part(
     source: Source, encoded: Encoding, folder: Path, alone: Alone, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, constant: str, value: int,
 ) -> None:  # fmt: skip
-    few = Source("few", {"train": source.splits["train"].slice(0, 4)})
+    few = Source("few", {"train": source.splits["train"].slice(0, 3)})
     monkeypatch.setattr(layout, constant, value)
     encoded(few, tmp_path / "s", **SPEC)
     store = open_store(tmp_path / "s")
     fields = store.manifest["splits"]["train"]
     longest = int(np.diff(store["train"].row_offsets).max())
     assert fields["rows_per_chunk"] < longest
-    assert len(fields["chunks"]) == -(-fields["rows"] // fields["rows_per_chunk"]) > 4
+    assert len(fields["chunks"]) == -(-fields["rows"] // fields["rows_per_chunk"]) > 3
     expected = [alone(str(folder), words)[0] for words in few.splits["train"]["tokens"].to_pylist()]
     found = store["train"].hidden_states[:].transpose(1, 0, 2)  # [layers, rows, hidden]
     np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=1e-5, atol=1e-5)
 
 
-def test_parts_are_of_even_height(undisturbed: Path, small_parts: int) -> None:
-    for fields in open_store(undisturbed).manifest["splits"].values():
-        assert fields["rows_per_chunk"] <= small_parts + 5
+def test_a_finished_store_holds_what_it_should_and_no_plan(whole: Path) -> None:
+    assert sorted(path.name for path in whole.iterdir()) == ["examples", "manifest.json", "parts", "states.zarr"]
+    assert len(list((whole / "parts").iterdir())) == 7 + 3
+
+
+def test_parts_are_of_even_height(whole: Path) -> None:
+    for fields in open_store(whole).manifest["splits"].values():
+        assert 36 <= fields["rows_per_chunk"] <= 44
         last = fields["rows"] - fields["rows_per_chunk"] * (len(fields["chunks"]) - 1)
         assert fields["rows_per_chunk"] - last < len(fields["chunks"])
 
 
-def test_a_second_run_reports_complete_and_touches_nothing(
-    source: Source, encoded: Encoding, undisturbed: Path
-) -> None:
-    before = {file: file.stat().st_mtime_ns for file in undisturbed.rglob("*")}
-    report = encoded(source, undisturbed)
+def test_a_second_run_reports_complete_and_touches_nothing(source: Source, encoded: Encoding, whole: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in whole.rglob("*")}
+    report = encoded(source, whole)
     assert (report.outcome, report.tokens) == ("complete", 0)
-    assert report.manifest == json.loads((undisturbed / "manifest.json").read_text())
-    assert {file: file.stat().st_mtime_ns for file in undisturbed.rglob("*")} == before
+    assert report.manifest == json.loads((whole / "manifest.json").read_text())
+    assert {file: file.stat().st_mtime_ns for file in whole.rglob("*")} == before
 
 
 def test_an_interrupted_encode_goes_on_and_ends_with_the_same_bytes(
-    source: Source, encoder: Encoder, encoded: Encoding, content: Content, manifest: Manifest, undisturbed: Path,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    source: Source, encoder: Encoder, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path
+) -> None:
     with pytest.raises(KeyboardInterrupt):
-        encoded(source, tmp_path / "s", run_parts=stopping_after(6, encoder))
+        encoded(source, tmp_path / "s", run_parts=stopping_after(4, encoder))
     assert not (tmp_path / "s" / "manifest.json").exists()
-    assert len(list((tmp_path / "s" / "parts").iterdir())) == 6
+    assert len(list((tmp_path / "s" / "parts").iterdir())) == 4
     report = encoded(source, tmp_path / "s")
     assert report.outcome == "resumed"
-    assert content(tmp_path / "s") == content(undisturbed)
-    assert manifest(tmp_path / "s") == manifest(undisturbed)
-    # Six parts were there: only the sub-tokens of the others were encoded again.
+    assert_same(tmp_path / "s", whole)
+    # Four parts were there: only the sub-tokens of the others were encoded again.
     parts = [json.loads(file.read_text()) for file in sorted((tmp_path / "s" / "parts").iterdir())]
-    assert 0 < report.tokens < sum(part["tokens"] for part in parts)
+    assert report.tokens == sum(part["tokens"] for part in parts[4:]) > 0
 
 
 @pytest.mark.parametrize("spoilt", ["record", "record cut off", "chunk", "chunk cut off", "all"])
 def test_parts_that_were_lost_are_made_again(
-    source: Source,
-    encoder: Encoder,
-    encoded: Encoding,
-    content: Content,
-    undisturbed: Path,
-    tmp_path: Path,
-    spoilt: str,
+    source: Source, encoder: Encoder, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path, spoilt: str
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        encoded(source, tmp_path / "s", run_parts=stopping_after(6, encoder))
+        encoded(source, tmp_path / "s", run_parts=stopping_after(4, encoder))
     records = sorted((tmp_path / "s" / "parts").iterdir())
     chunks = sorted((tmp_path / "s" / "states.zarr" / "train" / "hidden_states" / "c").glob("*/0/0"))
     for file in {"record": records[1:3], "chunk": chunks[1:3], "all": records + chunks}.get(spoilt, []):
@@ -116,17 +112,16 @@ def test_parts_that_were_lost_are_made_again(
         file = records[2] if "record" in spoilt else chunks[2]
         file.write_bytes(file.read_bytes()[:-10])
     assert encoded(source, tmp_path / "s").outcome == "resumed"
-    assert content(tmp_path / "s") == content(undisturbed)
-    assert manifest(tmp_path / "s") == manifest(undisturbed)
+    assert_same(tmp_path / "s", whole)
 
 
 def test_parts_in_any_order_and_from_anyone_give_the_same_bytes(
-    source: Source, encoder: Encoder, encoded: Encoding, content: Content, undisturbed: Path, tmp_path: Path
+    source: Source, encoder: Encoder, encoded: Encoding, content: Content, whole: Path, tmp_path: Path
 ) -> None:
     def backwards(*of: Any) -> Iterator[PartRecord]:
         store, plan, parts, watch = of
         return serial_parts(encoder)(store, plan, parts[::-1], watch)
 
     encoded(source, tmp_path / "s", run_parts=backwards)
-    assert of_chunks(content(tmp_path / "s")) == of_chunks(content(undisturbed))
-    assert len(of_chunks(content(tmp_path / "s"))) > 10
+    assert of_chunks(content(tmp_path / "s")) == of_chunks(content(whole))
+    assert len(of_chunks(content(tmp_path / "s"))) == 10

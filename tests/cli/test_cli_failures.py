@@ -1,0 +1,128 @@
+"""Work that fails, or goes on with a warning: damaged stores, full disks, odd labels, diverging runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+# The command line in a process whose files may not grow: what a full disk does, without filling one.
+CRAMPED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+sys.argv[:2] = ["fusionkit"]
+from fusionkit.cli.main import main
+main()
+"""
+
+
+def test_a_damaged_chunk_is_named_by_verify(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    store = shutil.copytree(small, tmp_path / "damaged.store")
+    chunk = store / "states.zarr" / "test" / "hidden_states" / "c" / "0" / "0" / "0"
+    content = bytearray(chunk.read_bytes())
+    content[100] ^= 1
+    chunk.write_bytes(content)
+    (store / "examples" / "train.parquet").unlink()
+    done = fusionkit("verify", store)
+    assert done.code == 1
+    assert "damaged.store is damaged in 2 of" in done.err
+    assert "states.zarr/test/hidden_states/c/0/0/0: its bytes do not match its checksum" in done.err
+    assert "examples/train.parquet: missing" in done.err
+    assert "remedy:   encode it again (--overwrite), or restore these files" in done.err
+    assert done.out == ""
+    faults = fusionkit("verify", store, "--json").json["faults"]
+    assert sorted(faults) == ["examples/train.parquet", "states.zarr/test/hidden_states/c/0/0/0"]
+
+
+def test_a_cut_chunk_stops_fit_with_its_name(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    store = shutil.copytree(small, tmp_path / "cut.store")
+    chunk = store / "states.zarr" / "train" / "hidden_states" / "c" / "0" / "0" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    done = fusionkit("fit", store, "--out", tmp_path / "runs")
+    assert done.code == 1
+    assert f"chunk {chunk} is damaged" in done.err
+    assert "fusionkit verify" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unfinished_store_is_failed_work_not_a_wrong_path(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    store = shutil.copytree(small, tmp_path / "begun.store")
+    (store / "manifest.json").rename(store / "plan.json")
+    done = fusionkit("fit", store, "--out", tmp_path / "runs")
+    assert done.code == 1
+    assert "is not finished" in done.err
+    assert "it goes on where it stopped" in done.err
+
+
+def test_labels_that_train_lacks_are_a_warning(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    done = fusionkit("fit", small, "--out", tmp_path / "runs", "--fusion", "last", "--epochs", 30, "--json")
+    assert done.code == 0
+    assert "test: 1 examples carry a label that train lacks (neither): counted as errors" in done.err
+    assert done.json[0]["score"] <= 3 / 4
+
+
+def test_a_run_that_diverges_is_reported_and_the_others_stand(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    options = ["--fusion", "last", "--lr", 99, "--lr", 0.001, "--weight-decay", 90, "--epochs", 40]
+    done = fusionkit("fit", small, "--out", tmp_path / "runs", *options, "--json")
+    assert done.code == 0
+    assert [(r["status"], r["score"] is None) for r in done.json] == [("failed", True), ("finished", False)]
+    assert "failed: last lr 99.0 seed 0: the loss of last + classifier is no longer finite" in done.err
+    table = fusionkit("results", tmp_path / "runs").out
+    assert "0 + 1 failed" in table
+    assert len(fusionkit("results", tmp_path / "runs", "--json").json) == 2
+
+
+def test_a_fit_on_a_full_disk_says_so_and_goes_on_later(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    options = ["fit", str(small), "--out", str(runs), "--fusion", "last", "--seeds", "2", "--epochs", "1"]
+    cramped = [sys.executable, "-c", CRAMPED, str(100_000), *options]  # less than the weights
+    done = subprocess.run(cramped, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "fusionkit: the disk is full: cannot write" in done.stderr
+    assert "run the same command again" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path for path in runs.rglob("*") if path.is_file()] == []
+    again = fusionkit(*options, "--json")
+    assert again.code == 0
+    assert len(again.json) == 2
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one mebibyte."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, check=False)
+    if mount.returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_an_encode_on_a_full_disk_says_so_and_goes_on_later(
+    tiny_disk: Path, corpus: Path, fusionkit: Command, tmp_path: Path
+) -> None:
+    options = ["encode", corpus, "--layers", "6", "--rows", "mean"]
+    ballast = tiny_disk / "ballast"
+    ballast.write_bytes(bytes(800_000))
+    done = fusionkit(*options, "--out", tiny_disk / "store")
+    assert done.code == 1
+    assert "fusionkit: the disk is full: cannot write" in done.err
+    assert "GiB free there" in done.err
+    assert not (tiny_disk / "store" / "manifest.json").exists()
+    ballast.unlink()
+    again = fusionkit(*options, "--out", tiny_disk / "store", "--json")
+    assert again.code == 0, again.err
+    assert fusionkit("verify", tiny_disk / "store").code == 0

@@ -1,0 +1,183 @@
+"""From a corpus to a table of results, every command printing what the next needs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+FIT_KEYS = {
+    "store", "task", "label", "fusion", "head", "pool", "shots", "data_seed", "init_seed", "lr", "weight_decay",
+    "dropout", "epochs", "batch_size", "schedule", "status", "data", "encoder", "rows", "metric", "score",
+    "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "seconds",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fitted(fusionkit: Command, store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A folder of six runs, two fusions by three seeds, and what ``fit --json`` printed."""
+    runs = tmp_path_factory.mktemp("fitted") / "runs"
+    options = ["--task", "classification", "--fusion", "last", "--fusion", "linear", "--seeds", 3, "--epochs", 3]
+    return runs, fusionkit("fit", store, "--out", runs, *options, "--lr", "0.005", "--json")
+
+
+def test_encode_reports_the_store_that_it_made(encoded: tuple[Path, Any]) -> None:
+    store, done = encoded
+    assert done.code == 0
+    report = done.json
+    assert report["outcome"] == "encoded"
+    assert report["path"] == str(store)
+    assert {name: split["examples"] for name, split in report["splits"].items()} == {
+        "train": 80, "validation": 20, "test": 30
+    }  # fmt: skip
+    assert (report["rows"], report["layers"], report["hidden"], report["dtype"]) == (
+        "tokens",
+        [0, 3, 6],
+        384,
+        "float16",
+    )
+    assert report["rows_total"] == sum(split["tokens"] for split in report["splits"].values())
+    assert (report["columns"]["tokens"], report["columns"]["tags"]) == ("tokens", ["slots"])
+    assert report["bytes"] == sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    assert report["bytes"] > report["rows_total"] * 3 * 384 * 2
+    assert "columns: tokens = tokens" in done.err
+    assert "encoding:" in done.err
+
+
+def test_encoding_again_finds_nothing_to_do(fusionkit: Command, store: Path, corpus: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    done = fusionkit("encode", corpus, "--out", store, "--layers", "0,3,6")
+    assert (done.code, done.out) == (0, f"{store} is complete already: nothing to do\n")
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+def test_info_shows_what_encode_reported(fusionkit: Command, encoded: tuple[Path, Any]) -> None:
+    store, made = encoded
+    done = fusionkit("info", store, "--json")
+    assert done.code == 0
+    assert done.json.items() <= made.json.items()
+    assert done.err == ""
+    text = fusionkit("info", store).out
+    assert "minilm" in text
+    assert made.json["digest"] in text
+    assert len([line for line in text.splitlines() if line.startswith(("train", "validation", "test"))]) == 3
+
+
+def test_verify_reads_every_file(fusionkit: Command, store: Path) -> None:
+    done = fusionkit("verify", store, "--json")
+    files = [path for path in store.rglob("*") if path.is_file() and "parts" not in path.parts]
+    assert done.code == 0
+    assert done.json == {"store": str(store), "files": len(files) - 1, "faults": {}}  # all but the manifest itself
+    assert fusionkit("verify", store).out == f"{store}: all {len(files) - 1} files are intact\n"
+
+
+def test_fit_prints_a_record_a_run(fitted: tuple[Path, Any]) -> None:
+    runs, done = fitted
+    assert done.code == 0
+    records = done.json
+    assert [(r["fusion"], r["data_seed"]) for r in records] == [(f, s) for f in ("last", "linear") for s in range(3)]
+    for record in records:
+        assert set(record) == FIT_KEYS
+        assert record["task"] == "classification"
+        assert record["label"] == "intent"
+        assert (record["head"], record["pool"], record["lr"], record["shots"]) == ("classifier", "mean", 0.005, None)
+        assert (record["status"], record["metric"], record["init_seed"]) == (
+            "finished",
+            "accuracy",
+            record["data_seed"],
+        )
+        assert record["score"] * 30 == pytest.approx(round(record["score"] * 30), abs=1e-9)  # of 30 test examples
+        assert record["fusion_parameters"] == {"last": 0, "linear": 3 + 1}[record["fusion"]]
+        classes = record["head_parameters"] - (384 * 256 + 256) - (256 * 256 + 256)
+        assert classes % 257 == 0
+        assert record["encoder_parameters"] == 22_713_216
+        assert record["seconds"] > 0
+    assert len(list(runs.glob("*/weights.safetensors"))) == 6
+
+
+def test_progress_goes_to_standard_error(fitted: tuple[Path, Any]) -> None:
+    assert "fitting 6 runs: 18 epochs" in fitted[1].err
+
+
+def test_fitting_again_prints_the_same_and_trains_nothing(fusionkit: Command, store: Path, fitted: Any) -> None:
+    runs, first = fitted
+    options = ["--task", "classification", "--fusion", "last", "--fusion", "linear", "--seeds", 3, "--epochs", 3]
+    again = fusionkit("fit", store, "--out", runs, *options, "--lr", "0.005", "--json")
+    assert (again.code, again.out) == (0, first.out)
+    assert again.err == "6 of 6 runs are there already\n"
+
+
+def test_results_are_the_means_of_the_runs(fusionkit: Command, fitted: Any) -> None:
+    runs, done = fitted
+    table = fusionkit("results", runs, "--json")
+    assert table.code == 0
+    assert table.out == fusionkit("results", runs, "--format", "json").out
+    wanted = {f: [r["score"] for r in done.json if r["fusion"] == f] for f in ("last", "linear")}
+    for row in table.json:
+        scores = wanted[row["fusion"]]
+        assert row["mean"] == pytest.approx(sum(scores) / 3)
+        assert (row["runs"], row["failed"], row["metric"]) == (3, 0, "accuracy")
+    assert [row["fusion"] for row in table.json] == ["last", "linear"]
+
+
+def test_results_as_csv_hold_the_same_numbers(fusionkit: Command, fitted: Any) -> None:
+    runs, _ = fitted
+    rows = list(csv.DictReader(io.StringIO(fusionkit("results", runs, "--format", "csv").out)))
+    as_json = fusionkit("results", runs, "--format", "json").json
+    assert len(rows) == len(as_json) == 2
+    for ours, theirs in zip(rows, as_json, strict=True):
+        assert set(ours) == set(theirs)
+        assert float(ours["mean"]) == pytest.approx(theirs["mean"])
+        assert float(ours["high"]) == pytest.approx(theirs["high"])
+
+
+def test_results_by_columns_are_grouped_by_them(fusionkit: Command, fitted: Any) -> None:
+    rows = fusionkit("results", fitted[0], "--by", "data_seed", "--by", "task", "--json").json
+    assert [(row["data_seed"], row["task"], row["runs"]) for row in rows] == [
+        (k, "classification", 2) for k in range(3)
+    ]
+
+
+def test_results_as_a_table_are_in_percent(fusionkit: Command, fitted: Any) -> None:
+    runs, _ = fitted
+    text = fusionkit("results", runs).out
+    for row in fusionkit("results", runs, "--json").json:
+        assert f"{100 * row['mean']:.1f} ± {100 * row['std']:.1f}" in text
+    assert "task classification" in text.splitlines()[0]  # what all rows share stands above them
+
+
+def test_info_of_a_folder_of_runs_counts_them(fusionkit: Command, fitted: Any) -> None:
+    found = fusionkit("info", fitted[0], "--json").json
+    assert (found["runs"], found["failed"], found["fusion"], found["head"]) == (
+        6,
+        0,
+        ["last", "linear"],
+        ["classifier"],
+    )
+    assert "6 runs, 0 failed" in fusionkit("info", fitted[0]).out
+
+
+def test_a_tagger_is_fitted_over_the_same_store(fusionkit: Command, store: Path, tmp_path: Path) -> None:
+    options = ["--label", "slots", "--head", "crf", "--fusion", "layer:3", "--shots", 2, "--epochs", 1]
+    done = fusionkit("fit", store, "--out", tmp_path / "runs", *options)
+    assert done.code == 0
+    assert "layer:3" in done.out
+    assert f"kept in {tmp_path / 'runs'}" in done.out
+
+
+def test_a_pipe_gets_results_alone(store: Path, tmp_path: Path) -> None:
+    """In a process of its own: exit code, standard output for `jq`, standard error for people."""
+    command = [sys.executable, "-m", "fusionkit", "fit", str(store), "--out", str(tmp_path), "--label", "intent"]
+    command += ["--json", "--fusion", "last", "--epochs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)) == 1
+    assert done.stderr == "fitting 1 run: 1 epochs\n"

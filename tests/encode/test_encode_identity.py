@@ -1,0 +1,150 @@
+"""A place that is taken: the same work, other work, somebody else's files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fusionkit.encode import EncodeReport
+from fusionkit.encoder import Encoder
+from fusionkit.errors import IdentityError, StoreError, UsageError
+from fusionkit.sources import Source
+from fusionkit.store import open_store
+
+Encoding = Callable[..., EncodeReport]
+# What is asked for the second time, and the fields that must then be shown: in the store, asked for now.
+OTHERS: list[tuple[dict[str, Any], dict[str, tuple[str, str]]]] = [
+    ({"rows": "cls"}, {"rows": ("words", "cls")}),
+    ({"layers": "-2:"}, {"layers": ("0, 1, 2, 3", "2, 3")}),
+    ({"dtype": "bfloat16"}, {"dtype": ("float16", "bfloat16")}),
+    ({"max_length": 32}, {"max_length": ("64", "32")}),
+    ({"compute_dtype": "bfloat16"}, {"compute_dtype": ("float32", "bfloat16")}),
+    ({"rows": "mean", "dtype": "float32"}, {"rows": ("words", "mean"), "dtype": ("float16", "float32")}),
+]
+
+
+@pytest.fixture
+def few(source: Source) -> Source:
+    return Source("few", {"train": source.splits["train"].slice(0, 5)})
+
+
+def shown(error: IdentityError) -> dict[str, tuple[str, str]]:
+    """The fields of the message's table: name, in the store, asked for now."""
+    lines = [re.split(r"\s{2,}", line.strip()) for line in error.what.splitlines()[1:]]
+    assert lines[0] == ["in the store", "asked for now"]
+    return {name: (found, asked) for name, found, asked in lines[1:]}
+
+
+@pytest.mark.parametrize(("asked", "fields"), OTHERS)
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "begun"])
+def test_other_work_is_refused_with_the_differing_fields_side_by_side(
+    few: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], tmp_path: Path, asked: dict[str, Any],
+    fields: dict[str, tuple[str, str]], finished: bool,
+) -> None:  # fmt: skip
+    out = tmp_path / "s"
+    encoded(few, out)
+    if not finished:
+        (out / "manifest.json").rename(out / "plan.json")
+    before = content(out)
+    with pytest.raises(IdentityError, match="these fields differ") as caught:
+        encoded(few, out, **asked)
+    assert shown(caught.value) == fields
+    assert "--overwrite" in str(caught.value.remedy)
+    assert content(out) == before
+
+
+def test_other_data_and_another_encoder_are_told_by_their_hashes(
+    few: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path
+) -> None:
+    encoded(few, tmp_path / "s")
+    table = few.splits["train"]
+    words = table["tokens"].to_pylist()
+    words[3] = [*words[3][:-1], "changed"]
+    other = Source("few", {"train": table.set_column(0, "tokens", pa.array(words))})
+    with pytest.raises(IdentityError) as caught:
+        encoded(other, tmp_path / "s")
+    assert list(shown(caught.value)) == ["data.train"]
+    retrained = dataclasses.replace(encoder, identity={**encoder.identity, "weights": "0123"})
+    with pytest.raises(IdentityError) as caught:
+        encoded(few, tmp_path / "s", model=retrained)
+    assert [(name, asked) for name, (_, asked) in shown(caught.value).items()] == [("encoder.weights", "0123")]
+
+
+def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded: Encoding, tmp_path: Path) -> None:
+    encoded(few, tmp_path / "s")
+    renamed = Source("another name", dict(few.splits))
+    sliced = {split: pa.concat_tables([table.slice(0, 2), table.slice(2)]) for split, table in few.splits.items()}
+    for source in (renamed, Source("few", sliced)):
+        assert encoded(source, tmp_path / "s", layers="0:4", max_length=64).outcome == "complete"
+
+
+def test_overwrite_replaces_other_work(few: Source, encoded: Encoding, tmp_path: Path) -> None:
+    encoded(few, tmp_path / "s")
+    (tmp_path / "s" / "of-the-old-store").touch()
+    assert encoded(few, tmp_path / "s", rows="cls", overwrite=True).outcome == "encoded"
+    assert open_store(tmp_path / "s").rows == "cls"
+    assert not (tmp_path / "s" / "of-the-old-store").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["thesis.txt", "manifest.json", "plan.json"])
+def test_a_folder_with_other_files_is_refused_and_untouched(
+    few: Source, encoded: Encoding, tmp_path: Path, name: str, overwrite: bool
+) -> None:
+    out = tmp_path / "folder"
+    out.mkdir()
+    (out / name).write_text(json.dumps({"name": "somebody else's", "version": 3}))
+    with pytest.raises(UsageError, match="exists and is no store"):
+        encoded(few, out, overwrite=overwrite)
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder", name]
+    assert "somebody else's" in (out / name).read_text()
+
+
+def test_a_file_is_refused_and_untouched(few: Source, encoded: Encoding, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a file")
+    with pytest.raises(UsageError, match="exists and is no store") as caught:
+        encoded(few, tmp_path / "s", overwrite=True)
+    assert caught.value.received == "a file"
+    assert (tmp_path / "s").read_text() == "a file"
+
+
+def test_an_empty_folder_and_missing_parents_are_fine(few: Source, encoded: Encoding, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "empty", tmp_path / "a" / "b" / "s"):
+        assert encoded(few, out).outcome == "encoded"
+        assert len(open_store(out)["train"]) == 5
+
+
+def test_a_link_to_a_folder_elsewhere_is_followed(few: Source, encoded: Encoding, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
+    encoded(few, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert len(open_store(tmp_path / "disk")["train"]) == 5
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", "link"}
+    assert encoded(few, tmp_path / "link").outcome == "complete"
+
+
+def test_the_folder_one_is_in_can_be_the_store(
+    few: Source, encoded: Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    encoded(few, Path())
+    assert len(open_store(tmp_path / "here")["train"]) == 5
+
+
+def test_a_damaged_manifest_is_refused_until_overwritten(few: Source, encoded: Encoding, tmp_path: Path) -> None:
+    encoded(few, tmp_path / "s")
+    (tmp_path / "s" / "manifest.json").write_text('{"format": "fusionkit-store", "vers')
+    with pytest.raises(StoreError, match="is damaged"):
+        encoded(few, tmp_path / "s")
+    assert encoded(few, tmp_path / "s", overwrite=True).outcome == "encoded"

@@ -1,0 +1,213 @@
+"""Results on disk and in groups: one row a run, means and intervals against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.fit.results import FLAT, flat_record
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+# Quantiles 0.975 of Student's t with 1, 2 and 4 degrees of freedom, from a printed table.
+T = {1: 12.7062, 2: 4.3027, 4: 2.7764}
+
+
+def record(
+    score: float | None = 0.5, validation: float = 0.6, status: str = "finished", **fields: Any
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {"store": "s", "task": "tagging", "label": "tags", "fusion": "last", "head": "tagger"}
+    names = set(RunSpec.__dataclass_fields__)
+    spec |= {name: value for name, value in fields.items() if name in names}
+    good = status == "finished"
+    found = {
+        "status": status, "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1" if good else None,
+        "score": score if good else None, "validation_score": validation if good else None,
+        "fusion_parameters": 8 if good else None, "head_parameters": 100 if good else None,
+        "seconds": 2.0 if good else None,
+    }  # fmt: skip
+    return {"spec": RunSpec(**spec).to_dict(), **found} | {k: v for k, v in fields.items() if k not in names}
+
+
+def frame(*records: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame([flat_record(each) for each in records])
+
+
+def runs_of(scores: list[float], **fields: Any) -> list[dict[str, Any]]:
+    return [record(score, score, data_seed=seed, init_seed=seed, **fields) for seed, score in enumerate(scores)]
+
+
+def test_a_table_has_one_row_a_run(corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any) -> None:
+    store = corpus_store("words")
+    specs = expand(store, task="tagging", fusions=("last", "linear"), seeds=2, shots=(None, 1), epochs=(1,))
+    records = fit(store, specs, RunsFolder(tmp_path), watch)
+    table = pd.read_parquet(tmp_path / "results.parquet")
+    assert len(table) == len(specs) == 8
+    assert set(table.columns) == {*RunSpec.__dataclass_fields__, *FLAT}
+    key = ["fusion", "data_seed", "shots"]
+    found = table.set_index(key)["score"].to_dict()
+    wanted = {
+        (r["spec"]["fusion"], r["spec"]["data_seed"], r["spec"]["shots"] or math.nan): r["score"] for r in records
+    }
+    assert {str(k): v for k, v in found.items()} == {str((f, s, float(n))): v for (f, s, n), v in wanted.items()}
+    pd.testing.assert_frame_equal(RunsFolder(tmp_path).frame(), table, check_dtype=False)
+
+
+def test_runs_are_listed_in_the_order_they_ended(tmp_path: Path) -> None:
+    runs, names = RunsFolder(tmp_path), ["linear", "last", "concat", "attention", "layer:2", "layer:1"]
+    for place, name in enumerate(names):
+        one = record(fusion=name)
+        spec = RunSpec.from_dict(one["spec"])
+        runs.write(spec, one, {})
+        os.utime(tmp_path / spec.digest / "run.json", (place, place))
+    assert runs.frame()["fusion"].tolist() == names
+
+
+def test_a_failed_run_has_a_row_without_scores(tmp_path: Path) -> None:
+    runs = RunsFolder(tmp_path)
+    for each in (record(data_seed=0), record(status="failed", data_seed=1)):
+        runs.write(RunSpec.from_dict(each["spec"]), each, {})
+    runs.write_table()
+    table = pd.read_parquet(tmp_path / "results.parquet").sort_values("data_seed")
+    assert table["status"].tolist() == ["finished", "failed"]
+    assert table["score"].isna().tolist() == [False, True]
+
+
+def test_a_mean_has_the_interval_of_students_t() -> None:
+    row = summarise(frame(*runs_of([0.5, 0.7, 0.9]))).iloc[0]
+    assert row["mean"] == pytest.approx(0.7)
+    assert row["std"] == pytest.approx(0.2)  # ((0.2² + 0 + 0.2²) / 2)^½
+    half = T[2] * 0.2 / math.sqrt(3)
+    assert (row["low"], row["high"]) == (pytest.approx(0.7 - half, abs=1e-5), pytest.approx(0.7 + half, abs=1e-5))
+    assert (row["runs"], row["failed"], row["metric"]) == (3, 0, "f1")
+    assert (row["parameters"], row["seconds"], row["validation"]) == (108.0, 2.0, pytest.approx(0.7))
+
+
+@pytest.mark.parametrize(
+    ("scores", "freedom", "std"), [([0.2, 0.6], 1, 0.08**0.5), ([0.1, 0.2, 0.3, 0.4, 0.5], 4, 0.025**0.5)]
+)
+def test_the_interval_widens_with_fewer_runs(scores: list[float], freedom: int, std: float) -> None:
+    row = summarise(frame(*runs_of(scores))).iloc[0]
+    assert row["std"] == pytest.approx(std)
+    assert row["high"] - row["mean"] == pytest.approx(T[freedom] * std / math.sqrt(freedom + 1), rel=1e-4)
+
+
+def test_one_run_has_neither_deviation_nor_interval() -> None:
+    row = summarise(frame(record(0.4))).iloc[0]
+    assert row["mean"] == 0.4
+    assert row[["std", "low", "high"]].isna().all()
+
+
+def test_without_a_test_split_validation_is_what_is_averaged() -> None:
+    row = summarise(frame(record(None, 0.25, data_seed=0), record(None, 0.75, data_seed=1))).iloc[0]
+    assert row["mean"] == 0.5
+
+
+def test_failed_runs_are_counted_and_not_averaged() -> None:
+    row = summarise(frame(*runs_of([0.4, 0.6]), record(status="failed", data_seed=7))).iloc[0]
+    assert (row["runs"], row["failed"], row["mean"]) == (2, 1, pytest.approx(0.5))
+    alone = summarise(frame(record(status="failed"))).iloc[0]
+    assert (alone["runs"], alone["failed"]) == (0, 1)
+    assert alone[["metric", "mean", "parameters"]].isna().all()
+
+
+def test_groups_are_made_by_what_differs_but_the_seeds() -> None:
+    table = summarise(frame(*runs_of([0.1, 0.3], lr=1e-3), *runs_of([0.5, 0.7], lr=1e-2)))
+    assert [name for name in table.columns if name not in ("metric", "runs", "failed")][:4] == [
+        "task",
+        "label",
+        "fusion",
+        "lr",
+    ]
+    assert table[["lr", "mean", "runs"]].to_numpy().tolist() == [
+        [1e-3, pytest.approx(0.2), 2],
+        [1e-2, pytest.approx(0.6), 2],
+    ]
+
+
+def test_runs_over_stores_that_nothing_legible_tells_apart_stay_apart() -> None:
+    table = summarise(frame(*runs_of([0.1, 0.3], store="one"), *runs_of([0.5, 0.7], store="two")))
+    assert table["store"].tolist() == ["one", "two"]
+    told = summarise(frame(*runs_of([0.1], store="one", data="de"), *runs_of([0.5], store="two", data="fr")))
+    assert "store" not in told
+    assert told["data"].tolist() == ["de", "fr"]
+
+
+def test_groups_by_named_columns_hold_everything_else_together() -> None:
+    records = [*runs_of([0.1, 0.3], lr=1e-3), *runs_of([0.5, 0.7], lr=1e-2), *runs_of([0.9], fusion="linear")]
+    by_fusion = summarise(frame(*records), ["fusion"])
+    assert by_fusion[["fusion", "runs"]].to_numpy().tolist() == [["last", 4], ["linear", 1]]
+    by_both = summarise(frame(*records), ["data_seed", "fusion"])
+    assert by_both[["data_seed", "fusion", "runs"]].to_numpy().tolist() == [
+        [0, "last", 2],
+        [1, "last", 2],
+        [0, "linear", 1],
+    ]
+
+
+@pytest.mark.parametrize("by", [["metric"], ["seconds", "fusion"], ["fusion", "fusion"]])
+def test_a_column_stands_once_however_it_is_asked_for(by: list[str]) -> None:
+    table = summarise(frame(*runs_of([0.1, 0.3])), by)
+    assert table.columns.is_unique
+    assert table[by[0]].tolist() == ["f1" if by[0] == "metric" else 2.0 if by[0] == "seconds" else "last"]
+
+
+def test_draws_of_all_examples_are_a_group_of_their_own() -> None:
+    table = summarise(frame(*runs_of([0.1, 0.3]), *runs_of([0.5, 0.7], shots=8)))
+    assert table["shots"].isna().tolist() == [True, False]
+    assert table["runs"].tolist() == [2, 2]
+
+
+def test_a_misspelt_column_gets_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown column of the results 'fusoin'") as caught:
+        summarise(frame(record()), ["fusoin"])
+    assert caught.value.remedy == "did you mean 'fusion'?"
+
+
+@pytest.mark.parametrize("content", ["notes.txt", "0123456789abcdef.txt", "0123456789abcdeF/x"])
+def test_a_folder_of_other_files_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / content
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="is no folder of runs"):
+        RunsFolder(tmp_path).claim()
+    assert path.read_text() == "mine"
+    with pytest.raises(UsageError, match="is no folder of runs") as caught:
+        RunsFolder(path).claim()
+    assert caught.value.received == "a file"
+
+
+def test_a_run_that_was_killed_while_it_was_kept_is_no_obstacle(tmp_path: Path) -> None:
+    one = record()
+    spec = RunSpec.from_dict(one["spec"])
+    (tmp_path / spec.digest).mkdir()
+    (tmp_path / spec.digest / ".weights.safetensors.1.partial").write_bytes(b"half")
+    runs = RunsFolder(tmp_path)
+    runs.claim()
+    assert runs.record(spec) is None
+    runs.write(spec, one, {"a": torch.ones(2)})
+    assert runs.record(spec) == one
+
+
+def test_an_empty_folder_has_no_runs_to_show(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no finished run"):
+        RunsFolder(tmp_path / "new").records()
+
+
+@pytest.mark.parametrize(
+    "text", ['{"spec": 3}', '{"score": 1}', '{"spec": {"fusion": "last"}}', '{"spec": {"fusoin": 1}}', '{"sp']
+)
+def test_a_damaged_record_is_named_as_such(tmp_path: Path, text: str) -> None:
+    (tmp_path / "0123456789abcdef").mkdir()
+    (tmp_path / "0123456789abcdef" / "run.json").write_text(text)
+    with pytest.raises(StoreError, match="damaged"):
+        RunsFolder(tmp_path).frame()

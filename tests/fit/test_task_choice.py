@@ -1,0 +1,129 @@
+"""Which task, label and pool a store gets, and what is said where it cannot serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.fit.data import choose_pool, choose_task
+from fusionkit.store import Store
+from fusionkit.tasks import TASKS
+
+MakeStore = Callable[..., Store]
+
+
+@pytest.fixture(scope="module")
+def stores(make_store: MakeStore, corpus_store: Callable[[str], Store]) -> dict[str, Store]:
+    """Stores that differ in the columns they have."""
+    tagged = [{"tokens": ["go", "on"], "pos": ["VERB", "ADP"]}, {"tokens": ["no"], "pos": ["INTJ"]}]
+    texts = [{"text": "good", "label": "up", "size": 1}, {"text": "bad", "label": "down", "size": 2}]
+    pairs = [{"sentence1": "a b", "sentence2": "b", "label": 1}, {"sentence1": "a", "sentence2": "c", "label": 0}]
+    return {
+        "tags": make_store("words", train=tagged),
+        "labels": make_store("mean", train=texts),
+        "pairs": make_store("cls", train=pairs),
+        "both": corpus_store("tokens"),
+        "nothing": make_store("tokens", train=[{"text": f"an unlabelled text, {i}"} for i in range(9)]),
+    }
+
+
+GUESSED = [
+    ("tags", None, None, "tagging", "pos"),
+    ("labels", None, None, "classification", "label"),
+    ("pairs", None, None, "pair-classification", "label"),
+    ("pairs", "classification", None, "classification", "label"),
+    ("both", "tagging", None, "tagging", "tags"),
+    ("both", "classification", None, "classification", "label"),
+    ("both", None, "tags", "tagging", "tags"),
+    ("both", None, "label", "classification", "label"),
+    ("labels", None, "size", "classification", "size"),
+    ("labels", "classification", "size", "classification", "size"),
+]
+
+
+@pytest.mark.parametrize(("which", "task", "label", "chosen", "column"), GUESSED)
+def test_what_is_not_named_follows_from_the_columns(
+    which: str, task: str | None, label: str | None, chosen: str, column: str, stores: dict[str, Store]
+) -> None:
+    found, name = choose_task(stores[which], task, label)
+    assert (found.name, name) == (chosen, column)
+
+
+def test_every_task_is_guessed_in_some_case() -> None:
+    assert {case[3] for case in GUESSED if case[1] is None} == set(TASKS)
+    assert len(GUESSED) == 10
+
+
+REFUSED = [
+    ("both", None, None, "can teach more than one task", "choose --task from classification"),
+    ("nothing", None, None, "can teach no task that was guessed", "and --label from the columns"),
+    ("both", "taging", None, "unknown task 'taging'", "did you mean 'tagging'?"),
+    ("both", None, "lable", "unknown column 'lable'", "did you mean 'label'?"),
+    ("both", "tagging", "label", "column 'label' does not suit the task tagging", "choose another --label or --task"),
+    ("both", "classification", "tags", "column 'tags' does not suit the task classification", "choose another --label"),
+    ("labels", "tagging", None, "has no column for the task tagging", "name it with --label"),
+    ("tags", "classification", None, "has no column for the task classification", "name it with --label"),
+    ("labels", "pair-classification", None, "are no pairs", "choose --task classification"),
+]
+
+
+@pytest.mark.parametrize(("which", "task", "label", "what", "remedy"), REFUSED)
+def test_a_choice_that_a_store_cannot_serve_is_refused(
+    which: str, task: str | None, label: str | None, what: str, remedy: str, stores: dict[str, Store]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_task(stores[which], task, label)
+    assert what in caught.value.what
+    assert remedy in (caught.value.remedy or "")
+    assert caught.value.expected
+    assert caught.value.received
+
+
+POOLED: list[tuple[str, str, str | None, str | None]] = [
+    ("tokens", "classification", None, "mean"),  # what MiniLM was trained with
+    ("tokens", "classification", "cls", "cls"),
+    ("tokens", "classification", "max", "max"),
+    ("words", "classification", None, "mean"),
+    ("words-mean", "classification", "max", "max"),
+    ("cls", "classification", None, None),
+    ("mean", "classification", None, None),
+    ("tokens", "tagging", None, None),
+]
+
+
+@pytest.mark.parametrize(("rows", "task", "asked", "pool"), POOLED)
+def test_rows_of_parts_are_pooled_and_others_are_not(
+    rows: str, task: str, asked: str | None, pool: str | None, corpus_store: Callable[[str], Store]
+) -> None:
+    assert choose_pool(corpus_store(rows), TASKS[task], asked) == pool
+
+
+@pytest.mark.parametrize(
+    ("rows", "task", "asked", "what", "remedy"),
+    [
+        ("tokens", "tagging", "mean", "--pool mean has nothing to pool", "leave --pool out"),
+        ("words", "tagging", "cls", "--pool cls has nothing to pool", "leave --pool out"),
+        ("cls", "classification", "max", "--pool max has nothing to pool", "encode with --rows tokens to pool at fit"),
+        ("mean", "classification", "mean", "--pool mean has nothing to pool", "encode with --rows tokens"),
+        ("words", "classification", "cls", "rows of words have no first token", "choose --pool mean or max"),
+        ("words-mean", "classification", "cls", "rows of words have no first token", "choose --pool mean or max"),
+    ],
+)
+def test_a_pool_without_anything_to_pool_is_refused(
+    rows: str, task: str, asked: str, what: str, remedy: str, corpus_store: Callable[[str], Store]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_pool(corpus_store(rows), TASKS[task], asked)
+    error: FusionkitError = caught.value
+    assert what in error.what
+    assert remedy in (error.remedy or "")
+    assert error.expected
+    assert error.received
+
+
+def test_a_task_keeps_its_default_head_first() -> None:
+    heads: dict[str, Any] = {name: task.heads[0] for name, task in TASKS.items()}
+    assert heads == {"classification": "classifier", "pair-classification": "classifier", "tagging": "tagger"}

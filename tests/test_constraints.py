@@ -1,0 +1,69 @@
+"""Every dependency of every extra is pinned once, to a version it allows, and what is installed is what is pinned."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import NormalizedName, canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+
+
+def pins() -> list[tuple[NormalizedName, Version]]:
+    """The lines of constraints.txt, in order."""
+    found = []
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, equals, version = line.partition("==")
+            assert equals, f"{line!r} is no exact pin"
+            found.append((canonicalize_name(name), Version(version)))
+    return found
+
+
+def requirements() -> list[Requirement]:
+    """What the package and all of its extras ask for; its own extras are followed by being listed too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    return [each for texts in lists for text in texts if (each := Requirement(text)).name != project["name"]]
+
+
+def test_no_package_is_pinned_twice() -> None:
+    names = [name for name, _ in pins()]
+    assert len(names) == len(set(names)) > 60
+
+
+def test_torch_is_pinned_to_one_version() -> None:
+    """`make install` takes it alone, by this very line."""
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_every_dependency_is_pinned_to_a_version_that_it_allows() -> None:
+    pinned, seen = dict(pins()), 0
+    for requirement in requirements():
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{name} is not pinned"
+        assert pinned[name] in requirement.specifier, f"{requirement} does not admit {pinned[name]}"
+        seen += 1
+    assert seen >= 25
+
+
+@pytest.mark.parametrize(("extra", "least"), [("demo", 1), ("test", 7), ("dev", 2)])
+def test_the_extras_are_those_that_the_makefile_installs(extra: str, least: int) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert len(project["optional-dependencies"][extra]) >= least
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    installed = {
+        canonicalize_name(found.metadata["Name"]): Version(found.version)
+        for found in importlib.metadata.distributions()
+    }
+    both = {name: version for name, version in pins() if name in installed}
+    # A local part, as in 2.13.0+cpu, names the build of the same version.
+    assert {name: installed[name].public for name in both} == {name: version.public for name, version in both.items()}
+    assert len(both) > 45

@@ -1,0 +1,142 @@
+"""Scores against formulas written out, and span F1 against a counter of our own."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from fusionkit.metrics import label_scores, tag_scores
+from fusionkit.tasks import TASKS
+
+Sentences = list[list[str]]
+SPAN_TAGS = ["O", "B-place", "I-place", "B-who", "I-who"]
+
+
+def test_two_classes_by_hand() -> None:
+    """5 true positives, 2 false positives, 1 false negative, 4 true negatives."""
+    gold = ["yes"] * 6 + ["no"] * 6
+    predicted = ["yes"] * 5 + ["no"] + ["yes"] * 2 + ["no"] * 4
+    scores = label_scores(gold, predicted, ["no", "yes"])
+    assert scores["accuracy"] == scores["micro_f1"] == pytest.approx(9 / 12)
+    f1_yes, f1_no = 2 * 5 / (2 * 5 + 2 + 1), 2 * 4 / (2 * 4 + 1 + 2)
+    assert scores["macro_f1"] == pytest.approx((f1_yes + f1_no) / 2)
+    assert scores["matthews"] == pytest.approx((5 * 4 - 2 * 1) / math.sqrt(7 * 6 * 6 * 5))
+
+
+def test_three_classes_by_hand() -> None:
+    """Confusion, gold by predicted: a 2 1 0, b 0 3 1, c 1 0 2."""
+    counts = np.array([[2, 1, 0], [0, 3, 1], [1, 0, 2]])
+    gold = [g for i, g in enumerate("abc") for j in range(3) for _ in range(counts[i, j])]
+    predicted = [p for i in range(3) for j, p in enumerate("abc") for _ in range(counts[i, j])]
+    scores = label_scores(gold, predicted, ["a", "b", "c"])
+    assert scores["accuracy"] == scores["micro_f1"] == pytest.approx(7 / 10)
+    f1 = [2 * 2 / (3 + 3), 2 * 3 / (4 + 4), 2 * 2 / (3 + 3)]  # twice the diagonal over row plus column
+    assert scores["macro_f1"] == pytest.approx(sum(f1) / 3)
+    # Gorodkin's generalisation: (c s − Σ p t) / √((s² − Σ p²) (s² − Σ t²))
+    t, p, s, c = [3, 4, 3], [3, 4, 3], 10, 7
+    dot = sum(a * b for a, b in zip(p, t, strict=True))
+    root = math.sqrt((s * s - sum(a * a for a in p)) * (s * s - sum(a * a for a in t)))
+    assert scores["matthews"] == pytest.approx((c * s - dot) / root)
+
+
+def test_a_constant_prediction_has_no_correlation() -> None:
+    scores = label_scores(["a", "b", "a", "c"], ["a", "a", "a", "a"], ["a", "b", "c"])
+    assert scores["accuracy"] == 0.5
+    assert scores["matthews"] == 0.0
+    assert scores["macro_f1"] == pytest.approx((2 * 2 / (2 + 4)) / 3)
+
+
+def test_a_label_that_was_never_learned_is_an_error() -> None:
+    scores = label_scores(["a", "new"], ["a", "a"], ["a", "b"])
+    assert scores["accuracy"] == 0.5
+    assert scores["macro_f1"] == pytest.approx((2 * 1 / (1 + 2)) / 2)  # over a and new, not over b
+
+
+def spans(tags: list[str]) -> set[tuple[str, int, int]]:
+    """Entities as conlleval finds them: an ``I-`` that continues nothing of its type opens one."""
+    found, start = set(), 0
+    for at, (before, tag) in enumerate(pairwise(["O", *tags, "O"])):
+        ends = before != "O" and (tag == "O" or tag[0] == "B" or tag[2:] != before[2:])
+        if ends:
+            found.add((before[2:], start, at))
+        if tag != "O" and (ends or before == "O"):
+            start = at
+    return found
+
+
+def counted(gold: Sentences, predicted: Sentences) -> dict[str, float]:
+    right = theirs = ours = 0
+    for wanted, given in zip(gold, predicted, strict=True):
+        right += len(spans(wanted) & spans(given))
+        theirs, ours = theirs + len(spans(wanted)), ours + len(spans(given))
+    words = [g == p for wanted, given in zip(gold, predicted, strict=True) for g, p in zip(wanted, given, strict=True)]
+    return {
+        "f1": 2 * right / (theirs + ours) if right else 0.0,
+        "precision": right / ours if ours else 0.0,
+        "recall": right / theirs if theirs else 0.0,
+        "word_accuracy": sum(words) / len(words),
+    }
+
+
+def test_the_counter_finds_spans_as_conlleval_does() -> None:
+    tags = ["B-who", "I-who", "O", "I-place", "B-place", "I-place", "I-who", "B-who", "B-who"]
+    expected = {("who", 0, 2), ("place", 3, 4), ("place", 4, 6), ("who", 6, 7), ("who", 7, 8), ("who", 8, 9)}
+    assert spans(tags) == expected
+    assert spans([]) == spans(["O", "O"]) == set()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_span_scores_equal_those_of_a_counter(seed: int) -> None:
+    """Over random tags, also ones that no gold standard would hold."""
+    rng = np.random.default_rng(seed)
+    gold = [rng.choice(SPAN_TAGS, n).tolist() for n in rng.integers(1, 15, 30)]
+    noise = [rng.random(len(tags)) < 0.3 for tags in gold]
+    predicted = [
+        [str(rng.choice(SPAN_TAGS)) if other else tag for tag, other in zip(tags, flips, strict=True)]
+        for tags, flips in zip(gold, noise, strict=True)
+    ]
+    scores = tag_scores(gold, predicted, SPAN_TAGS)
+    assert scores == {name: pytest.approx(value, abs=1e-12) for name, value in counted(gold, predicted).items()}
+    assert 0.2 < scores["f1"] < 0.9
+    assert next(iter(scores)) == "f1"
+
+
+def test_a_span_counts_only_as_a_whole() -> None:
+    gold = [["B-place", "I-place", "O", "B-who"]]
+    scores = tag_scores(gold, [["B-place", "O", "O", "B-who"]], SPAN_TAGS)
+    assert (scores["precision"], scores["recall"], scores["f1"], scores["word_accuracy"]) == (0.5, 0.5, 0.5, 0.75)
+
+
+def test_no_span_found_is_a_score_of_zero() -> None:
+    scores = tag_scores([["B-who", "O"]], [["O", "O"]], SPAN_TAGS)
+    assert (scores["f1"], scores["precision"], scores["recall"], scores["word_accuracy"]) == (0.0, 0.0, 0.0, 0.5)
+
+
+def test_a_split_without_spans_has_the_same_scores_as_the_others() -> None:
+    with_spans = tag_scores([["B-who"]], [["B-who"]], SPAN_TAGS)
+    without = tag_scores([["O", "O"]], [["O", "O"]], SPAN_TAGS)
+    assert list(without) == list(with_spans)
+    assert (without["f1"], without["word_accuracy"]) == (0.0, 1.0)
+
+
+def test_parts_of_speech_are_scored_word_by_word() -> None:
+    scores = tag_scores([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]], ["DET", "NOUN", "VERB"])
+    assert next(iter(scores)) == "accuracy"
+    assert scores["accuracy"] == scores["micro_f1"] == pytest.approx(2 / 3)
+    assert scores["macro_f1"] == pytest.approx((1 + 0 + 2 / 3) / 3)
+
+
+def test_one_label_throughout_is_right_and_has_no_correlation() -> None:
+    scores = label_scores(["a", "a"], ["a", "a"], ["a", "b"])
+    assert scores == {"accuracy": 1.0, "micro_f1": 1.0, "macro_f1": 1.0, "matthews": 0.0}
+
+
+def test_every_tasks_own_metric_comes_first() -> None:
+    first = {}
+    for name, task in TASKS.items():
+        gold = [["O", "B-x"]] if task.unit == "word" else ["B-x", "O"]
+        first[name] = next(iter(task.scores(gold, gold, ["O", "B-x"])))
+    assert first == {"classification": "accuracy", "pair-classification": "accuracy", "tagging": "f1"}
