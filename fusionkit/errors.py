@@ -49,6 +49,12 @@ class StoreError(FusionkitError):
     """A store that is damaged, incomplete or of an unknown format: exit code 1."""
 
 
+class StoppedError(FusionkitError):
+    """Work that SIGTERM asked to stop, and that stopped at a safe place: exit code 143, as shells have it."""
+
+    exit_code = 143
+
+
 class IdentityError(UsageError):
     """A store at this place was made from something else: exit code 2."""
 

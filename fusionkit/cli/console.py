@@ -6,9 +6,12 @@ Results go to standard output, everything else to standard error, so that output
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,6 +68,17 @@ def given_store(path: Path) -> Store:
             remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
         )
     return open_store(path)
+
+
+@contextmanager
+def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
+    """Turn SIGTERM into an answer for those who ask between two pieces of work."""
+    asked = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Bars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def demo(keep: Path | None, as_json: bool) -> None:
             {
                 "encode_seconds": result.encode_seconds,
                 "encoder_parameters": result.encoder_parameters,
-                "runs": result.frame.to_dict(orient="records"),
+                "runs": json.loads(result.frame.to_json(orient="records")),  # NaN is no JSON
             }
         )
         return

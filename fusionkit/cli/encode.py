@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json
+from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json, stop_on_sigterm
 from fusionkit.cli.info import store_summary
 from fusionkit.encode import encode as run_encode
 from fusionkit.encoder import load_encoder
@@ -58,7 +58,7 @@ def encode(
     chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
     opened = open_source(source, config=config, revision=revision)
     columns = guess_columns(opened, text=text, pair=pair, tokens=tokens)
-    with Bars() as bars:
+    with Bars() as bars, stop_on_sigterm() as stop:
         bars.say(f"columns: {columns}")
         loaded = load_encoder(
             encoder,
@@ -68,7 +68,7 @@ def encode(
             words=columns.tokens is not None,
             trust_remote_code=chosen.trust_remote_code,
         )
-        report = run_encode(opened, columns, store, chosen, loaded, overwrite=overwrite, progress=bars)
+        report = run_encode(opened, columns, store, chosen, loaded, overwrite=overwrite, progress=bars, stop=stop)
     summary = store_summary(open_store(store))
     if as_json:
         print_json({"outcome": report.outcome, "call_seconds": round(report.seconds, 3), **summary})

@@ -3,36 +3,105 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, Bars, given_store, out, print_json
+from fusionkit.cli.console import JSON_OPTION, Bars, given_store, out, print_json, table
 from fusionkit.errors import StoreError
-from fusionkit.store import verify_store
+from fusionkit.store import Store, verify_store
 
 
 @click.command()
 @click.argument("store", type=click.Path(path_type=Path))
+@click.option("--repair", is_flag=True, help="Encode damaged chunks again, and only those.")
+@click.option("--sample", type=click.IntRange(min=1), help="Encode so many examples live and compare.")
+@click.option("--encoder", help="The encoder's place now. [default: as when the store was made]")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @JSON_OPTION
-def verify(store: Path, as_json: bool) -> None:
+def verify(store: Path, repair: bool, sample: int | None, encoder: str | None, device: str, as_json: bool) -> None:
     """Read every chunk and file of STORE and compare it with its checksum."""
-    manifest = given_store(store).manifest
-    total = sum(len(fields["chunks"]) for fields in manifest["splits"].values()) + len(manifest["files"])
-    faults, seen = {}, 0
+    opened = given_store(store)
     with Bars() as bars:
-        bars.step("verifying", total, 0, "files")
-        for checked in verify_store(store):
-            seen += 1
-            bars.advance(1)
-            if checked.fault:
-                faults[checked.path] = checked.fault
+        seen, faults = _read_all(opened, bars)
+        repaired = {}
+        if repair and faults:
+            repaired, faults = faults, _repair(opened, faults, encoder, device, bars)
+    if faults and not as_json:
+        _raise(store, seen, faults)
+    differences = [] if sample is None or faults else _compare(opened, sample, encoder, device)
     if as_json:
-        print_json({"store": str(store), "files": seen, "faults": faults})
-    if faults:
-        lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
-        raise StoreError(
-            f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",
-            remedy="encode it again (--overwrite), or restore these files",
+        print_json(
+            {
+                "store": str(store),
+                "files": seen,
+                "faults": faults,
+                "repaired": sorted(repaired),
+                "sample": [vars(d) for d in differences],
+            }
         )
-    if not as_json:
-        out().print(f"{store}: all {seen} files are intact")
+        if faults:
+            _raise(store, seen, faults)
+        return
+    if repaired:
+        out().print(f"{store}: {len(repaired)} chunks encoded again: {', '.join(sorted(repaired))}")
+    out().print(f"{store}: all {seen} files are intact")
+    if differences:
+        rows = [[str(d.layer), f"{d.largest:.2e}", f"{d.cosine:.8f}"] for d in differences]
+        columns = [("layer", "right"), ("largest difference", "right"), ("smallest cosine", "right")]
+        out().print(table(f"{sample} examples, stored beside live", columns, rows))
+
+
+def _read_all(store: Store, bars: Bars) -> tuple[int, dict[str, str]]:
+    """How many files there are, and what is wrong with which."""
+    total = sum(len(fields["chunks"]) for fields in store.manifest["splits"].values()) + len(store.manifest["files"])
+    bars.step("verifying", total, 0, "files")
+    faults, seen = {}, 0
+    for checked in verify_store(store.path):
+        seen += 1
+        bars.advance(1)
+        if checked.fault:
+            faults[checked.path] = checked.fault
+    return seen, faults
+
+
+def _repair(store: Store, faults: dict[str, str], encoder: str | None, device: str, bars: Bars) -> dict[str, str]:
+    """Encode again what can be; what is still wrong afterwards."""
+    from fusionkit.encode.repair import damaged_parts
+    from fusionkit.encode.repair import repair as run_repair
+
+    parts = damaged_parts(store.path, faults)
+    loaded = _encoder_of(store, encoder, device)
+    bars.step("encoding again", len(parts), 0, "chunks")
+    for part in parts:
+        for changed in run_repair(store.path, [part], loaded, lambda _: None):
+            bars.say(f"{changed.split} chunk {changed.chunk}: rounded otherwise than before; its checksum is new")
+        bars.advance(1)
+    return _read_all(Store(store.path), bars)[1]
+
+
+def _compare(store: Store, sample: int, encoder: str | None, device: str) -> list[Any]:
+    from fusionkit.encode.sample import compare_sample
+
+    return compare_sample(store, _encoder_of(store, encoder, device), sample)
+
+
+def _encoder_of(store: Store, encoder: str | None, device: str) -> Any:
+    from fusionkit.encoder import load_encoder
+
+    identity = store.manifest["identity"]
+    return load_encoder(
+        encoder or store.manifest["encoder"]["name"],
+        revision=identity["encoder"]["revision"] if encoder is None else None,
+        device=device,
+        compute_dtype=identity["compute_dtype"],
+        words=identity["columns"]["tokens"] is not None,
+    )
+
+
+def _raise(store: Path, seen: int, faults: dict[str, str]) -> None:
+    lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
+    raise StoreError(
+        f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",
+        remedy="`fusionkit verify --repair` encodes damaged chunks again; other files need --overwrite or a backup",
+    )

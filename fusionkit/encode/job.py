@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import platform
-import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
 from fusionkit.encode.batches import Part
+from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.parts import PartRecord, all_parts, compute_part, finish_part, finished
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
 from fusionkit.encoder import Encoder
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.errors import StoppedError, StoreError, UsageError
 from fusionkit.files import disk_errors, write_json
 from fusionkit.sources import Columns, Source, prepared
 from fusionkit.specs import EncodeSpec
@@ -85,6 +82,7 @@ def encode(
     overwrite: bool = False,
     progress: EncodeProgress | None = None,
     run_parts: PartsRunner | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> EncodeReport:
     """Encode a source into a store, or finish one that was begun.
 
@@ -93,6 +91,7 @@ def encode(
         out: the store's folder; its parent must exist or be creatable.
         overwrite: replace a store of another identity.
         run_parts: the map over parts; serial in this process unless given.
+        stop: asked between parts; True ends the work there with :class:`StoppedError`.
 
     Raises:
         IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files.
@@ -109,7 +108,7 @@ def encode(
     _refuse_foreign_folder(out)
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with _only_encoder(out):
+    with only_encoder(out):
         began = time.perf_counter()
         resumed = is_store(out) and not overwrite
         if resumed:
@@ -133,7 +132,7 @@ def encode(
         missing = [part for part in all_parts(plan) if (part.split, part.chunk) not in there]
         total = sum(fields["tokens"] for fields in plan["splits"].values())
         watch.step("encoding", total, sum(record.tokens for record in done), "sub-tokens")
-        runner = run_parts or serial_parts(encoder)
+        runner = run_parts or serial_parts(encoder, stop)
         fresh = list(runner(out, plan, missing, watch))
         manifest = commit(out, plan, encoder)
         return EncodeReport(
@@ -144,13 +143,17 @@ def encode(
         )
 
 
-def serial_parts(encoder: Encoder) -> PartsRunner:
+def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
     """Parts one after another in this process; a thread writes one while the next is computed."""
 
     def run(store: Path, plan: dict[str, Any], parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
         waiting: list[Future[PartRecord]] = []
+        done = 0
         with ThreadPoolExecutor(1, thread_name_prefix="writer") as writer:
             for part in parts:
+                if stop():
+                    break
+                done += 1
                 start = time.perf_counter()
                 block, tokens = compute_part(store, plan, encoder, part, watch.advance)
                 waiting.append(writer.submit(finish_part, store, plan, part, block, tokens, start))
@@ -159,6 +162,11 @@ def serial_parts(encoder: Encoder) -> PartsRunner:
                     yield waiting.pop(0).result()
             for future in waiting:
                 yield future.result()
+        if done < len(parts):
+            raise StoppedError(
+                f"stopped with {len(parts) - done} of {len(parts)} parts of {store} to do",
+                remedy="run the same command again: finished parts are kept",
+            )
 
     return run
 
@@ -207,26 +215,3 @@ def _refuse_foreign_folder(out: Path) -> None:
             received="a file" if out.is_file() else "a folder with other files",
             remedy="choose another --out; nothing was touched",
         )
-
-
-@contextmanager
-def _only_encoder(out: Path) -> Iterator[None]:
-    """One encoder a store. The kernel drops the lock with its process, however that ends."""
-    path = out.with_name(f".{out.name}.lock")
-    with disk_errors(path), path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UsageError(
-                f"another process encodes into {out}",
-                received=file.read().strip() or "unknown",
-                remedy="wait for it, or stop it and run again: finished parts are kept",
-            ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)

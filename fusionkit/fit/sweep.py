@@ -111,8 +111,7 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
     progress.begin(len(missing), sum(spec.epochs for spec in missing))
     for spec in missing:
         progress.run(run_one(store, spec, data[(spec.task, spec.label, spec.pool)], runs, progress))
-    if missing:
-        runs.write_table()
+    runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 

@@ -29,7 +29,11 @@ class Result:
     @property
     def json(self) -> Any:
         """Standard output, which must be one JSON value and nothing else."""
-        return json.loads(self.out)
+        return json.loads(self.out, parse_constant=_no_json)
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 Command = Callable[..., Result]

@@ -50,12 +50,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def encoder(folder: Path) -> Encoder:
-    return load_encoder(str(folder))
+    return load_encoder(str(folder), device="cpu")
 
 
 @pytest.fixture(scope="session")
 def minilm() -> Encoder:
-    return load_encoder("minilm")
+    return load_encoder("minilm", device="cpu")
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +84,7 @@ def encoded(encoder: Encoder) -> Encoding:
     """``encode`` with the tiny encoder and guessed columns; keywords of the spec and of ``encode`` mix."""
 
     def run(source: Source, out: Path, **how: Any) -> EncodeReport:
-        given = {name: how.pop(name) for name in ("overwrite", "progress", "run_parts") if name in how}
+        given = {name: how.pop(name) for name in ("overwrite", "progress", "run_parts", "stop") if name in how}
         model = how.pop("model", encoder)
         return encode(source, guess_columns(source), out, EncodeSpec(**how), model, **given)
 

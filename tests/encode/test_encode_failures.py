@@ -43,7 +43,7 @@ def test_weights_that_are_not_numbers_name_the_layer(
 ) -> None:
     place = spoil("encoder.layer.1.output.dense.bias", float("nan"))
     with pytest.raises(EncoderError) as caught:
-        encoded(source, tmp_path / "s", dtype=dtype, model=load_encoder(place))
+        encoded(source, tmp_path / "s", dtype=dtype, model=load_encoder(place, device="cpu"))
     assert caught.value.what == f"layer 2 of encoder {place!r} is not finite in {dtype}"
     assert caught.value.received == "NaN"
     assert not (tmp_path / "s" / "manifest.json").exists()
@@ -57,14 +57,14 @@ def test_states_too_large_for_float16_name_the_layer_and_what_would_do(
 ) -> None:
     place = spoil("encoder.layer.2.output.LayerNorm.bias", 70_000.0)
     with pytest.raises(EncoderError) as caught:
-        encoded(source, tmp_path / "s", model=load_encoder(place))
+        encoded(source, tmp_path / "s", model=load_encoder(place, device="cpu"))
     assert caught.value.what == f"layer 3 of encoder {place!r} is not finite in float16"
     assert "65504" in str(caught.value.expected)
     assert "--dtype bfloat16 or float32" in str(caught.value.remedy)
     assert not (tmp_path / "s" / "manifest.json").exists()
     # Without that layer, or in the precision advised, it is fine.
     for k, how in enumerate([{"layers": "0:3"}, {"dtype": "bfloat16"}, {"dtype": "float32"}]):
-        assert encoded(source, tmp_path / str(k), model=load_encoder(place), **how).outcome == "encoded"
+        assert encoded(source, tmp_path / str(k), model=load_encoder(place, device="cpu"), **how).outcome == "encoded"
     largest = open_store(tmp_path / "1")["train"].take([0]).hidden_states.float().amax()
     assert 69_000 < float(largest) < 71_000
 

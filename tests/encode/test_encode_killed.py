@@ -43,7 +43,7 @@ def fsync_or_die(handle):
 
 os.fsync = fsync_or_die
 source = Source("letters", {split: pa.table(columns) for split, columns in json.loads(data).items()})
-encode(source, guess_columns(source), Path(out), EncodeSpec(), load_encoder(model))
+encode(source, guess_columns(source), Path(out), EncodeSpec(), load_encoder(model, device="cpu"))
 """
 
 

@@ -16,6 +16,7 @@ from fusionkit.encode.batches import Part
 from fusionkit.encode.job import serial_parts
 from fusionkit.encode.parts import PartRecord
 from fusionkit.encoder import Encoder
+from fusionkit.errors import StoppedError
 from fusionkit.sources import Source
 from fusionkit.store import layout, open_store
 
@@ -35,7 +36,7 @@ def stopping_after(count: int, encoder: Encoder) -> Any:
     """Finish some parts, then be interrupted."""
 
     def run(store: Path, plan: dict[str, Any], parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
-        yield from serial_parts(encoder)(store, plan, parts[:count], watch)
+        yield from serial_parts(encoder, stop=lambda: False)(store, plan, parts[:count], watch)
         raise KeyboardInterrupt
 
     return run
@@ -120,8 +121,26 @@ def test_parts_in_any_order_and_from_anyone_give_the_same_bytes(
 ) -> None:
     def backwards(*of: Any) -> Iterator[PartRecord]:
         store, plan, parts, watch = of
-        return serial_parts(encoder)(store, plan, parts[::-1], watch)
+        return serial_parts(encoder, stop=lambda: False)(store, plan, parts[::-1], watch)
 
     encoded(source, tmp_path / "s", run_parts=backwards)
     assert of_chunks(content(tmp_path / "s")) == of_chunks(content(whole))
     assert len(of_chunks(content(tmp_path / "s"))) == 10
+
+
+def test_an_encode_asked_to_stop_ends_between_two_parts(
+    source: Source, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path
+) -> None:
+    asked = iter([False, False, False, True])
+    with pytest.raises(StoppedError, match="stopped with 7 of 10 parts"):
+        encoded(source, tmp_path / "s", stop=lambda: next(asked))
+    assert sorted(file.name for file in (tmp_path / "s" / "parts").iterdir()) == [
+        f"train-0000{i}.json" for i in range(3)
+    ]
+    assert encoded(source, tmp_path / "s").outcome == "resumed"
+    assert_same(tmp_path / "s", whole)
+
+
+def test_a_stop_after_the_last_part_is_no_stop(source: Source, encoded: Encoding, tmp_path: Path) -> None:
+    asked = iter([False] * 10)
+    assert encoded(source, tmp_path / "s", stop=lambda: next(asked, True)).outcome == "encoded"

@@ -117,7 +117,9 @@ def test_an_empty_text_of_a_decoder_has_no_states(encoded: Encoding, tmp_path: P
     hf.GPT2TokenizerFast(tokenizer_object=raw).save_pretrained(tmp_path / "gpt2")
     texts = ["", "ab", "", "ab cd ab", ""]
     source = Source("s", {"train": pa.table({"text": texts})})
-    encoded(source, tmp_path / "s", rows=rows, dtype="float32", model=load_encoder(str(tmp_path / "gpt2")))
+    encoded(
+        source, tmp_path / "s", rows=rows, dtype="float32", model=load_encoder(str(tmp_path / "gpt2"), device="cpu")
+    )
     batch = open_store(tmp_path / "s")["train"].take(range(5))
     for i, text in enumerate(texts):
         ids = raw.encode(text).ids

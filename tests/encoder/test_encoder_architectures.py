@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ FACTS = {
     "t5-encoder": (4, 16, 512, "mean"),
     "bart": (3, 16, 48, "mean"),
 }
+load = partial(load_encoder, device="cpu")
 # Positions come from a table: one more than it has is an error of the model itself.
 ABSOLUTE = ["bert", "distilbert", "roberta", "gpt2", "bart"]
 TEXTS = ["the quick brown foxes are jumping over it", "Zürich", "an unbelievable amount, again", "rain fell"]
@@ -49,7 +51,7 @@ def test_every_architecture_is_described_here(architectures: list[str]) -> None:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_layers_width_and_length_are_the_configurations(tiny: Callable[[str], Any], name: str) -> None:
-    encoder = load_encoder(str(tiny(name).folder))
+    encoder = load(str(tiny(name).folder))
     assert (encoder.layers, encoder.hidden, encoder.max_length, encoder.sentence_rows) == FACTS[name]
     assert encoder.parameters == sum(p.numel() for p in tiny(name).model.parameters())
 
@@ -60,7 +62,7 @@ def test_a_batch_gives_each_text_the_states_it_has_alone(
     tiny: Callable[[str], Any], name: str, pairs: list[str] | None
 ) -> None:
     built = tiny(name)
-    encoder = load_encoder(str(built.folder))
+    encoder = load(str(built.folder))
     tokens = encoder.tokenize(TEXTS, pairs, encoder.max_length)
     states = padded(encoder, tokens)
     for i, text in enumerate(TEXTS):
@@ -73,7 +75,7 @@ def test_a_batch_gives_each_text_the_states_it_has_alone(
 @pytest.mark.parametrize("name", FACTS)
 def test_sub_tokens_are_the_tokenizers_own(tiny: Callable[[str], Any], name: str) -> None:
     built = tiny(name)
-    tokens = load_encoder(str(built.folder)).tokenize(TEXTS, PAIRS, 64)
+    tokens = load(str(built.folder)).tokenize(TEXTS, PAIRS, 64)
     expected = [built.tokenizer.encode(text, pair) for text, pair in zip(TEXTS, PAIRS, strict=True)]
     assert tokens.token_ids.tolist() == [i for e in expected for i in e.ids]
     assert tokens.segments.tolist() == [t for e in expected for t in e.type_ids]
@@ -83,7 +85,7 @@ def test_sub_tokens_are_the_tokenizers_own(tiny: Callable[[str], Any], name: str
 @pytest.mark.parametrize("name", FACTS)
 def test_each_word_gets_its_own_sub_tokens(tiny: Callable[[str], Any], name: str) -> None:
     """Words of letters only: what a word's sub-tokens spell, without their marks, is the word."""
-    encoder = load_encoder(str(tiny(name).folder), words=True)
+    encoder = load(str(tiny(name).folder), words=True)
     words = ["the", "unbelievable", "foxes", "are", "quick"]
     tokens = encoder.tokenize([words], None, 64)
     pieces = encoder.tokenizer.convert_ids_to_tokens(tokens.token_ids.tolist())
@@ -97,14 +99,14 @@ def test_each_word_gets_its_own_sub_tokens(tiny: Callable[[str], Any], name: str
 
 def test_byte_level_words_have_a_space_before_each(tiny: Callable[[str], Any]) -> None:
     built = tiny("gpt2")
-    encoder = load_encoder(str(built.folder), words=True)
+    encoder = load(str(built.folder), words=True)
     tokens = encoder.tokenize([["foxes", "foxes"]], None, 64)
     assert tokens.token_ids.tolist() == built.tokenizer.encode(" foxes").ids * 2
 
 
 @pytest.mark.parametrize("name", FACTS)
 def test_the_model_takes_a_text_of_the_full_length(tiny: Callable[[str], Any], name: str) -> None:
-    encoder = load_encoder(str(tiny(name).folder))
+    encoder = load(str(tiny(name).folder))
     tokens = encoder.tokenize(["rain " * 600, "rain"], None, encoder.max_length)
     assert np.diff(tokens.token_offsets)[0] == encoder.max_length
     assert tokens.cut.tolist() == [True, False]
@@ -113,14 +115,14 @@ def test_the_model_takes_a_text_of_the_full_length(tiny: Callable[[str], Any], n
 
 @pytest.mark.parametrize("name", ABSOLUTE)
 def test_the_model_takes_no_text_longer_than_that(tiny: Callable[[str], Any], name: str) -> None:
-    encoder = load_encoder(str(tiny(name).folder))
+    encoder = load(str(tiny(name).folder))
     ids = torch.full((1, encoder.max_length + 1), 5)
     with pytest.raises((IndexError, RuntimeError)):
         encoder.forward(ids, torch.ones_like(ids), torch.zeros_like(ids))
 
 
 def test_of_an_encoder_decoder_the_encoder_alone_is_counted(tiny: Callable[[str], Any]) -> None:
-    whole, half = (load_encoder(str(tiny(name).folder)) for name in ("t5", "t5-encoder"))
+    whole, half = (load(str(tiny(name).folder)) for name in ("t5", "t5-encoder"))
     # One layer: 4 attention matrices, 2 of the feed-forward, 2 norms; the first one has the position table.
     layer = 4 * 16 * 16 + 2 * 16 * 32 + 2 * 16
     assert whole.parameters == half.parameters == whole.model.config.vocab_size * 16 + 3 * layer + 32 * 2 + 16

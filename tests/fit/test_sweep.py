@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
@@ -85,6 +86,14 @@ def test_a_second_fit_trains_nothing_and_returns_the_same_records(store: Store, 
     assert watch.begun == [(4, 4), (0, 0)]
     assert watch.epochs == len(watch.ended) == 4
     assert watch.said[-1] == "4 of 4 runs are there already"
+
+
+def test_a_table_that_a_killed_sweep_left_out_is_made_by_the_next(store: Store, tmp_path: Path, watch: Any) -> None:
+    specs = expand(store, task="tagging", fusions=("last", "linear"), epochs=(1,))
+    fit(store, specs, RunsFolder(tmp_path / "runs"), watch)
+    (tmp_path / "runs" / "results.parquet").unlink()
+    fit(store, specs, RunsFolder(tmp_path / "runs"), watch)
+    assert pd.read_parquet(tmp_path / "runs" / "results.parquet")["fusion"].tolist() == ["last", "linear"]
 
 
 def test_only_what_is_missing_is_trained(store: Store, tmp_path: Path, watch: Any) -> None:

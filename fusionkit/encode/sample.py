@@ -1,0 +1,76 @@
+"""Stored states beside live ones: a few examples encoded again, each alone, and compared row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.alignment import lay_rows
+from fusionkit.encoder import Encoder
+from fusionkit.store import Store
+from fusionkit.store.layout import read_small
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """One layer's stored rows beside live ones.
+
+    Attributes:
+        layer: its index in the encoder. largest: the largest absolute difference of two numbers.
+        cosine: the smallest cosine of two rows; masked rows are left out.
+    """
+
+    layer: int
+    largest: float
+    cosine: float
+
+
+def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0) -> list[LayerDifference]:
+    """Encode a seeded sample of examples live, unpadded, and compare it with the store.
+
+    Args:
+        examples: how many, drawn over all splits in proportion to their sizes.
+    """
+    sizes = {split: len(store[split]) for split in store.splits}
+    total = sum(sizes.values())
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(total, min(examples, total), replace=False))
+    largest = torch.zeros(len(store.layers))
+    cosine = torch.ones(len(store.layers))
+    start = 0
+    for split, size in sizes.items():
+        for example in chosen[(chosen >= start) & (chosen < start + size)] - start:
+            stored, mask = _stored(store, split, int(example))
+            if not bool(mask.any()):
+                continue
+            live = _live(store, encoder, split, int(example))[mask]  # [rows, layers, hidden]
+            stored = stored[mask]
+            largest = torch.maximum(largest, (live - stored).abs().amax(dim=(0, 2)))
+            cosine = torch.minimum(cosine, torch.cosine_similarity(live, stored, dim=2).amin(dim=0))
+        start += size
+    return [LayerDifference(layer, float(largest[k]), float(cosine[k])) for k, layer in enumerate(store.layers)]
+
+
+def _stored(store: Store, split: str, example: int) -> tuple[Tensor, Tensor]:
+    ragged = store[split].take([example])
+    return ragged.hidden_states.float(), torch.from_numpy(ragged.row_mask)
+
+
+def _live(store: Store, encoder: Encoder, split: str, example: int) -> Tensor:
+    """The example's rows from a forward pass of it alone: ``[rows, layers, hidden]`` in float32."""
+    part = store[split]
+    start, stop = (int(at) for at in part.token_offsets[example : example + 2])
+    ids = torch.from_numpy(read_small(store.path, split, "token_ids", start, stop).astype(np.int64))
+    segments = torch.from_numpy(read_small(store.path, split, "segments", start, stop).astype(np.int64))
+    count = np.diff(part.row_offsets[example : example + 2])
+    rows = lay_rows(store.rows, np.array([0, stop - start]), part.word_index[start:stop], count)
+    device = encoder.device
+    states = encoder.forward(ids[None].to(device), torch.ones_like(ids)[None].to(device), segments[None].to(device))
+    picked = torch.stack([states[layer][0].float().cpu() for layer in store.layers], dim=1)  # [tokens, layers, hidden]
+    # A masked row's span is empty: its mean of nothing is never looked at.
+    return torch.stack(
+        [picked[first:last].mean(0) for first, last in zip(rows.first.tolist(), rows.last.tolist(), strict=True)]
+    )

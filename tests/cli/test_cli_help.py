@@ -1,0 +1,74 @@
+"""Help, versions and the surface that a user meets first."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import fusionkit as package
+from fusionkit.cli.main import COMMANDS
+
+Command = Callable[..., Any]
+HEAVY = ("torch", "transformers", "datasets", "zarr", "pandas", "sklearn")
+# What `python -m fusionkit --help` does, and then what it had to load for that.
+HELP = """
+import sys
+from fusionkit.cli.main import main
+sys.argv = ["fusionkit", "--help"]
+try:
+    main()
+except SystemExit as ended:
+    print(ended.code, sorted(set(sys.modules) & set(%r)), file=sys.stderr)
+"""
+
+
+def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP % (HEAVY,)], capture_output=True, text=True, check=True)
+    assert done.stderr == "0 []\n"
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+
+
+def test_every_file_of_a_command_is_in_the_table() -> None:
+    folder = Path(importlib.import_module("fusionkit.cli").__path__[0])
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "console", "main"}
+    assert files == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_its_options(name: str, fusionkit: Command) -> None:
+    done = fusionkit(name, "--help")
+    assert done.code == 0
+    assert done.err == ""
+    command = getattr(importlib.import_module(f"fusionkit.cli.{name}"), name)
+    assert command.help
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert options
+    assert all(option.opts[0] in done.out for option in options)
+    assert any("--json" in option.opts for option in options)  # every command prints a result
+
+
+def test_the_version_is_the_packages(fusionkit: Command) -> None:
+    assert fusionkit("--version").out.strip().endswith(version("fusionkit"))
+    assert package.__version__ == version("fusionkit")
+
+
+def test_no_command_at_all_shows_the_help(fusionkit: Command) -> None:
+    done = fusionkit()
+    assert done.code == 2
+    assert "Usage: " in done.err
+    assert all(text in done.err for text in COMMANDS.values())
+
+
+def test_the_packages_surface_is_what_it_says_it_is() -> None:
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    assert package.Store.__module__ == "fusionkit.store.reader"
+    with pytest.raises(AttributeError, match="no attribute 'Stoer'"):
+        getattr(package, "Stoer")  # noqa: B009

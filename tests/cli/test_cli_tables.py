@@ -1,0 +1,106 @@
+"""Tables of results for a terminal and for a paper: percents, bold bests, texts that LaTeX would misread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fusionkit.cli.console import out
+from fusionkit.cli.results import latex, score_text, summary_table
+from fusionkit.fit import RunsFolder, summarise
+from fusionkit.fit.results import flat_record
+from fusionkit.specs import RunSpec
+
+
+def record(fusion: str, score: float | None, seed: int = 0, label: str = "tags", **fields: Any) -> dict[str, Any]:
+    spec = RunSpec(
+        store="s", task="tagging", label=label, fusion=fusion, head="tagger", data_seed=seed, init_seed=seed, **fields
+    )
+    return {
+        "spec": spec.to_dict(), "status": "failed" if score is None else "finished", "data": "corpus",
+        "encoder": "minilm", "rows": "words", "metric": score and "f1", "score": score, "validation_score": score,
+        "fusion_parameters": 1000, "head_parameters": 234, "seconds": 1.5,
+    }  # fmt: skip
+
+
+def summary(*records: dict[str, Any]) -> pd.DataFrame:
+    return summarise(pd.DataFrame([flat_record(each) for each in records]))
+
+
+def printed(frame: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    out().print(summary_table(frame))
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_score_is_in_percent_with_its_deviation_where_there_is_one() -> None:
+    nan = float("nan")
+    assert score_text(0.7432, 0.0051) == "74.3 ± 0.5"
+    assert score_text(0.7432, nan) == "74.3"
+    assert score_text(nan, nan) == "–"
+
+
+def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
+    records = [record("last", 0.5), record("last", 0.7, 1), record("linear", 0.65), record("linear", 0.75, 1)]
+    lines = latex(summary(*records, record("last", 0.2, label="pos"))).splitlines()
+    assert lines == [
+        r"\begin{tabular}{lllrr}",
+        r"\toprule",
+        r"task & label & fusion & score & parameters \\",
+        r"\midrule",
+        r"tagging & tags & last & 60.0 $\pm$ 14.1 & 1,234 \\",
+        r"tagging & tags & linear & \textbf{70.0} $\pm$ 7.1 & 1,234 \\",
+        r"tagging & pos & last & \textbf{20.0} & 1,234 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_latex_escapes_what_it_would_misread() -> None:
+    lines = latex(summary(record("last", 0.5, label=r"50%_#1 {a} & \b $x ~y ^z"))).splitlines()
+    escaped = r"50\%\_\#1 \{a\} \& \textbackslash{}b \$x \textasciitilde{}y \textasciicircum{}z"
+    assert lines[4] == rf"tagging & {escaped} & last & \textbf{{50.0}} & 1,234 \\"
+    grouped = summarise(pd.DataFrame([flat_record(record("last", 0.5))]), ["data_seed", "head"])
+    assert latex(grouped).splitlines()[2] == r"data\_seed & head & score & parameters \\"
+
+
+def test_latex_of_failed_runs_has_no_score() -> None:
+    assert latex(summary(record("last", None))).splitlines()[4].startswith(r"tagging & tags & last & – &")
+
+
+def test_brackets_in_a_name_stay_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(summary(record("last", 0.5, label="[bold]tags[/bold]")), capsys)
+    assert "[bold]tags[/bold]" in lines[1]
+
+
+def test_what_all_rows_share_stands_above_them(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(summary(record("last", 0.5), record("linear", 0.25)), capsys)
+    assert lines[0] == "task tagging · label tags · metric f1"
+    assert lines[1].split() == ["fusion", "mean", "±", "std", "95", "%", "interval", "runs", "parameters", "s/run"]
+    assert [line.split() for line in lines[2:]] == [
+        ["last", "50.0", "–", "1", "1,234", "1.5"], ["linear", "25.0", "–", "1", "1,234", "1.5"]
+    ]  # fmt: skip
+
+
+def test_failed_runs_are_counted_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(summary(record("last", 0.5), record("last", None, 1), record("linear", None)), capsys)
+    assert "1 + 1 failed" in lines[-2]
+    assert "0 + 1 failed" in lines[-1]
+
+
+def test_a_rate_and_a_draw_of_all_are_legible(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(summary(record("last", 0.5, lr=5e-4), record("last", 0.25, lr=2e-3, shots=8)), capsys)
+    assert lines[0] == "task tagging · label tags · metric f1"
+    assert [line.split()[:4] for line in lines[1:]] == [
+        ["fusion", "shots", "lr", "mean"], ["last", "–", "0.0005", "50.0"], ["last", "8", "0.002", "25.0"]
+    ]  # fmt: skip
+
+
+def test_records_that_were_written_are_what_the_table_is_made_of(tmp_path: Path) -> None:
+    runs = RunsFolder(tmp_path)
+    for seed, score in enumerate((0.25, 0.75)):
+        one = record("last", score, seed)
+        runs.write(RunSpec.from_dict(one["spec"]), one, {})
+    assert summarise(runs.frame())["mean"].tolist() == [0.5]
