@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
-from fusionkit.ragged import IntArray
+from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store.layout import read_small
 from fusionkit.store.manifest import split_layout
 
@@ -30,14 +30,16 @@ class Part:
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Examples side by side.
+    """Sequences side by side, and the examples that consist of them.
 
     Attributes:
-        examples: int64 ``[batch]``, their numbers inside the part.
+        examples: int64 ``[n]``, numbers inside the part. lines: int64 ``[n]``, the line of each in the batch;
+            examples with the same sub-tokens share one.
         token_ids, mask, segments: int64 ``[batch, length]``, zeros where padded.
     """
 
     examples: IntArray
+    lines: IntArray
     token_ids: Tensor
     mask: Tensor
     segments: Tensor
@@ -60,19 +62,38 @@ class PartInput:
     first_row: int
 
     def batches(self, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
-        """The examples in batches of at most ``budget`` padded sub-tokens, longest first."""
+        """The distinct sequences in batches of at most ``budget`` padded sub-tokens, longest first."""
         lengths = np.diff(self.offsets)
-        for examples in sorted_batches(lengths, budget):
-            steps = np.arange(int(lengths[examples[0]]))
-            inside = steps < lengths[examples, None]  # [batch, length]
-            at = torch.from_numpy(np.where(inside, self.offsets[examples, None] + steps, 0))
+        first = self._first_alike()
+        # Examples behind one another that are alike: those of sequence s are grouped[bounds[s]:bounds[s + 1]].
+        grouped = np.argsort(first, kind="stable")
+        bounds = offsets_of(np.bincount(first, minlength=len(first)))
+        for chosen in sorted_batches(np.where(first == np.arange(len(first)), lengths, 0), budget):
+            steps = np.arange(int(lengths[chosen[0]]))
+            inside = steps < lengths[chosen, None]  # [batch, length]
+            at = torch.from_numpy(np.where(inside, self.offsets[chosen, None] + steps, 0))
             mask = torch.from_numpy(inside)
+            members, ends = flat_rows(bounds, chosen)
             yield PaddedBatch(
-                examples,
+                grouped[members],
+                np.repeat(np.arange(len(chosen)), np.diff(ends)),
                 torch.where(mask, self.token_ids[at], pad_id),
                 mask.to(torch.int64),
                 torch.where(mask, self.segments[at], 0),
             )
+
+    def _first_alike(self) -> IntArray:
+        """For each example the first one with the same sub-tokens and segments: it is encoded for both."""
+        ids, segments = self.token_ids.numpy(), self.segments.numpy()
+        seen: dict[bytes, int] = {}
+        spans = zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)
+        return np.array(
+            [
+                seen.setdefault(ids[start:stop].tobytes() + segments[start:stop].tobytes(), example)
+                for example, (start, stop) in enumerate(spans)
+            ],
+            dtype=np.int64,
+        )
 
 
 def read_part(store: Path, plan: dict[str, Any], part: Part) -> PartInput:

@@ -19,16 +19,17 @@ def only_encoder(out: Path) -> Iterator[None]:
     """Hold the lock of the store at ``out``.
 
     Raises:
-        UsageError: another process holds it; says which.
+        UsageError: another process holds it; says which. FusionkitError: the disk is full.
     """
     path = out.with_name(f".{out.name}.lock")
     with disk_errors(path):
         file = _locked(path, out)
     with file:
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
         try:
+            with disk_errors(path):
+                os.ftruncate(file.fileno(), 0)
+                # Unbuffered: what a full disk refused must not come up again when the file is closed.
+                os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
             yield
         finally:
             path.unlink(missing_ok=True)

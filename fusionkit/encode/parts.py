@@ -79,7 +79,7 @@ def compute_part(
         mask = batch.mask.to(encoder.device)
         states = encoder.forward(batch.token_ids.to(encoder.device), mask, batch.segments.to(encoder.device))
         _keep_rows(out, states, plan["layers"], given, batch)
-        on_tokens(int(batch.mask.sum()))
+        on_tokens(int(np.diff(given.offsets)[batch.examples].sum()))
     return out, int(given.offsets[-1])
 
 
@@ -108,12 +108,13 @@ def _keep_rows(
     """Copy a batch's rows into the part: single sub-tokens as they are, spans as their mean."""
     rows, examples, length = given.rows, batch.examples, batch.mask.shape[1]
     picked, _ = flat_rows(rows.row_offsets, examples)
-    line = np.repeat(np.arange(len(examples)), np.diff(rows.row_offsets)[examples])  # in the padded batch
+    counts = np.diff(rows.row_offsets)[examples]
+    line, start = np.repeat(batch.lines, counts), np.repeat(given.offsets[examples], counts)
     target = picked + given.first_row
     keep = rows.mask[picked] & (target >= 0) & (target < out.shape[1])
-    picked, line, target = picked[keep], line[keep], target[keep]
+    picked, target = picked[keep], target[keep]
     # From a sub-token's place in the part to its place in the padded batch.
-    padded = rows.first[picked] - given.offsets[examples][line] + line * length
+    padded = rows.first[picked] - start[keep] + line[keep] * length
     spans = (rows.last - rows.first)[picked]
     device = out.device
     index = torch.from_numpy(target).to(device)

@@ -24,24 +24,6 @@ main()
 """
 
 
-def test_a_damaged_chunk_is_named_by_verify(small: Path, fusionkit: Command, tmp_path: Path) -> None:
-    store = shutil.copytree(small, tmp_path / "damaged.store")
-    chunk = store / "states.zarr" / "test" / "hidden_states" / "c" / "0" / "0" / "0"
-    content = bytearray(chunk.read_bytes())
-    content[100] ^= 1
-    chunk.write_bytes(content)
-    (store / "examples" / "train.parquet").unlink()
-    done = fusionkit("verify", store)
-    assert done.code == 1
-    assert "damaged.store is damaged in 2 of" in done.err
-    assert "states.zarr/test/hidden_states/c/0/0/0: its bytes do not match its checksum" in done.err
-    assert "examples/train.parquet: missing" in done.err
-    assert "remedy:   encode it again (--overwrite), or restore these files" in done.err
-    assert done.out == ""
-    faults = fusionkit("verify", store, "--json").json["faults"]
-    assert sorted(faults) == ["examples/train.parquet", "states.zarr/test/hidden_states/c/0/0/0"]
-
-
 def test_a_cut_chunk_stops_fit_with_its_name(small: Path, fusionkit: Command, tmp_path: Path) -> None:
     store = shutil.copytree(small, tmp_path / "cut.store")
     chunk = store / "states.zarr" / "train" / "hidden_states" / "c" / "0" / "0" / "0"

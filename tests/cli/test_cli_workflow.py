@@ -71,14 +71,6 @@ def test_info_shows_what_encode_reported(fusionkit: Command, encoded: tuple[Path
     assert len([line for line in text.splitlines() if line.startswith(("train", "validation", "test"))]) == 3
 
 
-def test_verify_reads_every_file(fusionkit: Command, store: Path) -> None:
-    done = fusionkit("verify", store, "--json")
-    files = [path for path in store.rglob("*") if path.is_file() and "parts" not in path.parts]
-    assert done.code == 0
-    assert done.json == {"store": str(store), "files": len(files) - 1, "faults": {}}  # all but the manifest itself
-    assert fusionkit("verify", store).out == f"{store}: all {len(files) - 1} files are intact\n"
-
-
 def test_fit_prints_a_record_a_run(fitted: tuple[Path, Any]) -> None:
     runs, done = fitted
     assert done.code == 0

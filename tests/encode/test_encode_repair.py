@@ -1,0 +1,111 @@
+"""Damaged chunks encoded again, and stored states held against live ones."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fusionkit.encode.repair import damaged_parts, repair
+from fusionkit.encode.sample import compare_sample
+from fusionkit.encoder import Encoder
+from fusionkit.errors import IdentityError, StoreError
+from fusionkit.store import open_store, verify_store
+
+CHUNKS = "states.zarr/{}/hidden_states/c/{}/0/0"
+
+
+@pytest.fixture
+def store(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the finished store, to spoil."""
+    return Path(shutil.copytree(whole, tmp_path / "s"))
+
+
+@pytest.fixture
+def shifted(encoder: Encoder) -> Encoder:
+    """The encoder, by its identity, with another last layer: as another machine's rounding, only larger."""
+    model = copy.deepcopy(encoder.model)
+    with torch.inference_mode(False), torch.no_grad():
+        model.encoder.layer[2].output.LayerNorm.bias += 0.5
+    return dataclasses.replace(encoder, model=model)
+
+
+def faults(store: Path) -> dict[str, str]:
+    return {checked.path: checked.fault for checked in verify_store(store) if checked.fault is not None}
+
+
+def test_damaged_chunks_are_made_again_with_the_same_bytes(
+    store: Path, whole: Path, encoder: Encoder, assert_same: Callable[[Path, Path], None]
+) -> None:
+    untouched = (store / CHUNKS.format("train", 0)).stat().st_mtime_ns
+    flipped = bytearray((store / CHUNKS.format("train", 4)).read_bytes())
+    flipped[100] ^= 64
+    (store / CHUNKS.format("train", 4)).write_bytes(flipped)
+    (store / CHUNKS.format("train", 2)).write_bytes(b"cut")
+    (store / CHUNKS.format("validation", 1)).unlink()
+    parts = damaged_parts(store, faults(store))
+    assert sorted((part.split, part.chunk) for part in parts) == [("train", 2), ("train", 4), ("validation", 1)]
+    assert repair(store, parts, encoder, lambda _: None) == []
+    assert faults(store) == {}
+    assert_same(store, whole)
+    assert (store / CHUNKS.format("train", 0)).stat().st_mtime_ns == untouched
+
+
+def test_a_chunk_that_comes_out_otherwise_is_told_and_recorded(store: Path, whole: Path, shifted: Encoder) -> None:
+    (store / CHUNKS.format("train", 3)).unlink()
+    parts = damaged_parts(store, faults(store))
+    assert repair(store, parts, shifted, lambda _: None) == parts
+    assert faults(store) == {}
+    before, after = (json.loads((s / "manifest.json").read_text())["splits"]["train"]["chunks"] for s in (whole, store))
+    assert [i for i in range(7) if before[i] != after[i]] == [3]
+
+
+def test_another_encoder_repairs_nothing(store: Path, encoder: Encoder) -> None:
+    (store / CHUNKS.format("train", 3)).unlink()
+    other = dataclasses.replace(encoder, identity={**encoder.identity, "weights": "0123"})
+    with pytest.raises(IdentityError, match=r"encoder\.weights") as caught:
+        repair(store, damaged_parts(store, faults(store)), other, lambda _: None)
+    assert "--encoder" in str(caught.value.remedy)
+    assert faults(store) == {CHUNKS.format("train", 3): "missing"}
+
+
+def test_what_came_from_the_source_cannot_be_repaired(store: Path) -> None:
+    (store / "examples" / "train.parquet").unlink()
+    with pytest.raises(StoreError, match="cannot be repaired from the store alone") as caught:
+        damaged_parts(store, faults(store))
+    assert "train.parquet" in caught.value.what
+
+
+@pytest.mark.parametrize("examples", [1, 20, 60, 1000])
+def test_a_sound_store_differs_from_live_states_by_rounding(store: Path, encoder: Encoder, examples: int) -> None:
+    opened = open_store(store)
+    largest = float(np.abs(opened["train"].hidden_states[:].astype(np.float32)).max())
+    differences = compare_sample(opened, encoder, examples)
+    assert [difference.layer for difference in differences] == [0, 1, 2, 3]
+    for difference in differences:
+        # Half a unit in the last place of float16, and batched sums.
+        assert 0 < difference.largest <= largest * 2**-11 + 1e-5
+        assert difference.cosine > 0.99999
+
+
+def test_a_changed_layer_is_seen_in_that_layer(store: Path, shifted: Encoder) -> None:
+    differences = compare_sample(open_store(store), shifted, 60)
+    assert all(difference.largest < 0.005 for difference in differences[:3])
+    assert differences[3].largest == pytest.approx(0.5, abs=0.005)
+    assert differences[3].cosine < 0.99
+
+
+def test_one_wrong_number_is_seen_if_its_example_is_looked_at(store: Path, encoder: Encoder) -> None:
+    height = open_store(store).manifest["splits"]["train"]["rows_per_chunk"]
+    chunk = np.memmap(store / CHUNKS.format("train", 6), np.float16, mode="r+", shape=(4, height, 16))
+    chunk[2, 5, 7] += 4
+    chunk.flush()
+    differences = compare_sample(open_store(store), encoder, 60)
+    assert [round(difference.largest, 1) for difference in differences] == [0.0, 0.0, 4.0, 0.0]
