@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -134,6 +135,18 @@ class RunSpec:
             return cls(**values)
         except TypeError as error:
             raise UsageError("a run's spec is incomplete", received=str(error)) from error
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes from ``50GB``, ``1.5TB``, ``300MiB`` or plain digits."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*(?:([kmgt]?)(i?)b)?\s*", text, re.IGNORECASE)
+    try:
+        number = float(match[1]) if match else -1.0
+    except ValueError:
+        number = -1.0
+    _require(number > 0, "the number of bytes", "like 50GB, 1.5TB or 300MiB", text)
+    assert match is not None
+    return int(number * (1024 if match[3] else 1000) ** " kmgt".index((match[2] or " ").lower()))
 
 
 def parse_layers(text: str, count: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import click
 from fusionkit.errors import FusionkitError, unknown_name
 
 COMMANDS = {
+    "estimate": "Say what an encode would cost, before it starts.",
     "encode": "Encode a source once into a store of every layer's states.",
     "fit": "Train late-fusion heads over a store.",
     "results": "Summarise runs: mean, std and interval by any columns.",

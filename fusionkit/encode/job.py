@@ -83,6 +83,7 @@ def encode(
     progress: EncodeProgress | None = None,
     run_parts: PartsRunner | None = None,
     stop: Callable[[], bool] = lambda: False,
+    budget: int | None = None,
 ) -> EncodeReport:
     """Encode a source into a store, or finish one that was begun.
 
@@ -91,6 +92,7 @@ def encode(
         out: the store's folder; its parent must exist or be creatable.
         overwrite: replace a store of another identity.
         run_parts: the map over parts; serial in this process unless given.
+        budget: bytes the finished store may have.
         stop: asked between parts; True ends the work there with :class:`StoppedError`.
 
     Raises:
@@ -120,7 +122,7 @@ def encode(
                 leftover.unlink()
         else:
             watch.step("tokenising", sum(table.num_rows for table in source.splits.values()), 0, "examples")
-            write_plan(out, source, columns, encoder, spec, identity, watch.advance)
+            write_plan(out, source, columns, encoder, spec, identity, watch.advance, budget)
         plan = read_plan(out)
         for split, fields in plan["splits"].items():
             if fields["cut"]:

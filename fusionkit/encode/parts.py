@@ -20,8 +20,8 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.files import read_json, write_json
 from fusionkit.ragged import flat_rows, segment_mean
-from fusionkit.store.chunks import CHECKSUM_BYTES, write_chunk
-from fusionkit.store.layout import chunk_path, part_path
+from fusionkit.store.chunks import write_chunk
+from fusionkit.store.layout import CHECKSUM_BYTES, chunk_path, part_path
 from fusionkit.store.manifest import split_layout
 
 TORCH_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}

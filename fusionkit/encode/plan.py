@@ -26,6 +26,7 @@ from fusionkit.ragged import IntArray
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.layout import (
+    CHECKSUM_BYTES,
     FORMAT,
     SMALL_ARRAYS,
     VERSION,
@@ -91,12 +92,17 @@ def write_plan(
     encoder: Encoder,
     spec: EncodeSpec,
     identity: dict[str, Any],
-    on_examples: Callable[[int], None],
+    on_examples: Callable[[int], None] = lambda _: None,
+    budget: int | None = None,
 ) -> None:
     """Tokenise everything, lay out the arrays and put the planned store in its place.
 
     Args:
         on_examples: called with the number of examples each step has tokenised.
+        budget: bytes the finished store may have.
+
+    Raises:
+        UsageError: the store would be larger than the budget; nothing is left behind.
     """
     aside = out.with_name(f".{out.name}.planning")
     with disk_errors(out):
@@ -128,6 +134,7 @@ def write_plan(
                 path = examples_path(aside, split)
                 path.parent.mkdir(exist_ok=True)
                 pq.write_table(table, path)
+            _refuse_over_budget(aside, plan, budget)
             (aside / "parts").mkdir()
             write_json(aside / PLAN, plan)
             sync_tree(aside)
@@ -182,6 +189,21 @@ def _plan_split(
         counts["rows"], counts["tokens"], len(plan["layers"]), plan["hidden"], plan["dtype"]
     )
     return {**counts, "rows_per_chunk": height}
+
+
+def _refuse_over_budget(aside: Path, plan: dict[str, Any], budget: int | None) -> None:
+    states = sum(
+        layout.chunks * (layout.chunk_bytes + CHECKSUM_BYTES)
+        for layout in (split_layout(plan, split) for split in plan["splits"])
+    )
+    size = states + sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
+    if budget is not None and size > budget:
+        raise UsageError(
+            "the store would be larger than --budget",
+            expected=f"up to {budget / 1e9:,.2f} GB",
+            received=f"{size / 1e9:,.2f} GB",
+            remedy="choose fewer --layers or cheaper --rows (`fusionkit estimate` shows what each saves)",
+        )
 
 
 def _lost_words(token_offsets: IntArray, word_index: Any, words: IntArray | None) -> int:

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
 from fusionkit.files import write_durably
-from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
-
-CHECKSUM_BYTES = 4
+from fusionkit.store.layout import CHECKSUM_BYTES, ZARR_DTYPES, StatesLayout
 
 
 def write_chunk(path: Path, block: NDArray[Any], layout: StatesLayout) -> int:

@@ -25,6 +25,7 @@ from fusionkit.errors import StoreError
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
+CHECKSUM_BYTES = 4  # CRC-32C, behind each chunk
 # A chunk is also a part, the unit of work that a killed job loses: no more than this many sub-tokens.
 PART_TOKENS = 1 << 17
 SMALL_CHUNK = 1 << 18  # elements a chunk of the small arrays

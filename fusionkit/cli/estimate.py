@@ -1,0 +1,35 @@
+"""``fusionkit estimate``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json, table
+from fusionkit.cli.encoding import encoding_options, load_inputs
+from fusionkit.encode.estimate import estimate as run_estimate
+
+
+@click.command()
+@encoding_options
+@JSON_OPTION
+def estimate(as_json: bool, **options: Any) -> None:
+    """Say what encoding SOURCE would cost: rows, bytes, files, time and memory, and what would be cheaper."""
+    with Bars() as bars:
+        found = run_estimate(*load_inputs(bars.say, **options))
+    if as_json:
+        print_json(asdict(found))
+        return
+    console = out()
+    fields = ("examples", "rows", "tokens")
+    rows = [[split, *(f"{counts[name]:,}" for name in fields)] for split, counts in found.splits.items()]
+    console.print(table(None, [("split", "left"), *((name, "right") for name in fields)], rows))
+    about = "" if found.exact else "about "
+    console.print(f"\nrows of {found.rows}: {about}{found.bytes / 1e6:,.0f} MB in {found.files:,} files")
+    console.print(
+        f"about {found.seconds:,.0f} s, as busy as this machine is now; {found.memory / 1e6:,.0f} MB of memory\n"
+    )
+    rows = [[name, f"{size / 1e6:,.0f}", f"{1 - size / found.bytes:.0%}"] for name, size in found.choices.items()]
+    console.print(table(None, [("cheaper", "left"), ("MB", "right"), ("saves", "right")], rows))
