@@ -84,7 +84,9 @@ def encoded(encoder: Encoder) -> Encoding:
     """``encode`` with the tiny encoder and guessed columns; keywords of the spec and of ``encode`` mix."""
 
     def run(source: Source, out: Path, **how: Any) -> EncodeReport:
-        given = {name: how.pop(name) for name in ("overwrite", "progress", "run_parts", "stop") if name in how}
+        given = {
+            name: how.pop(name) for name in ("overwrite", "progress", "stop", "budget", "run_parts") if name in how
+        }
         model = how.pop("model", encoder)
         return encode(source, guess_columns(source), out, EncodeSpec(**how), model, **given)
 

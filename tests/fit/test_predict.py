@@ -44,6 +44,21 @@ def test_every_word_gets_a_tag_and_words_without_rows_the_default(tagged: TaskDa
     assert {tag for tags in found for tag in tags} <= set(tagged.labels)
 
 
+@pytest.mark.parametrize("head", ["tagger", "linear-tagger"])
+def test_each_words_tag_is_the_best_of_its_own_row(tagged: TaskData, head: str) -> None:
+    model = model_for(tagged, head)
+    batch = tagged.train.batch(np.arange(len(tagged.train)), (1, 5))
+    with torch.no_grad():
+        best = iter(model(batch.states, batch.offsets).argmax(1).tolist())
+    without = set(NO_TOKEN + CUT)
+    expected = [
+        ["O" if (i, w) in without else tagged.labels[next(best)] for w in range(len(tags))]
+        for i, tags in enumerate(tagged.train.gold)
+    ]
+    assert predict(model, tagged, tagged.train, (1, 5)) == expected
+    assert next(best, None) is None
+
+
 @pytest.mark.parametrize("head", ["tagger", "linear-tagger", "crf"])
 def test_each_example_is_predicted_as_if_it_were_alone(
     tagged: TaskData, head: str, monkeypatch: pytest.MonkeyPatch

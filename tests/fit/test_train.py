@@ -42,6 +42,7 @@ def test_a_separable_problem_is_learned(toy: Toy, words: bool, fusion: str) -> N
     data = toy(words=words, examples=300)
     outcome = train(run_spec(data, fusion=fusion, epochs=20), data)
     assert outcome.validation_score == 1.0
+    assert outcome.best_epoch == [point["validation_score"] for point in outcome.curve].index(1.0) + 1  # the first
     assert outcome.score is not None
     assert outcome.score >= 0.995
     assert outcome.metric == "accuracy"

@@ -1,0 +1,89 @@
+"""Estimates beside the encode they speak of, and the budget that refuses one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.encode import EncodeReport
+from fusionkit.encode import estimate as module
+from fusionkit.encode.estimate import estimate
+from fusionkit.encoder import Encoder
+from fusionkit.errors import UsageError
+from fusionkit.sources import Source, guess_columns, open_source
+from fusionkit.specs import EncodeSpec, parse_bytes
+
+Encoding = Callable[..., EncodeReport]
+
+
+def on_disk(store: Path) -> tuple[int, int]:
+    """Bytes and files of a store."""
+    files = [path for path in store.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files), len(files)
+
+
+@pytest.mark.parametrize("rows", ["tokens", "words", "mean"])
+def test_the_bundled_corpus_is_estimated_within_five_percent(rows: str, tmp_path: Path, minilm: Encoder) -> None:
+    from fusionkit.bundled import travel_desk
+    from fusionkit.encode import encode
+
+    source = open_source(str(travel_desk("de")))
+    columns, spec = guess_columns(source), EncodeSpec(rows=rows)
+    found = estimate(source, columns, spec, minilm)
+    report = encode(source, columns, tmp_path / "store", spec, minilm)
+    real_bytes, real_files = on_disk(tmp_path / "store")
+    real = {name: fields["rows"] for name, fields in report.manifest["splits"].items()}
+    assert found.exact
+    assert {name: counts["rows"] for name, counts in found.splits.items()} == real
+    assert abs(found.bytes - real_bytes) < 0.05 * real_bytes
+    assert abs(found.files - real_files) <= 6
+    assert found.seconds > 0
+    assert found.memory > 0
+
+
+def test_a_large_split_is_scaled_up_from_a_sample(
+    source: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAMPLE_EXAMPLES", 30)
+    found = estimate(source, guess_columns(source), EncodeSpec(), encoder)
+    report = encoded(source, tmp_path / "store")
+    real = report.manifest["splits"]
+    assert not found.exact
+    assert found.splits["train"]["examples"] == real["train"]["examples"] == 45
+    assert found.splits["validation"]["rows"] == real["validation"]["rows"]  # 15 examples: all were looked at
+    assert found.splits["train"]["rows"] == pytest.approx(real["train"]["rows"], rel=0.25)
+
+
+def test_the_choice_of_one_layer_is_estimated_as_it_comes_out(
+    source: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path
+) -> None:
+    every = estimate(source, guess_columns(source), EncodeSpec(), encoder)
+    one = estimate(source, guess_columns(source), EncodeSpec(layers="-1"), encoder)
+    assert every.choices["--layers -1"] == pytest.approx(one.bytes, rel=0.05)
+    assert "--layers -1" not in one.choices
+
+
+def test_a_store_over_its_budget_is_refused_and_nothing_is_left(
+    source: Source, encoded: Encoding, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="larger than --budget"):
+        encoded(source, tmp_path / "store", budget=10_000)
+    assert list(tmp_path.iterdir()) == []
+    assert encoded(source, tmp_path / "store", budget=10_000_000).outcome == "encoded"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("50GB", 50 * 10**9), ("1.5TB", 1_500 * 10**9), ("300MiB", 300 * 2**20), ("7", 7), ("2 kb", 2000), ("9B", 9)],
+)
+def test_bytes_are_read_with_their_unit(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-3GB", "0", "1.2.3GB", "5 apples"])
+def test_no_number_of_bytes_is_refused(text: Any) -> None:
+    with pytest.raises(UsageError, match="number of bytes"):
+        parse_bytes(text)
