@@ -14,7 +14,15 @@ from typing import Any, Protocol
 
 from fusionkit.encode.batches import Part
 from fusionkit.encode.lock import only_encoder
-from fusionkit.encode.parts import PartRecord, all_parts, compute_part, finish_part, finished
+from fusionkit.encode.parts import (
+    NotFiniteError,
+    PartRecord,
+    all_parts,
+    compute_part,
+    finish_part,
+    finished,
+    not_finite,
+)
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError, UsageError
@@ -149,8 +157,16 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
     """Parts one after another in this process; a thread writes one while the next is computed."""
 
     def run(store: Path, plan: dict[str, Any], parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
-        waiting: list[Future[PartRecord]] = []
+        waiting: list[tuple[Part, Future[PartRecord]]] = []
         done = 0
+
+        def first_record() -> PartRecord:
+            part, future = waiting.pop(0)
+            try:
+                return future.result()
+            except NotFiniteError as error:
+                raise not_finite(store, plan, encoder, part) from error
+
         with ThreadPoolExecutor(1, thread_name_prefix="writer") as writer:
             for part in parts:
                 if stop():
@@ -158,12 +174,12 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
                 done += 1
                 start = time.perf_counter()
                 block, tokens = compute_part(store, plan, encoder, part, watch.advance)
-                waiting.append(writer.submit(finish_part, store, plan, part, block, tokens, start))
+                waiting.append((part, writer.submit(finish_part, store, plan, part, block, tokens, start)))
                 # A failed write stops the work here, one part later, not at the end.
-                while waiting and (len(waiting) > QUEUED_PARTS or waiting[0].done()):
-                    yield waiting.pop(0).result()
-            for future in waiting:
-                yield future.result()
+                while waiting and (len(waiting) > QUEUED_PARTS or waiting[0][1].done()):
+                    yield first_record()
+            while waiting:
+                yield first_record()
         if done < len(parts):
             raise StoppedError(
                 f"stopped with {len(parts) - done} of {len(parts)} parts of {store} to do",

@@ -27,6 +27,10 @@ from fusionkit.store.manifest import split_layout
 TORCH_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
+class NotFiniteError(EncoderError):
+    """States that the store's precision cannot hold, or that are no numbers at all."""
+
+
 @dataclass(frozen=True)
 class PartRecord:
     """What a finished part leaves behind: its checksum and its cost."""
@@ -56,23 +60,27 @@ def finished(store: Path, plan: dict[str, Any], part: Part) -> PartRecord | None
 
 
 def compute_part(
-    store: Path, plan: dict[str, Any], encoder: Encoder, part: Part, on_tokens: Callable[[int], None]
+    store: Path,
+    plan: dict[str, Any],
+    encoder: Encoder,
+    part: Part,
+    on_tokens: Callable[[int], None],
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, int]:
     """Encode the examples of a part.
 
     Args:
-        on_tokens: called with the sub-tokens of each batch that is done.
+        on_tokens: called with the sub-tokens of each batch that is done. dtype: another than the store's.
 
     Returns:
-        states ``[layers, rows, hidden]`` in the store's precision on the encoder's device, and how many
-        sub-tokens were encoded.
+        states ``[layers, rows, hidden]`` on the encoder's device, and how many sub-tokens were encoded.
     """
     layout = split_layout(plan, part.split)
     row_start, row_stop = layout.chunk_rows(part.chunk)
     given = read_part(store, plan, part)
     out = torch.zeros(
         (layout.layers, row_stop - row_start, layout.hidden),
-        dtype=TORCH_DTYPES[layout.dtype],
+        dtype=dtype or TORCH_DTYPES[layout.dtype],
         device=encoder.device,
     )
     for batch in given.batches(plan["batch_tokens"], encoder.pad_id):
@@ -87,13 +95,13 @@ def finish_part(store: Path, plan: dict[str, Any], part: Part, block: Tensor, to
     """Check a part's states, write its chunk durably, then record it.
 
     Raises:
-        EncoderError: states that are not finite in the store's precision; nothing is written.
+        NotFiniteError: states that are not finite in the store's precision; nothing is written.
     """
     layout = split_layout(plan, part.split)
     block = block.cpu()
     # Extremes show NaN and infinity as well as a test of each number, fifteen times as fast in float16.
     if block.numel() and not all(bool(extreme.isfinite()) for extreme in torch.aminmax(block)):
-        raise _not_finite(block, plan)
+        raise NotFiniteError(f"part {part.chunk} of {part.split} is not finite in {plan['dtype']}")
     array = block.view(torch.uint16).numpy() if layout.dtype == "bfloat16" else block.numpy()
     crc = write_chunk(chunk_path(store, part.split, part.chunk), array, layout)
     seconds = round(time.perf_counter() - start, 3)
@@ -133,13 +141,18 @@ def _keep_rows(
         out[k].index_copy_(0, index, segment_mean(pieces, ends).to(out.dtype))
 
 
-def _not_finite(block: Tensor, plan: dict[str, Any]) -> EncoderError:
-    bad = [k for k in range(block.shape[0]) if not bool(torch.isfinite(block[k]).all())]
-    layer = plan["layers"][bad[0]]
-    nan = bool(torch.isnan(block[bad[0]]).any())
-    return EncoderError(
-        f"layer {layer} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
-        expected="numbers up to 65504 in float16" if plan["dtype"] == "float16" else "finite numbers",
-        received="NaN" if nan else "values too large for it",
-        remedy="check the encoder's weights" if nan else "encode with --dtype bfloat16 or float32",
+def not_finite(store: Path, plan: dict[str, Any], encoder: Encoder, part: Part) -> NotFiniteError:
+    """The full account of a part that :func:`finish_part` refused: its states once more, in float32."""
+    block, _ = compute_part(store, plan, encoder, part, lambda _: None, dtype=torch.float32)
+    stored = block.to(TORCH_DTYPES[plan["dtype"]])
+    at = next(k for k in range(len(block)) if not bool(torch.isfinite(stored[k]).all()))
+    largest = float(block[at].nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf).abs().max())
+    nan = bool(torch.isnan(block[at]).any())
+    return NotFiniteError(
+        f"layer {plan['layers'][at]} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
+        expected=f"numbers up to {torch.finfo(TORCH_DTYPES[plan['dtype']]).max:g}",
+        received="NaN" if nan else f"a largest value of {largest:g}",
+        remedy="encode with --dtype bfloat16 or float32"
+        if not nan and np.isfinite(largest)
+        else "check the encoder's weights, and --compute-dtype",
     )
