@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
+import sys
 import tomllib
 from pathlib import Path
 
@@ -25,10 +27,10 @@ def pins() -> list[tuple[NormalizedName, Version]]:
     return found
 
 
-def requirements() -> list[Requirement]:
+def requirements(which: str = "all") -> list[Requirement]:
     """What the package and all of its extras ask for; its own extras are followed by being listed too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    lists = [project["dependencies"], *(project["optional-dependencies"].values() if which == "all" else ())]
     return [each for texts in lists for text in texts if (each := Requirement(text)).name != project["name"]]
 
 
@@ -50,6 +52,22 @@ def test_every_dependency_is_pinned_to_a_version_that_it_allows() -> None:
         assert pinned[name] in requirement.specifier, f"{requirement} does not admit {pinned[name]}"
         seen += 1
     assert seen >= 25
+
+
+def test_every_package_that_is_imported_is_asked_for() -> None:
+    """Directly: what another dependency brings along may be gone with its next version."""
+    found = set()
+    for path in (ROOT / "fusionkit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(str(node.module).partition(".")[0])
+    foreign = found - set(sys.stdlib_module_names) - {"fusionkit"}
+    asked = {canonicalize_name(requirement.name) for requirement in requirements("dependencies")}
+    owners = importlib.metadata.packages_distributions()
+    assert {name for name in foreign if not asked & {canonicalize_name(owner) for owner in owners[name]}} == set()
+    assert len(foreign) > 12
 
 
 @pytest.mark.parametrize(("extra", "least"), [("demo", 1), ("test", 7), ("dev", 2)])

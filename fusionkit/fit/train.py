@@ -61,13 +61,13 @@ def train_run(
     Raises:
         DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split.
     """
-    began = time.perf_counter()
     train = data.train
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
     model = build_model(spec, len(layers), hidden, len(data.labels))
     # One fused kernel for all tensors: half the time of a step of these small heads.
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
     steps = spec.epochs * -(-len(train) // spec.batch_size)
     falls = spec.schedule == "linear"
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(1 - step / steps, 0.0) if falls else 1.0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ import pytest
 
 Command = Callable[..., Any]
 
-# The command line in a process whose files may not grow: what a full disk does, without filling one.
-CRAMPED = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-sys.argv[:2] = ["fusionkit"]
-from fusionkit.cli.main import main
-main()
-"""
+
+@contextmanager
+def cramped(size: int) -> Iterator[None]:
+    """Files may not grow beyond this: what a full disk does, without filling one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_cut_chunk_stops_fit_with_its_name(small: Path, fusionkit: Command, tmp_path: Path) -> None:
@@ -64,13 +67,12 @@ def test_a_run_that_diverges_is_reported_and_the_others_stand(small: Path, fusio
 
 def test_a_fit_on_a_full_disk_says_so_and_goes_on_later(small: Path, fusionkit: Command, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    options = ["fit", str(small), "--out", str(runs), "--fusion", "last", "--seeds", "2", "--epochs", "1"]
-    cramped = [sys.executable, "-c", CRAMPED, str(100_000), *options]  # less than the weights
-    done = subprocess.run(cramped, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "fusionkit: the disk is full: cannot write" in done.stderr
-    assert "run the same command again" in done.stderr
-    assert "Traceback" not in done.stderr
+    options = ["fit", small, "--out", runs, "--fusion", "last", "--seeds", 2, "--epochs", 1]
+    with cramped(100_000):  # less than the weights
+        done = fusionkit(*options)
+    assert done.code == 1
+    assert "fusionkit: the disk is full: cannot write" in done.err
+    assert "run the same command again" in done.err
     assert [path for path in runs.rglob("*") if path.is_file()] == []
     again = fusionkit(*options, "--json")
     assert again.code == 0

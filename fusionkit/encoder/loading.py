@@ -1,0 +1,138 @@
+"""Loading an encoder by bundled name, folder or hub id, and making sure that it can be used."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.utils.hub import cached_file
+
+from fusionkit.encoder.facts import max_length_of, sentence_rows_of, tokenizer_hash, weights_hash
+from fusionkit.encoder.model import Encoder
+from fusionkit.encoder.quiet import quiet_transformers
+from fusionkit.encoder.refusals import (
+    BUNDLED,
+    not_loadable,
+    probe,
+    refuse_empty_tokenizer,
+    refuse_misspelt,
+    refuse_random_weights,
+)
+from fusionkit.errors import EncoderError, FusionkitError, UsageError
+
+
+def load_encoder(
+    reference: str,
+    *,
+    revision: str | None = None,
+    device: str = "auto",
+    compute_dtype: str = "float32",
+    words: bool = False,
+    trust_remote_code: bool = False,
+) -> Encoder:
+    """Load an encoder by bundled name, folder or hub id, and make sure that it can be used.
+
+    Encoder-only and decoder-only models are taken whole, of encoder–decoder models the encoder half.
+
+    Args:
+        words: the texts come split into words (byte-level tokenizers then need a space before each).
+
+    Raises:
+        UsageError: a bundled name is misspelt, a file is given, or there is no such device.
+        EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states.
+    """
+    place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
+    if reference not in BUNDLED and not Path(place).is_dir():
+        refuse_misspelt(reference, Path(place))
+        place = reference
+    target = _device(device)
+    with quiet_transformers():
+        try:
+            revision = _commit(place, revision) or revision
+            options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+            config = transformers.AutoConfig.from_pretrained(place, **options)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                place, **options, **({"add_prefix_space": True} if words else {})
+            )
+            model, report = transformers.AutoModel.from_pretrained(
+                place,
+                **options,
+                use_safetensors=True,
+                dtype=getattr(torch, compute_dtype),
+                output_loading_info=True,
+            )
+        except FusionkitError:
+            raise
+        except Exception as error:  # OSError, ValueError, KeyError, ImportError and the library's own
+            raise not_loadable(reference, error) from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise EncoderError(
+            f"encoder {reference!r} has no fast tokenizer",
+            expected="a tokenizer.json, which aligns words and sub-tokens",
+            received=type(tokenizer).__name__,
+            remedy="convert its tokenizer with transformers and save it beside the model",
+        )
+    refuse_empty_tokenizer(reference, tokenizer)
+    whole, model = model, _text_half(model)
+    refuse_random_weights(reference, whole, model, report["missing_keys"])
+    # As loaded is as trained: dropout off, no gradients kept.
+    model = model.eval().requires_grad_(False).to(target)
+    layers, hidden = probe(reference, model, target)
+    return Encoder(
+        name=reference,
+        model=model,
+        tokenizer=tokenizer,
+        layers=layers,
+        hidden=hidden,
+        max_length=max_length_of(config, tokenizer),
+        parameters=sum(p.numel() for p in model.parameters()),
+        sentence_rows=sentence_rows_of(place, revision, config, tokenizer),
+        identity={
+            "weights": weights_hash(model, report["missing_keys"]),
+            "tokenizer": tokenizer_hash(tokenizer),
+            "revision": revision,
+        },
+        device=target,
+        accepts=_accepted(model, tokenizer),
+    )
+
+
+def _device(asked: str) -> torch.device:
+    if asked == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=asked).device
+    except (RuntimeError, AssertionError) as error:  # a name that torch does not know, or a device it lacks
+        raise UsageError(
+            f"device {asked!r} cannot be used",
+            expected="auto, cpu, cuda or cuda:N",
+            received=str(error).splitlines()[0],
+        ) from error
+
+
+def _commit(place: str, revision: str | None) -> str | None:
+    """The commit that a hub id's revision stands for, read off the place of its files in the cache."""
+    if Path(place).is_dir():
+        return None
+    file = cached_file(place, "config.json", revision=revision)
+    found = re.search(r"/snapshots/([0-9a-f]{40})/", Path(file or "").as_posix())
+    return found and found.group(1)
+
+
+def _text_half(model: Any) -> Any:
+    """Of an encoder–decoder model the encoder, of any other the model itself.
+
+    A checkpoint of T5's encoder alone says of itself that it is no encoder–decoder; its parts tell.
+    """
+    parts = {name for name, _ in model.named_children()}
+    return model.get_encoder() if {"encoder", "decoder"} <= parts else model
+
+
+def _accepted(model: Any, tokenizer: Any) -> frozenset[str]:
+    """The arguments its forward takes, without token types where its tokenizer gives none (GPT-2)."""
+    unused = {"token_type_ids"} - set(tokenizer.model_input_names)
+    return frozenset(inspect.signature(model.forward).parameters) - unused

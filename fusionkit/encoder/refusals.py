@@ -1,0 +1,96 @@
+"""What is refused as an encoder, each with its name and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fusionkit.bundled import minilm_folder
+from fusionkit.errors import EncoderError, UsageError, unknown_name
+
+BUNDLED = {"minilm": minilm_folder}
+CHOICES = "'minilm', a folder with config.json, model.safetensors and tokenizer.json, or a hub id"
+
+
+def refuse_misspelt(reference: str, path: Path) -> None:
+    """Say at once what the hub would take its time to say."""
+    if path.exists():
+        raise UsageError(
+            f"encoder {reference!r} is a file",
+            expected=CHOICES,
+            remedy="give the folder that the model was saved to",
+        )
+    near = unknown_name("encoder", reference, BUNDLED).remedy or ""
+    if "/" not in reference and near.startswith("did you mean"):
+        raise UsageError(f"unknown encoder {reference!r}", expected=CHOICES, remedy=near)
+
+
+def not_loadable(reference: str, error: Exception) -> EncoderError:
+    message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return EncoderError(
+        f"cannot load the encoder {reference!r}",
+        expected=CHOICES,
+        received=f"{type(error).__name__}: {message.strip()}",
+        remedy="check the path or id, and --revision, and the network",
+    )
+
+
+def refuse_empty_tokenizer(reference: str, tokenizer: Any) -> None:
+    """Where files are missing, transformers makes a tokenizer that knows its special tokens alone."""
+    pieces = set(tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)) - set(tokenizer.all_special_tokens)
+    if not any(piece.strip("▁") for piece in pieces):
+        raise EncoderError(
+            f"encoder {reference!r} has no vocabulary",
+            expected="a tokenizer.json beside the model",
+            received=f"a {type(tokenizer).__name__} that knows no piece of text",
+            remedy="save the tokenizer to the same folder: tokenizer.save_pretrained(…)",
+        )
+
+
+def refuse_random_weights(reference: str, whole: Any, model: Any, missing_keys: Collection[str]) -> None:
+    """A checkpoint that lacks weights would be filled with random ones: states of no meaning."""
+    used = {id(parameter) for parameter in model.parameters()}
+    names = [name for name, parameter in whole.named_parameters() if id(parameter) in used]
+    # No hidden state passes through a pooler; language models come without.
+    missing = [name for name in names if name in missing_keys and "pooler" not in name]
+    if missing:
+        raise EncoderError(
+            f"the checkpoint of encoder {reference!r} lacks {len(missing)} of its weights",
+            expected="all weights of the encoder",
+            received=f"no {missing[0]}" + (" …" if len(missing) > 1 else ""),
+            remedy="give the checkpoint that the model was saved to, of this architecture",
+        )
+
+
+def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int]:
+    """Layers and width, read off a real forward pass of a few tokens."""
+    ids = torch.zeros(1, 8, dtype=torch.int64, device=device)
+    try:
+        with torch.inference_mode():
+            output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+    except Exception as error:
+        raise EncoderError(
+            f"encoder {reference!r} does not run on text alone",
+            expected="a model that takes input_ids and attention_mask",
+            received=f"{type(error).__name__}: {error}",
+            remedy="choose a text encoder",
+        ) from error
+    states = getattr(output, "hidden_states", None)
+    if not states:
+        raise EncoderError(
+            f"encoder {reference!r} ({type(model).__name__}) returns no hidden states",
+            expected="hidden_states with output_hidden_states=True",
+            remedy="choose an encoder that exposes its layers",
+        )
+    shapes = [tuple(state.shape[1:]) for state in states]
+    if len(set(shapes)) > 1:
+        raise EncoderError(
+            f"the layers of encoder {reference!r} ({type(model).__name__}) differ in shape",
+            expected="one state of one width for each sub-token in each layer",
+            received=f"(length, width) of {', '.join(map(str, dict.fromkeys(shapes)))}",
+            remedy="choose an encoder that neither pools nor projects between its layers",
+        )
+    return len(states), int(states[-1].shape[-1])
