@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from fusionkit.draws import uniform_draw
 from fusionkit.errors import unknown_name
-from fusionkit.fit.data import TaskData, choose_pool, choose_task, load_task
+from fusionkit.fit.choices import choose_pool, choose_task
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.matching import load_task
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.train import DivergenceError, Outcome, train_run
 from fusionkit.fusions import fusion_layers

@@ -147,8 +147,6 @@ def _train_epoch(
     for start in range(0, len(order), spec.batch_size):
         examples = order[start : start + spec.batch_size]
         batch = train.batch(examples, layers)
-        if len(batch.targets) == 0:  # examples all of whose words were cut
-            continue
         optimizer.zero_grad()
         loss = model.head.loss(model(batch.states, batch.offsets), batch.targets, batch.offsets)
         loss.backward()  # type: ignore[no-untyped-call]

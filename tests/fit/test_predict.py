@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from fusionkit.fit import train as training
-from fusionkit.fit.data import TaskData, choose_task, load_task
+from fusionkit.fit.choices import choose_task
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import FusedModel, build_model
 from fusionkit.fit.train import predict, score
 from fusionkit.specs import RunSpec

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fit.data import choose_task, load_task
+from fusionkit.fit.choices import choose_task
+from fusionkit.fit.matching import load_task
 from fusionkit.fit.train import train_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

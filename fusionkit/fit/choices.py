@@ -1,0 +1,83 @@
+"""What a store can teach: choosing the task, its column and the pooling, as asked or as the columns suggest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.store import Store
+from fusionkit.tasks import TASKS, Task
+
+
+def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
+    """The task and the column it learns: as named, else by the roles the store's columns have.
+
+    Raises:
+        UsageError: an unknown task or column, or a column that does not suit the task.
+    """
+    columns = store.manifest["columns"]
+    tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
+    known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
+    if task is not None and task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    if label is not None:
+        frame = store["train" if "train" in store.splits else store.splits[0]].examples
+        if label not in frame.columns:
+            raise unknown_name("column", label, frame.columns)
+        listed = isinstance(frame[label].iloc[0], (list, np.ndarray))
+    elif task is not None:
+        listed = TASKS[task].unit == "word"
+    else:
+        if bool(tags) == bool(labels):
+            raise UsageError(
+                f"{store.path} can teach {'more than one task' if tags else 'no task that was guessed'}",
+                expected="--task or --label",
+                received=known,
+                remedy=f"choose --task from {', '.join(TASKS)} and --label from the columns",
+            )
+        listed = bool(tags)
+    chosen = TASKS[task or ("tagging" if listed else "pair-classification" if pair else "classification")]
+    if label is None and not (tags if listed else labels):
+        raise UsageError(
+            f"{store.path} has no column for the task {chosen.name}",
+            expected="a column with one tag a word" if listed else "a column with one label an example",
+            received=known,
+            remedy="name it with --label",
+        )
+    if (chosen.unit == "word") != listed:
+        raise UsageError(
+            f"column {label!r} does not suit the task {chosen.name}",
+            expected="lists of tags" if chosen.unit == "word" else "one label an example",
+            received="lists" if listed else "single values",
+            remedy="choose another --label or --task",
+        )
+    if chosen.needs_pair and not pair:
+        raise UsageError(
+            f"the examples of {store.path} are no pairs",
+            expected="two columns of texts (--text and --pair at encode)",
+            received=f"the column {columns['text'] or columns['tokens']}",
+            remedy="choose --task classification",
+        )
+    return chosen, label or (tags if listed else labels)[0]
+
+
+def choose_pool(store: Store, task: Task, pool: str | None) -> str | None:
+    """How rows become one vector an example: None where there is nothing to pool."""
+    many = store.rows in ("tokens", "words", "words-mean")
+    if task.unit == "word" or not many:
+        if pool is not None:
+            raise UsageError(
+                f"--pool {pool} has nothing to pool",
+                expected="a sentence task over rows of tokens or words",
+                received=f"task {task.name} over rows of {store.rows}",
+                remedy="leave --pool out" if task.unit == "word" else "encode with --rows tokens to pool at fit",
+            )
+        return None
+    if pool == "cls" and store.rows != "tokens":
+        raise UsageError(
+            "rows of words have no first token",
+            expected="rows of tokens",
+            received=f"--pool cls over rows of {store.rows}",
+            remedy="choose --pool mean or max",
+        )
+    return pool or (store.manifest["encoder"].get("sentence_rows", "mean") if store.rows == "tokens" else "mean")

@@ -1,0 +1,201 @@
+"""Matching a store's rows with the labels of a task.
+
+Labels a training split lacks cannot be learned: where they occur in validation or test they count as
+errors, and are counted aloud. Examples without any label are left out, and counted aloud.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fusionkit.alignment import first_pieces
+from fusionkit.draws import carve
+from fusionkit.errors import DataError, UsageError
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.ragged import flat_rows, offsets_of
+from fusionkit.store import Split, Store
+from fusionkit.tags import are_span_tags
+from fusionkit.tasks import Task
+
+VALIDATION_SHARE = 0.1
+UNSEEN = -1
+
+
+def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskData:
+    """Match a store's rows with labels.
+
+    Raises:
+        UsageError: the rows or the column cannot carry the task, or there is no train split.
+        DataError: fewer than two classes to learn, or nothing to judge them on.
+    """
+    if "train" not in store.splits:
+        raise UsageError(
+            f"{store.path} has no train split",
+            expected="train",
+            received=", ".join(store.splits),
+            remedy="encode one",
+        )
+    tokens = store.manifest["columns"]["tokens"]
+    if task.unit == "word" and (store.rows in ("cls", "mean") or tokens is None):
+        raise UsageError(
+            f"rows of {store.rows} carry no words to tag",
+            expected="rows of words, words-mean or tokens, of a column with lists of words",
+            received=f"rows of {store.rows} of {'words' if tokens else 'texts'}",
+            remedy="encode again with --rows words, and --tokens where the words are",
+        )
+    notes: list[str] = []
+    frames = {name: store[name].examples for name in store.splits}
+    columns = {
+        name: _tags(frame, name, label, tokens) if task.unit == "word" else _labels(frame, name, label, notes)
+        for name, frame in frames.items()
+    }
+    names = _class_names(columns["train"][0], task)
+    if len(names) < 2:
+        raise DataError(
+            f"column {label!r} of train has fewer than two classes",
+            expected="two or more",
+            received=", ".join(names) or "none",
+            remedy="choose another --label",
+        )
+    splits = {}
+    for name, (gold, present) in columns.items():
+        if not present.any():
+            notes.append(f"{name} has no labels: not used")
+            continue
+        splits[name] = _task_split(store[name], store, task, pool, gold, present, names)
+        unseen = int((splits[name].targets == UNSEEN).sum())
+        if unseen:
+            missing = sorted({g for row in splits[name].gold for g in ([row] if isinstance(row, str) else row)})
+            missing = [g for g in missing if g not in names]
+            notes.append(
+                f"{name}: {unseen} {task.unit}s carry a label that train lacks ({_few(missing)}): counted as errors"
+            )
+        lost = 0 if (kept := splits[name].kept) is None else int((~kept).sum())
+        if lost:
+            notes.append(f"{name}: {lost} words have no row: left out of training, scored as the default tag")
+    train = splits["train"]
+    if "validation" not in splits:
+        if len(train) < 2:
+            raise DataError(
+                f"{store.path} has no validation split and too little to set one aside",
+                expected="a validation split, or two training examples with labels",
+                received=f"{len(train)}",
+                remedy="encode a source with a validation split",
+            )
+        stay, share = carve(len(train), VALIDATION_SHARE)
+        splits["validation"], train = train.subset(share), train.subset(stay)
+        notes.append(f"no validation split: {len(share)} training examples set aside for it, the same in every run")
+    if "test" not in splits:
+        notes.append("no labelled test split: scores are validation's alone")
+    flat = [tag for row in train.gold for tag in row] if task.unit == "word" else train.gold
+    spans = task.unit == "word" and are_span_tags(names)
+    return TaskData(
+        task,
+        label,
+        pool,
+        names,
+        len({name[2:] for name in names if name != "O"}) if spans else len(names),
+        "O" if spans else max(names, key=flat.count),
+        train,
+        splits["validation"],
+        splits.get("test"),
+        notes,
+    )
+
+
+def _tags(frame: pd.DataFrame, split: str, label: str, tokens: str) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Tags as text, and which examples have them: all or, where the column is absent, none."""
+    if label not in frame.columns:
+        return [None] * len(frame), np.zeros(len(frame), dtype=bool)
+    for example, (tags, words) in enumerate(zip(frame[label], frame[tokens], strict=True)):
+        if tags is None or len(tags) != len(words):
+            raise UsageError(
+                f"{split}, example {example}: {label!r} does not match {tokens!r}",
+                expected=f"{len(words)} tags, one a word",
+                received="none" if tags is None else str(len(tags)),
+                remedy="choose a --label that holds one tag a word",
+            )
+    return [[str(tag) for tag in tags] for tags in frame[label]], np.ones(len(frame), dtype=bool)
+
+
+def _labels(frame: pd.DataFrame, split: str, label: str, notes: list[str]) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Labels as text, and which examples have one at all."""
+    if label not in frame.columns:
+        return [None] * len(frame), np.zeros(len(frame), dtype=bool)
+    values = frame[label].tolist()
+    present = np.array([not _no_label(value) for value in values])
+    missing = int((~present).sum())
+    if missing and present.any():
+        notes.append(f"{split}: {missing} examples have no {label}: left out")
+    return [_text(value) if ok else None for value, ok in zip(values, present, strict=True)], present
+
+
+def _no_label(value: Any) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and np.isnan(value))
+
+
+def _text(value: Any) -> str:
+    # Numbers that met a missing value come back from Parquet as floats: 1.0 is the label 1.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _class_names(gold: list[Any], task: Task) -> list[str]:
+    seen = {g for row in gold if row is not None for g in (row if task.unit == "word" else [row])}
+    try:
+        return sorted(seen, key=lambda name: (int(name), name))
+    except ValueError:
+        return sorted(seen)
+
+
+def _task_split(
+    split: Split,
+    store: Store,
+    task: Task,
+    pool: str | None,
+    gold: list[Any],
+    present: NDArray[np.bool_],
+    names: list[str],
+) -> TaskSplit:
+    number = {name: k for k, name in enumerate(names)}
+    chosen = np.flatnonzero(present)
+    gold = [gold[i] for i in chosen]
+    frame = split.examples
+    id_column = next((name for name in ("id", "idx", "guid") if name in frame.columns), None)
+    ids = [str(frame[id_column].iloc[i]) if id_column else str(i) for i in chosen]
+    if task.unit == "word":
+        if store.rows == "tokens":
+            tokens = store.manifest["columns"]["tokens"]
+            words_of = np.array([len(words) for words in frame[tokens]], dtype=np.int64)
+            laid = first_pieces(split.token_offsets, split.word_index, words_of)
+            rows, mask, word_offsets = laid.first, laid.mask, laid.row_offsets
+        else:
+            word_offsets = split.row_offsets
+            rows, mask = np.arange(word_offsets[-1], dtype=np.int64), split.row_mask
+        words, word_offsets = flat_rows(word_offsets, chosen)
+        kept = mask[words]
+        targets = np.array([number.get(tag, UNSEEN) for row in gold for tag in row], dtype=np.int64)[kept]
+        offsets = offsets_of(kept.astype(np.int64))[word_offsets]
+        return TaskSplit(split.hidden_states, rows[words][kept], offsets, targets, gold, ids, kept, word_offsets)
+    targets = np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
+    if pool in ("mean", "max"):
+        rows, offsets = flat_rows(split.row_offsets, chosen)
+        kept = split.row_mask[rows]  # the zeros of a word without a state are no part of a sentence's mean
+        rows, offsets = rows[kept], offsets_of(kept.astype(np.int64))[offsets]
+    else:  # cls, or rows that are one an example already
+        if empty := int((np.diff(split.row_offsets)[chosen] == 0).sum()):
+            raise UsageError(
+                f"{empty} examples of {split.name} have no first token",
+                expected="a sub-token in every text",
+                received="empty texts, to which this encoder's tokenizer adds nothing",
+                remedy="choose --pool mean or max, or remove these examples",
+            )
+        rows, offsets = split.row_offsets[chosen], np.arange(len(chosen) + 1, dtype=np.int64)
+    return TaskSplit(split.hidden_states, rows, offsets, targets, gold, ids)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
