@@ -48,6 +48,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_bytes())
+        json.dumps(value, ensure_ascii=False).encode()  # what could not be written again, as half a surrogate pair
     except FileNotFoundError:
         raise StoreError(f"{path} is missing", remedy="run the command that makes it again") from None
     except (ValueError, RecursionError) as error:

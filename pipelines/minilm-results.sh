@@ -24,7 +24,12 @@ for pool in cls mean max; do
     fit "$work/mrpc.store" --label label --pool "$pool" --epochs 5 --out "$work/runs"
     fit "$work/sst2.store" --label label --pool "$pool" --epochs 5 --out "$work/runs"
 done
+# The same from rows that are pooled before they are stored: a folder of its own, the source's name is the same.
+fusionkit encode "$data/sst2" --rows mean --out "$work/sst2-mean.store"
+fit "$work/sst2-mean.store" --label label --epochs 5 --out "$work/runs-mean"
 for set in conll2003 atis sst2 mrpc trec6; do
     echo "== $set"
     fusionkit results "$work/runs" --by data --by label --by head --by pool --by fusion | grep -E "^data|$set"
 done
+echo "== sst2, rows of mean"
+fusionkit results "$work/runs-mean"

@@ -23,14 +23,23 @@ from fusionkit.encode.parts import (
     finished,
     not_finite,
 )
-from fusionkit.encode.plan import choose_rows, identity_of, write_plan
+from fusionkit.encode.plan import choose_rows, clear_leftovers, identity_of, write_plan
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError, UsageError
 from fusionkit.files import disk_errors, write_json
 from fusionkit.sources import Columns, Source, prepared
 from fusionkit.specs import EncodeSpec
 from fusionkit.store.layout import states_path
-from fusionkit.store.manifest import MANIFEST, PLAN, checked, is_complete, is_store, read_plan, refuse_other
+from fusionkit.store.manifest import (
+    MANIFEST,
+    PLAN,
+    agreed_layout,
+    checked,
+    is_complete,
+    is_store,
+    read_plan,
+    refuse_other,
+)
 from fusionkit.store.verify import small_files
 
 QUEUED_PARTS = 2  # finished blocks that may wait for the disk before the encoder waits too
@@ -120,14 +129,16 @@ def encode(
         out.parent.mkdir(parents=True, exist_ok=True)
     with only_encoder(out):
         began = time.perf_counter()
+        clear_leftovers(out)
         resumed = is_store(out) and not overwrite
         if resumed:
             known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
             refuse_other(out, known["identity"], json.loads(json.dumps(identity)))
+            for split in known["splits"]:
+                agreed_layout(out, known, split)
             if is_complete(out):
+                (out / PLAN).unlink(missing_ok=True)
                 return EncodeReport("complete", time.perf_counter() - began, 0, known)
-            for leftover in out.rglob("*.partial"):  # of a killed process
-                leftover.unlink()
         else:
             watch.step("tokenising", sum(table.num_rows for table in source.splits.values()), 0, "examples")
             write_plan(out, source, columns, encoder, spec, identity, watch.advance, budget)

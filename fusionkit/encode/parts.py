@@ -20,7 +20,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.files import read_json, write_json
 from fusionkit.ragged import flat_rows, segment_mean
-from fusionkit.store.chunks import write_chunk
+from fusionkit.store.chunks import write_chunk, written_checksum
 from fusionkit.store.layout import CHECKSUM_BYTES, chunk_path, part_path
 from fusionkit.store.manifest import split_layout
 
@@ -49,14 +49,23 @@ def all_parts(plan: dict[str, Any]) -> list[Part]:
 
 
 def finished(store: Path, plan: dict[str, Any], part: Part) -> PartRecord | None:
-    """The record of a part that is done, or None: no record, or no chunk of the right size behind it."""
+    """The record of a part that is done, or None: no sound record, or not the chunk behind it that it tells of."""
+    layout = split_layout(plan, part.split)
+    chunk = chunk_path(store, part.split, part.chunk)
+    start, stop = layout.chunk_rows(part.chunk)
     try:
-        values = read_json(part_path(store, part.split, part.chunk))
-        record = PartRecord(**values)
-        size = chunk_path(store, part.split, part.chunk).stat().st_size
+        record = PartRecord(**read_json(part_path(store, part.split, part.chunk)))
+        whole = chunk.stat().st_size == layout.chunk_bytes + CHECKSUM_BYTES
+        sound = (
+            (record.split, record.chunk, record.rows) == (part.split, part.chunk, stop - start)
+            and record.crc32c == written_checksum(chunk)
+            and type(record.tokens) is int
+            and 0 <= record.tokens <= plan["splits"][part.split]["tokens"]
+            and 0 <= record.seconds < float("inf")
+        )
     except (StoreError, TypeError, OSError):
         return None
-    return record if size == split_layout(plan, part.split).chunk_bytes + CHECKSUM_BYTES else None
+    return record if whole and sound else None
 
 
 def compute_part(

@@ -7,7 +7,6 @@ folder aside and renamed, so a store either has a whole plan or does not exist.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable
 from importlib.metadata import version
@@ -85,6 +84,22 @@ def fingerprint(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
+def clear_leftovers(out: Path) -> None:
+    """Put right what a killed process left at and beside a store; its lock must be held."""
+    aside, old = _aside(out)
+    if old.exists() and not out.exists():  # killed between the two renames
+        old.replace(out)
+    for folder in (aside, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    for leftover in out.rglob("*.partial"):
+        leftover.unlink()
+
+
+def _aside(out: Path) -> tuple[Path, Path]:
+    """Where a plan grows, and where the store that it replaces goes."""
+    return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
+
+
 def write_plan(
     out: Path,
     source: Source,
@@ -104,7 +119,7 @@ def write_plan(
     Raises:
         UsageError: the store would be larger than the budget; nothing is left behind.
     """
-    aside = out.with_name(f".{out.name}.planning")
+    aside, old = _aside(out)
     with disk_errors(out):
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
@@ -139,7 +154,6 @@ def write_plan(
             write_json(aside / PLAN, plan)
             sync_tree(aside)
             if out.exists():
-                old = out.with_name(f".{out.name}.replaced.{os.getpid()}")
                 out.replace(old)
                 aside.replace(out)
                 shutil.rmtree(old)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,17 @@ def map_chunk(path: Path, layout: StatesLayout) -> NDArray[Any]:
         )
     # A plain view: slicing the memmap subclass costs more than copying a few rows.
     return np.memmap(path, dtype=ZARR_DTYPES[layout.dtype], mode="r", shape=shape).view(np.ndarray)
+
+
+def written_checksum(path: Path) -> int:
+    """The CRC-32C that stands behind a chunk.
+
+    Raises:
+        OSError, struct.error: there is no such file, or it is too short.
+    """
+    with path.open("rb") as file:
+        file.seek(-CHECKSUM_BYTES, os.SEEK_END)
+        return int(struct.unpack("<I", file.read())[0])
 
 
 def chunk_fault(path: Path, layout: StatesLayout, recorded: int | None) -> str | None:

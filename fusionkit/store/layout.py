@@ -41,6 +41,15 @@ SMALL_ARRAYS = {
     "word_index": "int32",
     "segments": "uint8",
 }
+# An axis has one length in a group, or xarray refuses to open it: offsets are one longer than the examples.
+AXES = {
+    "row_offsets": "offsets",
+    "row_mask": "rows",
+    "token_offsets": "offsets",
+    "token_ids": "tokens",
+    "word_index": "tokens",
+    "segments": "tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ class Appender:
             chunks=(SMALL_CHUNK,),
             dtype=SMALL_ARRAYS[name],
             compressors=[ZstdCodec(level=3), Crc32cCodec()],
-            dimension_names=(name.split("_")[0],),
+            dimension_names=(AXES[name],),
         )
         self.pending: list[NDArray[Any]] = []
         self.held = 0

@@ -9,14 +9,27 @@ from typing import Any
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import read_json
 from fusionkit.specs import digest_of
-from fusionkit.store.layout import FORMAT, ITEM_BYTES, VERSION, StatesLayout
+from fusionkit.store.layout import FORMAT, ITEM_BYTES, VERSION, StatesLayout, damaged, open_array, states_path
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
-NEEDED = {
-    "identity": dict, "splits": dict, "rows": str, "layers": list, "hidden": int, "dtype": str,
-    "columns": dict, "encoder": dict,
+# What each field must be, in the JSON's own types; "*" is any name, a list holds any number, integers are 0 or more.
+TEXT = (str, type(None))
+PLANNED: dict[str, Any] = {
+    "source": str, "rows": str, "layers": [int], "hidden": int, "dtype": str, "batch_tokens": int,
+    "encoder": {"name": str, "layers": int, "parameters": int, "sentence_rows": str},
+    "columns": {"text": TEXT, "pair": TEXT, "tokens": TEXT, "tags": [str], "labels": [str]},
+    "identity": {
+        "encoder": {"weights": str, "revision": TEXT}, "rows": str, "layers": [int], "dtype": str,
+        "compute_dtype": str, "columns": {"tokens": TEXT}, "data": {"*": str}, "versions": {"*": str},
+    },
+    "splits": {
+        "*": {"examples": int, "rows": int, "tokens": int, "rows_per_chunk": int, "masked": int, "cut": int}
+    },
 }  # fmt: skip
-NEEDED_SPLIT = {"examples": int, "rows": int, "tokens": int, "rows_per_chunk": int, "masked": int, "cut": int}
+FINISHED: dict[str, Any] = {
+    "splits": {"*": {"chunks": [int]}}, "files": {"*": str},
+    "provenance": {"created": str, "seconds": (int, float), "device": str},
+}  # fmt: skip
 
 
 def is_store(path: Path) -> bool:
@@ -68,19 +81,19 @@ def checked(path: Path) -> dict[str, Any]:
             received=f"{value.get('format')} version {value.get('version')}",
             remedy="open it with the fusionkit that wrote it, or a newer one",
         )
-    for name, kind in NEEDED.items():
-        _require(isinstance(value.get(name), kind), path, name)
+    for shape in (PLANNED, FINISHED) if path.name == MANIFEST else (PLANNED,):
+        if (field := _misfit(value, shape, "")) is not None:
+            _require(False, path, field)
     _require(value["dtype"] in ITEM_BYTES, path, "dtype")
-    _require(value["hidden"] > 0, path, "hidden")
-    _require(bool(value["layers"]) and all(isinstance(layer, int) for layer in value["layers"]), path, "layers")
-    files = value.get("files", {})
-    _require(isinstance(files, dict) and all(map(_inside, files)), path, "files")
+    for name in ("hidden", "batch_tokens", "layers"):
+        _require(bool(value[name]), path, name)
+    for name in ("rows", "layers", "dtype"):
+        _require(value[name] == value["identity"][name], path, name)
+    _require(set(value["splits"]) == set(value["identity"]["data"]), path, "splits")
     for split, fields in value["splits"].items():
-        _require(isinstance(split, str) and split.isidentifier() and isinstance(fields, dict), path, "splits")
-        for name, kind in NEEDED_SPLIT.items():
-            _require(isinstance(fields.get(name), kind) and fields[name] >= 0, path, f"splits.{split}.{name}")
+        _require(split.isidentifier(), path, "splits")
         _require(fields["rows_per_chunk"] >= 1, path, f"splits.{split}.rows_per_chunk")
-        _require(isinstance(fields.get("chunks", []), list), path, f"splits.{split}.chunks")
+    _require(all(map(_inside, value.get("files", {}))), path, "files")
     return value
 
 
@@ -96,6 +109,47 @@ def split_layout(manifest: Mapping[str, Any], split: str) -> StatesLayout:
     )
 
 
+def disagreement(store: Path, manifest: Mapping[str, Any], split: str) -> str | None:
+    """What the arrays' own metadata says otherwise than a plan or manifest, or None.
+
+    Raises:
+        StoreError: an array's metadata cannot be read.
+    """
+    fields, layout = manifest["splits"][split], split_layout(manifest, split)
+    try:
+        states, offsets, tokens = (
+            open_array(store, split, name) for name in ("hidden_states", "row_offsets", "token_ids")
+        )
+        pairs = {
+            "shape": (states.shape, (layout.rows, layout.layers, layout.hidden)),
+            "chunks": (states.chunks, (layout.rows_per_chunk, layout.layers, layout.hidden)),
+            "dtype": (states.attrs["dtype"], layout.dtype),
+            "layers": (states.attrs["layers"], manifest["layers"]),
+            "examples": (offsets.shape, (fields["examples"] + 1,)),
+            "tokens": (tokens.shape, (fields["tokens"],)),
+        }
+    except Exception as error:  # zarr raises OSError, KeyError, TypeError and ValueError for bad metadata
+        raise damaged(states_path(store) / split, error) from error
+    differing = [
+        f"{name} {found} in states.zarr, not {given}" for name, (found, given) in pairs.items() if found != given
+    ]
+    return f"{split}: {differing[0]}" if differing else None
+
+
+def agreed_layout(store: Path, manifest: Mapping[str, Any], split: str) -> StatesLayout:
+    """A split's layout, in which plan or manifest and the arrays' own metadata agree.
+
+    Raises:
+        StoreError: they do not, or an array's metadata cannot be read.
+    """
+    if (fault := disagreement(store, manifest, split)) is not None:
+        raise StoreError(
+            f"{store} is damaged", expected="a manifest that fits the arrays", received=fault,
+            remedy="restore or encode it again",
+        )  # fmt: skip
+    return split_layout(manifest, split)
+
+
 def store_digest(manifest: Mapping[str, Any]) -> str:
     """The short name of a store's identity."""
     return digest_of(manifest["identity"])
@@ -104,7 +158,7 @@ def store_digest(manifest: Mapping[str, Any]) -> str:
 def refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise :class:`IdentityError` with the differing fields side by side, unless the two are equal."""
     ours, theirs = _flat(wanted), _flat(found)
-    fields = [name for name in dict.fromkeys([*theirs, *ours]) if ours.get(name) != theirs.get(name)]
+    fields = [name for name in dict.fromkeys([*theirs, *ours]) if ours.get(name, ...) != theirs.get(name, ...)]
     if not fields:
         return
     width = max(len(name) for name in fields)
@@ -121,6 +175,25 @@ def _require(condition: bool, path: Path, field: str) -> None:
         raise StoreError(f"{path} is damaged", expected=f"a valid field {field!r}", remedy="restore or encode it again")
 
 
+def _misfit(value: Any, shape: Any, name: str) -> str | None:
+    """The first field below ``name`` that is missing or of another kind than its shape says."""
+    if isinstance(shape, list):
+        fits = type(value) is list and all(_misfit(item, shape[0], name) is None for item in value)
+        return None if fits else name
+    if not isinstance(shape, dict):
+        kinds = shape if isinstance(shape, tuple) else (shape,)
+        return None if type(value) in kinds and (type(value) is not int or value >= 0) else name
+    if type(value) is not dict:
+        return name
+    for field, inner in shape.items():
+        for known in value if field == "*" else [field]:
+            below = f"{name}.{known}".lstrip(".")
+            found = _misfit(value[known], inner, below) if known in value else below
+            if found is not None:
+                return found
+    return None
+
+
 def _inside(name: str) -> bool:
     """Whether a path in a manifest stays below the store."""
     path = PurePosixPath(name)
@@ -128,7 +201,7 @@ def _inside(name: str) -> bool:
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not value:
         return {prefix: value}
     return {k: v for name, inner in value.items() for k, v in _flat(inner, f"{prefix}.{name}".strip(".")).items()}
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.ragged import IntArray, Ragged, flat_rows
 from fusionkit.store.layout import StatesLayout, damaged, examples_path, read_small
-from fusionkit.store.manifest import read_manifest, split_layout, store_digest
+from fusionkit.store.manifest import agreed_layout, read_manifest, store_digest
 from fusionkit.store.states import HiddenStates, positions
 
 
@@ -117,7 +117,7 @@ class Store:
         if split not in self.manifest["splits"]:
             raise unknown_name("split", split, self.splits)
         if split not in self._splits:
-            self._splits[split] = Split(self.path, split, split_layout(self.manifest, split))
+            self._splits[split] = Split(self.path, split, agreed_layout(self.path, self.manifest, split))
         return self._splits[split]
 
     def __repr__(self) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusionkit.errors import StoreError
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import chunk_path
-from fusionkit.store.manifest import read_manifest, split_layout
+from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,20 @@ def verify_store(path: Path) -> Iterator[Checked]:
     manifest = read_manifest(path)
     for split, fields in manifest["splits"].items():
         layout = split_layout(manifest, split)
-        recorded = fields.get("chunks", [])
-        for chunk in range(layout.chunks):
+        recorded = fields["chunks"]
+        try:
+            fault, chunks = disagreement(path, manifest, split), layout.chunks
+        except StoreError:  # the array's metadata is among the files below
+            fault, chunks = None, len(recorded)
+        if fault is not None:
+            yield Checked(MANIFEST, fault)
+            continue
+        for chunk in range(chunks):
             file = chunk_path(path, split, chunk)
             checksum = recorded[chunk] if chunk < len(recorded) else None
             fault = chunk_fault(file, layout, checksum) if checksum is not None else "not recorded"
             yield Checked(str(file.relative_to(path)), fault)
-    for name, digest in manifest.get("files", {}).items():
+    for name, digest in manifest["files"].items():
         yield Checked(name, _file_fault(path / name, digest))
 
 

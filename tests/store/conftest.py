@@ -70,11 +70,17 @@ def lay_down(path: Path, dtype: str) -> Known:
     examples_path(path, "train").parent.mkdir()
     pq.write_table(pa.table({"text": texts, "label": list(range(len(LENGTHS)))}), examples_path(path, "train"))
     split = {"examples": len(LENGTHS), "rows": ROWS, "tokens": ROWS, "rows_per_chunk": PER_CHUNK, "masked": 0, "cut": 0}
+    identity = {
+        "encoder": {"weights": "none", "revision": None}, "rows": "tokens", "layers": [0, 2, 4], "dtype": dtype,
+        "compute_dtype": "float32", "columns": {"tokens": None}, "data": {"train": "known"}, "versions": {},
+    }  # fmt: skip
     manifest = {
-        "format": "fusionkit-store", "version": 1, "source": "known", "identity": {"data": "known"}, "rows": "tokens",
-        "layers": [0, 2, 4], "hidden": HIDDEN, "dtype": dtype, "columns": {"text": "text"},
+        "format": "fusionkit-store", "version": 1, "source": "known", "identity": identity, "rows": "tokens",
+        "layers": [0, 2, 4], "hidden": HIDDEN, "dtype": dtype, "batch_tokens": 1024,
+        "columns": {"text": "text", "pair": None, "tokens": None, "tags": [], "labels": ["label"]},
         "encoder": {"name": "none", "layers": 5, "parameters": 1, "sentence_rows": "cls"},
         "splits": {"train": {**split, "chunks": checksums}}, "files": small_files(path),
+        "provenance": {"created": "2000-01-01T00:00:00Z", "seconds": 1.5, "device": "cpu"},
     }  # fmt: skip
     write_json(path / "manifest.json", manifest)
     return Known(path, states, mask, LENGTHS, texts)

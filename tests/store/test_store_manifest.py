@@ -104,6 +104,43 @@ def test_a_field_of_a_wrong_kind_of_a_split_is_named(spoil: Spoil, field: str, v
     assert error.expected == f"a valid field 'splits.train.{field}'"
 
 
+# Each is of the right kind, and a lie that the size of a chunk file would not show.
+LIES: dict[str, dict[str, Any]] = {
+    "dtype": {"dtype": "bfloat16", "identity": {"dtype": "bfloat16"}},
+    "layers": {"layers": [0, 1, 2], "identity": {"layers": [0, 1, 2]}},
+    "shape": {"hidden": 3, "layers": [0, 1, 2, 3, 4], "identity": {"layers": [0, 1, 2, 3, 4]}},
+    "chunks": {"splits": {"train": {"rows_per_chunk": 11}}},
+    "rows": {"splits": {"train": {"rows": 10**30}}},
+    "examples": {"splits": {"train": {"examples": 11}}},
+    "tokens": {"splits": {"train": {"tokens": 46}}},
+}
+
+
+def overlay(below: dict[str, Any], above: dict[str, Any]) -> None:
+    for name, value in above.items():
+        if isinstance(value, dict):
+            overlay(below[name], value)
+        else:
+            below[name] = value
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_manifest_that_does_not_fit_the_arrays_is_refused_and_named(spoil: Spoil, lie: str) -> None:
+    path = spoil(lambda manifest: overlay(manifest, LIES[lie]))
+    with pytest.raises(StoreError, match="is damaged") as caught:
+        open_store(path)["train"]
+    assert str(caught.value.received).startswith(f"train: {'shape' if lie == 'rows' else lie} ")
+    faults = [checked for checked in verify_store(path) if checked.fault]
+    assert [(each.path, each.fault) for each in faults] == [("manifest.json", caught.value.received)]
+
+
+@pytest.mark.parametrize("field", ["rows", "layers", "dtype"])
+def test_a_field_that_differs_from_the_identity_is_named(spoil: Spoil, field: str) -> None:
+    others = {"rows": "words", "layers": [0, 2, 5], "dtype": "float32"}
+    error = refusal(spoil(lambda manifest: manifest.update({field: others[field]})))
+    assert error.expected == f"a valid field {field!r}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_split_whose_name_is_a_path_is_refused(spoil: Spoil, name: str) -> None:
     error = refusal(spoil(lambda manifest: manifest["splits"].update({name: manifest["splits"]["train"]})))
