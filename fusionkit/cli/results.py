@@ -20,11 +20,12 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.command()
 @click.argument("runs", type=click.Path(path_type=Path))
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
+@click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def results(runs: Path, by: tuple[str, ...], kind: str, as_json: bool) -> None:
+def results(runs: Path, by: tuple[str, ...], metric: str | None, kind: str, as_json: bool) -> None:
     """Mean, standard deviation and 95 % interval of the runs in RUNS, group by group."""
-    summary = summarise(RunsFolder(runs).frame(), list(by) or None)
+    summary = summarise(RunsFolder(runs).frame(metric), list(by) or None)
     if as_json or kind == "json":
         print_json(json.loads(summary.to_json(orient="records")))
     elif kind == "csv":

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.torch import save
 
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, read_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
@@ -88,9 +88,20 @@ class RunsFolder:
                 ) from error
         return found
 
-    def frame(self) -> pd.DataFrame:
-        """One row a run: its spec, scores and costs."""
-        return pd.DataFrame([flat_record(record) for record in self.records()])
+    def frame(self, metric: str | None = None) -> pd.DataFrame:
+        """One row a run: its spec, scores and costs.
+
+        Args:
+            metric: the score to show; None is each task's own.
+
+        Raises:
+            UsageError: no run has such a score.
+        """
+        records = self.records()
+        known = {name for record in records for name in record.get("scores", {}).get("validation", {})}
+        if metric is not None and metric not in known:
+            raise unknown_name("metric of these runs", metric, known)
+        return pd.DataFrame([flat_record(record, metric) for record in records])
 
     def write_table(self) -> None:
         """Make ``results.parquet`` from the records."""
@@ -109,6 +120,14 @@ def _ours(path: Path) -> bool:
     return path.is_dir() and re.fullmatch("[0-9a-f]{16}", path.name) is not None
 
 
-def flat_record(record: dict[str, Any]) -> dict[str, Any]:
-    """A record's spec and results side by side, without curve and lists."""
-    return {**record["spec"], **{name: record.get(name) for name in FLAT}}
+def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:
+    """A record's spec and results side by side, without curve and lists; the scores of one metric."""
+    flat = {**record["spec"], **{name: record.get(name) for name in FLAT}}
+    if metric is not None:
+        scores = record.get("scores", {})
+        flat |= {
+            "metric": metric,
+            "score": scores.get("test", {}).get(metric),
+            "validation_score": scores.get("validation", {}).get(metric),
+        }
+    return flat

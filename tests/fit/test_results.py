@@ -211,3 +211,17 @@ def test_a_damaged_record_is_named_as_such(tmp_path: Path, text: str) -> None:
     (tmp_path / "0123456789abcdef" / "run.json").write_text(text)
     with pytest.raises(StoreError, match="damaged"):
         RunsFolder(tmp_path).frame()
+
+
+def test_any_recorded_score_can_be_summarised(tmp_path: Path) -> None:
+    folder = RunsFolder(tmp_path)
+    for seed, matthews in enumerate((0.2, 0.4)):
+        scores = {"test": {"accuracy": 0.9, "matthews": matthews}, "validation": {"accuracy": 0.8, "matthews": 0.1}}
+        kept = record(0.9, 0.8, init_seed=seed, scores=scores)
+        folder.write(RunSpec.from_dict(kept["spec"]), kept, {})
+    summary = summarise(folder.frame("matthews"))
+    assert summary["metric"].tolist() == ["matthews"]
+    assert summary["mean"].tolist() == [pytest.approx(0.3)]
+    assert summary["validation"].tolist() == [pytest.approx(0.1)]
+    with pytest.raises(UsageError, match="did you mean 'matthews'"):
+        folder.frame("mathews")
