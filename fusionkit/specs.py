@@ -34,7 +34,12 @@ def digest_of(value: Any) -> str:
 
 def _require(condition: bool, name: str, expected: str, received: object) -> None:
     if not condition:
-        raise UsageError(f"{name} is out of range", expected=expected, received=repr(received))
+        raise UsageError(
+            f"{name} is out of range",
+            expected=expected,
+            received=repr(received),
+            remedy="choose a value in that range",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,7 +174,9 @@ def parse_layers(text: str, count: int) -> tuple[int, ...]:
         else:
             chosen = {range(count)[int(part)] for part in text.split(",")}
     except (ValueError, IndexError) as error:
-        raise UsageError("these layers do not exist", expected=expected, received=text) from error
+        raise UsageError(
+            "these layers do not exist", expected=expected, received=text, remedy="choose --layers among these"
+        ) from error
     if not chosen:
-        raise UsageError("no layer is chosen", expected=expected, received=text)
+        raise UsageError("no layer is chosen", expected=expected, received=text, remedy="choose --layers among these")
     return tuple(sorted(chosen))

@@ -23,11 +23,11 @@ DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
 
 
 class FitBars(Bars):
-    """A bar over epochs with the best run so far behind it."""
+    """A bar over epochs with the best run so far, by validation, behind it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._best: tuple[float, str] | None = None
+        self._best: dict[str, tuple[float, str]] = {}
 
     def begin(self, runs: int, epochs: int) -> None:
         """The sweep has this many runs left."""
@@ -43,9 +43,9 @@ class FitBars(Bars):
         spec = record["spec"]
         if record["status"] == "failed":
             self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
-        elif self._best is None or record["validation_score"] > self._best[0]:
-            self._best = (record["validation_score"], spec["fusion"])
-            self.note(f"best {self._best[1]} {self._best[0]:.3f}")
+        elif record["validation_score"] > self._best.get(spec["label"], (-1.0, ""))[0]:
+            self._best[spec["label"]] = (record["validation_score"], spec["fusion"])
+            self.note(f"best for {spec['label']}: {spec['fusion']} {record['validation_score']:.3f}")
 
 
 @click.command()

@@ -107,7 +107,7 @@ def encode(
     Args:
         columns: roles as :func:`fusionkit.sources.guess_columns` gives them.
         out: the store's folder; its parent must exist or be creatable.
-        overwrite: replace a store of another identity.
+        overwrite: replace a finished store, or one of another identity; an unfinished one of this identity goes on.
         run_parts: the map over parts; serial in this process unless given.
         budget: bytes the finished store may have.
         stop: asked between parts; True ends the work there with :class:`StoppedError`.
@@ -130,7 +130,7 @@ def encode(
     with only_encoder(out):
         began = time.perf_counter()
         clear_leftovers(out)
-        resumed = is_store(out) and not overwrite
+        resumed = is_store(out) and (not overwrite or _begun(out, identity))
         if resumed:
             known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
             refuse_other(out, known["identity"], json.loads(json.dumps(identity)))
@@ -232,6 +232,14 @@ def commit(out: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
     write_json(out / MANIFEST, manifest)
     (out / PLAN).unlink()
     return manifest
+
+
+def _begun(out: Path, identity: dict[str, Any]) -> bool:
+    """An unfinished store of this identity: an interrupted --overwrite goes on with it."""
+    try:
+        return not is_complete(out) and bool(read_plan(out)["identity"] == json.loads(json.dumps(identity)))
+    except StoreError:
+        return False
 
 
 def _refuse_foreign_folder(out: Path) -> None:

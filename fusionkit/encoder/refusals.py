@@ -25,7 +25,7 @@ def refuse_misspelt(reference: str, path: Path) -> None:
         )
     near = unknown_name("encoder", reference, BUNDLED).remedy or ""
     if "/" not in reference and near.startswith("did you mean"):
-        raise UsageError(f"unknown encoder {reference!r}", expected=CHOICES, remedy=near)
+        raise UsageError(f"unknown encoder {reference!r}", expected=CHOICES, received=reference, remedy=near)
 
 
 def not_loadable(reference: str, error: Exception) -> EncoderError:

@@ -78,7 +78,7 @@ def guess_columns(
     for role, name in (("--text", text), ("--pair", pair), ("--tokens", tokens)):
         if name is not None and name not in table.column_names:
             error = unknown_name("column", name, table.column_names)
-            raise UsageError(f"{role}: {error.what}", expected=error.expected, remedy=error.remedy)
+            raise UsageError(f"{role}: {error.what}", expected=error.expected, received=name, remedy=error.remedy)
     lists = [name for name in table.column_names if _is_list(table.column(name))]
     words = [name for name in lists if _is_words(table.column(name))]
     strings = [name for name in table.column_names if pa.types.is_string(_type(table.column(name)))]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,15 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, p
     # RuntimeError: a data set that is a Python script, which `datasets` no longer runs.
     failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
-        return _tables(datasets.load_dataset(name, config, revision=revision))
+        with _quiet_retries():
+            return _tables(datasets.load_dataset(name, config, revision=revision))
     except failures as error:
         if config is None and "/" in name and not Path(name).exists():
             # `glue/sst2`: a canonical data set with its configuration behind the slash.
             base, _, short = name.partition("/")
             try:
-                return _tables(datasets.load_dataset(base, short, revision=revision))
+                with _quiet_retries():
+                    return _tables(datasets.load_dataset(base, short, revision=revision))
             except failures:
                 pass
         message = " ".join(str(error).split())  # the configurations to choose from are on a later line
@@ -37,6 +42,18 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, p
             received=f"{type(error).__name__}: {message[:400]}",
             remedy="check the spelling and the network, or give a local file or folder",
         ) from error
+
+
+@contextlib.contextmanager
+def _quiet_retries() -> Iterator[None]:
+    """The hub's client logs each attempt to reach it; one error at the end says as much."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def read_saved(path: Path) -> dict[str, pa.Table]:

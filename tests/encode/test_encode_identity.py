@@ -14,7 +14,7 @@ import pytest
 
 from fusionkit.encode import EncodeReport
 from fusionkit.encoder import Encoder
-from fusionkit.errors import IdentityError, StoreError, UsageError
+from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
 from fusionkit.sources import Source
 from fusionkit.store import open_store
 
@@ -148,3 +148,17 @@ def test_a_damaged_manifest_is_refused_until_overwritten(few: Source, encoded: E
     with pytest.raises(StoreError, match="is damaged"):
         encoded(few, tmp_path / "s")
     assert encoded(few, tmp_path / "s", overwrite=True).outcome == "encoded"
+
+
+def test_an_interrupted_overwrite_goes_on_when_asked_again(
+    source: Source, encoded: Encoding, small_parts: None, tmp_path: Path
+) -> None:
+    encoded(source, tmp_path / "s", layers="-1")
+    answers = iter([False, False, True])
+    with pytest.raises(StoppedError):
+        encoded(source, tmp_path / "s", overwrite=True, stop=lambda: next(answers))
+    kept = sorted((tmp_path / "s" / "parts").iterdir())
+    before = [part.stat().st_mtime_ns for part in kept]
+    assert len(kept) == 2
+    assert encoded(source, tmp_path / "s", overwrite=True).outcome == "resumed"
+    assert [part.stat().st_mtime_ns for part in kept] == before
