@@ -18,18 +18,19 @@ from fusionkit.store import Store, verify_store
 @click.option("--sample", type=click.IntRange(min=1), help="Encode so many examples live and compare.")
 @click.option("--encoder", help="The encoder's place now. [default: as when the store was made]")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
+@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION
-def verify(store: Path, repair: bool, sample: int | None, encoder: str | None, device: str, as_json: bool) -> None:
+def verify(store: Path, repair: bool, sample: int | None, as_json: bool, **how: Any) -> None:
     """Read every chunk and file of STORE and compare it with its checksum."""
     opened = given_store(store)
     with Bars() as bars:
         seen, faults = _read_all(opened, bars)
         repaired = {}
         if repair and faults:
-            repaired, faults = faults, _repair(opened, faults, encoder, device, bars)
+            repaired, faults = faults, _repair(opened, faults, bars, **how)
     if faults and not as_json:
         _raise(store, seen, faults)
-    differences = [] if sample is None or faults else _compare(opened, sample, encoder, device)
+    differences = [] if sample is None or faults else _compare(opened, sample, **how)
     if as_json:
         print_json(
             {
@@ -65,13 +66,13 @@ def _read_all(store: Store, bars: Bars) -> tuple[int, dict[str, str]]:
     return seen, faults
 
 
-def _repair(store: Store, faults: dict[str, str], encoder: str | None, device: str, bars: Bars) -> dict[str, str]:
+def _repair(store: Store, faults: dict[str, str], bars: Bars, **how: Any) -> dict[str, str]:
     """Encode again what can be; what is still wrong afterwards."""
     from fusionkit.encode.repair import damaged_parts
     from fusionkit.encode.repair import repair as run_repair
 
     parts = damaged_parts(store.path, faults)
-    loaded = _encoder_of(store, encoder, device)
+    loaded = _encoder_of(store, **how)
     bars.step("encoding again", len(parts), 0, "chunks")
     for part in parts:
         for changed in run_repair(store.path, [part], loaded, lambda _: None):
@@ -80,13 +81,13 @@ def _repair(store: Store, faults: dict[str, str], encoder: str | None, device: s
     return _read_all(Store(store.path), bars)[1]
 
 
-def _compare(store: Store, sample: int, encoder: str | None, device: str) -> list[Any]:
+def _compare(store: Store, sample: int, **how: Any) -> list[Any]:
     from fusionkit.encode.sample import compare_sample
 
-    return compare_sample(store, _encoder_of(store, encoder, device), sample)
+    return compare_sample(store, _encoder_of(store, **how), sample)
 
 
-def _encoder_of(store: Store, encoder: str | None, device: str) -> Any:
+def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_code: bool) -> Any:
     from fusionkit.encoder import load_encoder
 
     identity = store.manifest["identity"]
@@ -96,6 +97,7 @@ def _encoder_of(store: Store, encoder: str | None, device: str) -> Any:
         device=device,
         compute_dtype=identity["compute_dtype"],
         words=identity["columns"]["tokens"] is not None,
+        trust_remote_code=trust_remote_code,
     )
 
 

@@ -49,6 +49,13 @@ def load_encoder(
     if reference not in BUNDLED and not Path(place).is_dir():
         refuse_misspelt(reference, Path(place))
         place = reference
+    elif revision is not None:
+        raise UsageError(
+            f"encoder {reference!r} has no revisions",
+            expected="a revision with a hub id",
+            received=revision,
+            remedy="leave the revision out, or give the hub id",
+        )
     target = _device(device)
     with quiet_transformers():
         try:

@@ -48,6 +48,7 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
     except OSError as error:  # longer than a name may be, or not to be looked into
         received = f"{source[:60]!r}: {error.strerror}"
         raise UsageError("no such source", received=received, remedy="check the path") from error
+    _refuse_hub_options(path, config, revision)
     if path.is_file():
         tables = {SPLIT_NAMES.get(path.stem.lower(), "train"): _read_file(path)}
     elif path.is_dir() and ((path / "dataset_dict.json").exists() or (path / "state.json").exists()):
@@ -69,6 +70,19 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
     if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
         tables = with_numbers(tables)
     return _checked(name, source, tables)
+
+
+def _refuse_hub_options(path: Path, config: str | None, revision: str | None) -> None:
+    """A configuration or revision that would be ignored is refused: the user means another source."""
+    saved = path.is_file() or (path / "dataset_dict.json").exists() or (path / "state.json").exists()
+    for option, given in (("--config", config if saved else None), ("--revision", revision if path.exists() else None)):
+        if given is not None:
+            raise UsageError(
+                f"{path} has no {option.removeprefix('--')}s",
+                expected=f"{option} with a hub id" + (" or a hub-format folder" if option == "--config" else ""),
+                received=f"{option} {given}",
+                remedy=f"leave {option} out, or give the hub id",
+            )
 
 
 def _checked(name: str, source: str, tables: dict[str, pa.Table]) -> Source:

@@ -210,3 +210,8 @@ def test_a_name_that_is_nowhere_says_what_would_do(name: str) -> None:
 def test_a_device_that_is_not_there_is_refused_before_loading(device: str) -> None:
     with pytest.raises(UsageError, match=f"device '{device}' cannot be used"):
         load_encoder("/no/such/folder", device=device)
+
+
+def test_a_revision_of_the_bundled_encoder_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no revisions"):
+        load_encoder("minilm", revision="main")

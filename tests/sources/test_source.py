@@ -122,3 +122,11 @@ def test_objects_without_any_key_are_no_usable_split(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{}\n{}\n", encoding="utf-8")
     with pytest.raises(FusionkitError, match="no usable split"):
         open_source(str(tmp_path))
+
+
+@pytest.mark.parametrize("option", ["config", "revision"])
+def test_a_hub_option_that_would_be_ignored_is_refused(tmp_path: Path, option: str) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text("text,label\na,x\nb,y\n")
+    with pytest.raises(UsageError, match=f"has no {option}s"):
+        open_source(str(file), **{option: "en"})
