@@ -65,7 +65,7 @@ def train_run(
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
     model = build_model(spec, len(layers), hidden, len(data.labels))
-    # One fused kernel for all tensors: half the time of a step of these small heads.
+    # One fused kernel for all tensors: the step of heads this small is otherwise mostly calls.
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
     began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
     steps = spec.epochs * -(-len(train) // spec.batch_size)
