@@ -23,7 +23,7 @@ import torch
 
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
-from fusionkit.encode.batches import read_part
+from fusionkit.encode.batches import PartReader
 from fusionkit.encode.parts import all_parts
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import Columns, Source, guess_columns, open_source
@@ -36,7 +36,8 @@ REPEATS = 3
 def bare_forward(store: Path, encoder: Encoder) -> tuple[int, float]:
     """Sub-tokens and seconds of the forward passes alone, over the batches of a finished store."""
     plan = read_manifest(store)
-    parts = [read_part(store, plan, part) for part in all_parts(plan)]
+    reader = PartReader(store, plan)
+    parts = [reader.read(part) for part in all_parts(plan)]
     prepared = [batch for part in parts for batch in part.batches(plan["batch_tokens"], encoder.pad_id)]
     began = time.perf_counter()
     for batch in prepared:

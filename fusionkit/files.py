@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import FusionkitError, StoreError
+from fusionkit.places import Place, place_errors
 
 GIB = 1 << 30
 REFUSALS = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO)
 
 
-def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a file so that at any moment it is absent, old or complete, also after a power cut."""
+def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
+    """Write a file so that at any moment it is absent, old or complete, also after a power cut.
+
+    An object on remote storage is so by nature: it appears when the last of its bytes is there.
+    """
+    if not isinstance(path, Path):
+        with place_errors(path):
+            path.fs.pipe_file(path.path, b"".join(pieces))
+        return
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with disk_errors(path):
         try:
@@ -35,22 +43,33 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
             raise
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Place, value: Any) -> None:
     """Durable, indented JSON."""
     write_durably(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Place) -> dict[str, Any]:
     """A JSON object from a file.
 
     Raises:
         StoreError: the file is missing, cut off, or holds something else.
     """
     try:
-        value = json.loads(path.read_bytes())
-        json.dumps(value, ensure_ascii=False).encode()  # what could not be written again, as half a surrogate pair
+        content = path.read_bytes()
     except FileNotFoundError:
         raise StoreError(f"{path} is missing", remedy="run the command that makes it again") from None
+    return parse_json(content, path)
+
+
+def parse_json(content: bytes, path: Place) -> dict[str, Any]:
+    """The JSON object that a file's content is.
+
+    Raises:
+        StoreError: the content is cut off or something else; the error names ``path``.
+    """
+    try:
+        value = json.loads(content)
+        json.dumps(value, ensure_ascii=False).encode()  # what could not be written again, as half a surrogate pair
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged", expected="a JSON object", received=str(error)) from error
     if not isinstance(value, dict):
@@ -78,11 +97,13 @@ def sync_tree(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Place) -> Iterator[None]:
     """Turn the operating system's refusal to write into one clear error."""
     try:
         yield
     except OSError as error:
+        if not isinstance(path, Path):
+            raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             free = shutil.disk_usage(_existing(path)).free
             raise FusionkitError(

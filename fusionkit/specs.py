@@ -17,7 +17,8 @@ from fusionkit.errors import UsageError, unknown_name
 
 ROWS = ("tokens", "words", "words-mean", "cls", "mean")
 POOLS = ("cls", "mean", "max")
-STATE_DTYPES = ("float16", "bfloat16", "float32")
+STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
+COMPRESSIONS = ("none", "zstd")
 SCHEDULES = ("linear", "constant")
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 
@@ -51,7 +52,8 @@ class EncodeSpec:
         revision: the hub revision, where one is asked for.
         rows: what one stored row is; None lets the columns and the encoder choose.
         layers: ``all``, indices (``0,6,12``) or a slice (``-4:``) over 0 (embeddings) … L.
-        dtype: precision of the stored states.
+        dtype: precision of the stored states; ``int8`` has a scale for each row and layer.
+        compress: ``none``, or ``zstd``: the same numbers in fewer bytes, slower to write and to read.
         compute_dtype: precision of the forward pass.
         max_length: sub-tokens an example may have; None is the encoder's own limit.
         trust_remote_code: allow a hub repository's own Python code to run.
@@ -62,6 +64,7 @@ class EncodeSpec:
     rows: str | None = None
     layers: str = "all"
     dtype: str = "float16"
+    compress: str = "none"
     compute_dtype: str = "float32"
     max_length: int | None = None
     trust_remote_code: bool = False
@@ -71,6 +74,8 @@ class EncodeSpec:
             raise unknown_name("kind of rows", self.rows, ROWS)
         if self.dtype not in STATE_DTYPES:
             raise unknown_name("dtype", self.dtype, STATE_DTYPES)
+        if self.compress not in COMPRESSIONS:
+            raise unknown_name("compression", self.compress, COMPRESSIONS)
         if self.compute_dtype not in COMPUTE_DTYPES:
             raise unknown_name("compute dtype", self.compute_dtype, COMPUTE_DTYPES)
         _require(self.max_length is None or self.max_length >= 3, "max_length", "3 or more", self.max_length)

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
 from fusionkit.errors import UsageError
+from fusionkit.places import Place, place_errors, place_of
 from fusionkit.store import Store, is_store, open_store
 
 PIPE_WIDTH = 200
@@ -54,19 +54,32 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
     return made
 
 
-def given_store(path: Path) -> Store:
+class PlaceType(click.ParamType[Place]):
+    """A folder, or an address on object storage."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        return place_of(value)
+
+
+PLACE = PlaceType()
+
+
+def given_store(path: Place) -> Store:
     """The store that the user named.
 
     Raises:
         UsageError: it is none: a wrong path, not failed work. StoreError: it is unfinished or damaged.
     """
-    if not is_store(path):
-        raise UsageError(
-            f"{path} is no store",
-            expected="a folder that `fusionkit encode --out` wrote",
-            received="something else" if path.exists() else "a path that does not exist",
-            remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
-        )
+    with place_errors(path):
+        if not is_store(path):
+            raise UsageError(
+                f"{path} is no store",
+                expected="what `fusionkit encode --out` wrote",
+                received="something else" if path.exists() else "a path that does not exist",
+                remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
+            )
     return open_store(path)
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json, stop_on_sigterm
+from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encoding import encoding_options, load_inputs
 from fusionkit.cli.info import store_summary
 from fusionkit.encode import encode as run_encode
+from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
 from fusionkit.store import open_store
 
 
 @click.command()
 @encoding_options
-@click.option("--out", "store", required=True, type=click.Path(path_type=Path), help="The store's folder.")
+@click.option("--out", "store", required=True, type=PLACE, help="Folder, or s3://… address.")
 @click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
 @click.option("--budget", help="Refuse a store larger than this, e.g. 50GB.")
 @JSON_OPTION
-def encode(store: Path, overwrite: bool, budget: str | None, as_json: bool, **options: Any) -> None:
+def encode(store: Place, overwrite: bool, budget: str | None, as_json: bool, **options: Any) -> None:
     """Encode SOURCE once and keep every layer's states.
 
     SOURCE is a file (CSV, TSV, JSONL, Parquet, CoNLL columns), a folder of train/validation/test files, a

@@ -9,7 +9,7 @@ import click
 
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import Columns, Source, guess_columns, open_source
-from fusionkit.specs import COMPUTE_DTYPES, ROWS, STATE_DTYPES, EncodeSpec
+from fusionkit.specs import COMPRESSIONS, COMPUTE_DTYPES, ROWS, STATE_DTYPES, EncodeSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -22,6 +22,7 @@ OPTIONS = (
     click.option("--rows", type=click.Choice(ROWS), help="What a stored row is. [default: by the columns]"),
     click.option("--layers", default="all", show_default=True, help="all, 0,6,12 or -4: (0 is the embeddings)."),
     click.option("--dtype", type=click.Choice(STATE_DTYPES), default="float16", show_default=True),
+    click.option("--compress", type=click.Choice(COMPRESSIONS), default="none", show_default=True),
     click.option("--compute-dtype", type=click.Choice(COMPUTE_DTYPES), default="float32", show_default=True),
     click.option("--max-length", type=int, help="Sub-tokens an example may have. [default: the encoder's limit]"),
     click.option("--text", help="Column with the text. [default: guessed]"),

@@ -9,13 +9,14 @@ import click
 import pandas as pd
 import torch
 
-from fusionkit.cli.console import JSON_OPTION, Bars, given_store, out, print_json
+from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, given_store, out, print_json
 from fusionkit.cli.results import summary_table
 from fusionkit.fit import RunsFolder, expand, summarise
 from fusionkit.fit import fit as run_fit
 from fusionkit.fit.results import flat_record
 from fusionkit.fusions import FUSIONS
 from fusionkit.heads import HEADS
+from fusionkit.places import Place
 from fusionkit.specs import POOLS, SCHEDULES
 from fusionkit.tasks import TASKS
 
@@ -49,7 +50,7 @@ class FitBars(Bars):
 
 
 @click.command()
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=PLACE)
 @click.option("--out", "runs", required=True, type=click.Path(path_type=Path), help="Folder that keeps the runs.")
 @click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]")
 @click.option("--label", help="Column to learn. [default: guessed]")
@@ -67,7 +68,7 @@ class FitBars(Bars):
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")
 @JSON_OPTION
 def fit(
-    store: Path,
+    store: Place,
     runs: Path,
     fusions: tuple[str, ...],
     shots: tuple[int, ...],

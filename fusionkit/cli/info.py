@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, given_store, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, given_store, out, print_json, table
 from fusionkit.fit.results import RunsFolder, is_runs
+from fusionkit.places import Place, sizes_below
 from fusionkit.store import Store, is_store
 
 
@@ -27,24 +28,25 @@ def store_summary(store: Store) -> dict[str, Any]:
         "columns": manifest["columns"],
         "splits": {
             name: {key: fields[key] for key in ("examples", "rows", "tokens", "masked", "cut", "rows_per_chunk")}
-            | {"chunks": len(fields["chunks"])}
+            | {"chunks": len(fields["chunks"]["hidden_states"])}
             for name, fields in manifest["splits"].items()
         },
         "rows_total": sum(fields["rows"] for fields in manifest["splits"].values()),
-        "bytes": sum(path.stat().st_size for path in store.path.rglob("*") if path.is_file()),
+        "bytes": sum(sizes_below(store.path).values()),
         "encode_seconds": manifest["provenance"]["seconds"],
-        "reads": "memory map",
+        "compression": manifest["compression"],
+        "reads": store.reads,
         "identity": manifest["identity"],
         "provenance": manifest["provenance"],
     }
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PLACE)
 @JSON_OPTION
-def info(path: Path, as_json: bool) -> None:
+def info(path: Place, as_json: bool) -> None:
     """Show what PATH holds: a store's identity, splits, rows, bytes and time, or a folder's runs."""
-    if path.is_dir() and not is_store(path) and is_runs(path):
+    if isinstance(path, Path) and path.is_dir() and not is_store(path) and is_runs(path):
         _show_runs(path, as_json)
         return
     summary = store_summary(given_store(path))
@@ -54,12 +56,14 @@ def info(path: Path, as_json: bool) -> None:
     identity, provenance = summary["identity"], summary["provenance"]
     columns = {role: name for role, name in summary["columns"].items() if name}
     facts = [
-        ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB, read by {summary['reads']})"),
+        ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB)"),
+        ("read by", summary["reads"]),
         ("source", f"{summary['source']} · " + ", ".join(f"{k} {_text(v)}" for k, v in columns.items())),
         ("encoder", f"{summary['encoder']} · weights {identity['encoder']['weights'][:12]}"),
         (
             "states",
-            f"{summary['rows']} × layers {_text(summary['layers'])} × {summary['hidden']}, {summary['dtype']}",
+            f"{summary['rows']} × layers {_text(summary['layers'])} × {summary['hidden']}, {summary['dtype']}"
+            + ("" if summary["compression"] == "none" else f", {summary['compression']}"),
         ),
         ("identity", summary["digest"]),
         ("encoded", f"{provenance['created']} on {provenance['device']} in {provenance['seconds']:.1f} s"),

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, Bars, given_store, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, given_store, out, print_json, table
 from fusionkit.errors import StoreError
+from fusionkit.places import Place
 from fusionkit.store import Store, verify_store
 
 
 @click.command()
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=PLACE)
 @click.option("--repair", is_flag=True, help="Encode damaged chunks again, and only those.")
 @click.option("--sample", type=click.IntRange(min=1), help="Encode so many examples live and compare.")
 @click.option("--encoder", help="The encoder's place now. [default: as when the store was made]")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION
-def verify(store: Path, repair: bool, sample: int | None, as_json: bool, **how: Any) -> None:
+def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how: Any) -> None:
     """Read every chunk and file of STORE and compare it with its checksum."""
     opened = given_store(store)
     with Bars() as bars:
@@ -55,7 +55,8 @@ def verify(store: Path, repair: bool, sample: int | None, as_json: bool, **how: 
 
 def _read_all(store: Store, bars: Bars) -> tuple[int, dict[str, str]]:
     """How many files there are, and what is wrong with which."""
-    total = sum(len(fields["chunks"]) for fields in store.manifest["splits"].values()) + len(store.manifest["files"])
+    arrays = [array for fields in store.manifest["splits"].values() for array in fields["chunks"].values()]
+    total = sum(map(len, arrays)) + len(store.manifest["files"])
     bars.step("verifying", total, 0, "files")
     faults, seen = {}, 0
     for checked in verify_store(store.path):
@@ -101,7 +102,7 @@ def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_cod
     )
 
 
-def _raise(store: Path, seen: int, faults: dict[str, str]) -> None:
+def _raise(store: Place, seen: int, faults: dict[str, str]) -> None:
     lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
     raise StoreError(
         f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,9 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
+from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
-from fusionkit.store.layout import read_small
+from fusionkit.store.layout import SMALL_ARRAYS, SmallArray
 from fusionkit.store.manifest import split_layout
 
 
@@ -61,6 +61,11 @@ class PartInput:
     rows: Rows
     first_row: int
 
+    @property
+    def tokens(self) -> int:
+        """How many sub-tokens its examples have together."""
+        return int(self.offsets[-1])
+
     def batches(self, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
         """The distinct sequences in batches of at most ``budget`` padded sub-tokens, longest first."""
         lengths = np.diff(self.offsets)
@@ -96,23 +101,41 @@ class PartInput:
         )
 
 
-def read_part(store: Path, plan: dict[str, Any], part: Part) -> PartInput:
-    """The examples of a part, as the plan laid them out."""
-    row_start, row_stop = split_layout(plan, part.split).chunk_rows(part.chunk)
-    row_offsets = read_small(store, part.split, "row_offsets")
-    first = int(np.searchsorted(row_offsets, row_start, side="right")) - 1
-    last = int(np.searchsorted(row_offsets, row_stop, side="left"))
-    offsets = read_small(store, part.split, "token_offsets", first, last + 1)
-    start, stop = int(offsets[0]), int(offsets[-1])
-    offsets = offsets - start
-    words = read_small(store, part.split, "word_index", start, stop)
-    return PartInput(
-        token_ids=torch.from_numpy(read_small(store, part.split, "token_ids", start, stop).astype(np.int64)),
-        segments=torch.from_numpy(read_small(store, part.split, "segments", start, stop).astype(np.int64)),
-        offsets=offsets,
-        rows=lay_rows(plan["rows"], offsets, words, np.diff(row_offsets[first : last + 1])),
-        first_row=int(row_offsets[first]) - row_start,
-    )
+class PartReader:
+    """Gives the inputs of a planned store's parts; opens each array once."""
+
+    def __init__(self, store: Place, plan: dict[str, Any]) -> None:
+        self._store, self._plan = store, plan
+        self._arrays: dict[str, dict[str, SmallArray]] = {}
+        self._row_offsets: dict[str, IntArray] = {}
+
+    def read(self, part: Part) -> PartInput:
+        """The examples of a part, as the plan laid them out.
+
+        Raises:
+            StoreError: one of the arrays is missing or damaged.
+        """
+        arrays, row_offsets = self._of_split(part.split)
+        row_start, row_stop = split_layout(self._plan, part.split).chunk_rows(part.chunk)
+        first = int(np.searchsorted(row_offsets, row_start, side="right")) - 1
+        last = int(np.searchsorted(row_offsets, row_stop, side="left"))
+        offsets = arrays["token_offsets"].read(first, last + 1)
+        start, stop = int(offsets[0]), int(offsets[-1])
+        offsets = offsets - start
+        words = arrays["word_index"].read(start, stop)
+        return PartInput(
+            token_ids=torch.from_numpy(arrays["token_ids"].read(start, stop).astype(np.int64)),
+            segments=torch.from_numpy(arrays["segments"].read(start, stop).astype(np.int64)),
+            offsets=offsets,
+            rows=lay_rows(self._plan["rows"], offsets, words, np.diff(row_offsets[first : last + 1])),
+            first_row=int(row_offsets[first]) - row_start,
+        )
+
+    def _of_split(self, split: str) -> tuple[dict[str, SmallArray], IntArray]:
+        if split not in self._arrays:
+            self._arrays[split] = {name: SmallArray(self._store, split, name) for name in SMALL_ARRAYS}
+            self._row_offsets[split] = self._arrays[split]["row_offsets"].read()
+        return self._arrays[split], self._row_offsets[split]
 
 
 def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fusionkit.encode.batches import Part, read_part
-from fusionkit.encode.job import QUEUED_PARTS
+from fusionkit.encode.batches import Part, PartReader
+from fusionkit.encode.job import STAGINGS
 from fusionkit.encode.parts import all_parts
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
 from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Source, prepared
 from fusionkit.specs import EncodeSpec
-from fusionkit.store.layout import CHECKSUM_BYTES, ITEM_BYTES, StatesLayout, balanced_rows_per_chunk
+from fusionkit.store.layout import StatesLayout, balanced_rows_per_chunk, row_bytes
 from fusionkit.store.manifest import read_plan
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
@@ -75,11 +75,11 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         counts = {name: round(fields[name] * scale) for name in ("examples", "rows", "tokens")}
         splits[split] = counts
         layout = _layout(counts, len(plan["layers"]), plan["hidden"], plan["dtype"])
-        size += layout.chunks * (layout.chunk_bytes + CHECKSUM_BYTES) + round(small[split] * scale)
-        files += 2 * layout.chunks + 15  # a chunk and its record; metadata, small arrays, examples
+        size += layout.chunks * layout.chunk_bytes + round(small[split] * scale)
+        files += (1 + len(layout.arrays)) * layout.chunks + 14 + len(layout.arrays)  # metadata, small arrays, examples
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
-    # A block being encoded, those waiting for the disk, and one being written.
+    # Stagings, and the block that is being written.
     held = max(_layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values())
     return Estimate(
         rows=rows,
@@ -88,7 +88,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         bytes=size,
         files=files,
         seconds=seconds,
-        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (QUEUED_PARTS + 2) * held,
+        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (STAGINGS + 1) * held,
         choices=_choices(plan, splits, columns, size),
     )
 
@@ -107,7 +107,8 @@ def _layout(counts: dict[str, int], layers: int, hidden: int, dtype: str) -> Sta
 
 def _seconds_per_padded_token(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
     """Measured over batches of all lengths, the first pass not counted."""
-    parts = [read_part(store, plan, part) for part in all_parts(plan)]
+    reader = PartReader(store, plan)
+    parts = [reader.read(part) for part in all_parts(plan)]
     batches = [batch for part in parts for batch in part.batches(plan["batch_tokens"], encoder.pad_id)]
     spread = np.random.default_rng(0).permutation(len(batches))
     seconds, tokens = 0.0, 0
@@ -125,10 +126,11 @@ def _seconds_per_padded_token(store: Path, plan: dict[str, Any], encoder: Encode
 
 def _padded_tokens(store: Path, plan: dict[str, Any], encoder: Encoder, split: str) -> int:
     parts: list[Part] = [part for part in all_parts(plan) if part.split == split]
+    reader = PartReader(store, plan)
     return sum(
         batch.mask.numel()
         for part in parts
-        for batch in read_part(store, plan, part).batches(plan["batch_tokens"], encoder.pad_id)
+        for batch in reader.read(part).batches(plan["batch_tokens"], encoder.pad_id)
     )
 
 
@@ -143,7 +145,7 @@ def _choices(plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: C
     layers, hidden = len(plan["layers"]), plan["hidden"]
     rows = sum(counts["rows"] for counts in splits.values())
     examples = sum(counts["examples"] for counts in splits.values())
-    row = layers * hidden * ITEM_BYTES[plan["dtype"]]
+    row = row_bytes(layers, hidden, plan["dtype"])
     rest = size - rows * row
     found = {}
     if plan["rows"] != "cls" and plan["rows"] != "mean" and not columns.tags:
@@ -151,6 +153,6 @@ def _choices(plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: C
     if layers > 4:
         found["--layers -4:"] = rest + rows * row * 4 // layers
     found["--layers -1"] = rest + rows * row // layers
-    if plan["dtype"] == "float32":
-        found["--dtype float16"] = rest + rows * row // 2
+    for dtype in ("float16", "int8"):
+        found[f"--dtype {dtype}"] = rest + rows * row_bytes(layers, hidden, dtype)
     return {name: value for name, value in found.items() if value < size}

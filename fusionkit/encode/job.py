@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from fusionkit.encode.batches import Part
+from fusionkit.encode.batches import Part, PartReader
 from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.parts import (
     NotFiniteError,
@@ -20,16 +20,19 @@ from fusionkit.encode.parts import (
     all_parts,
     compute_part,
     finish_part,
-    finished,
+    finished_parts,
     not_finite,
+    staging_for,
 )
-from fusionkit.encode.plan import choose_rows, clear_leftovers, identity_of, write_plan
+from fusionkit.encode.placing import clear_leftovers, refuse_foreign
+from fusionkit.encode.plan import choose_rows, identity_of, write_plan
+from fusionkit.encode.staging import Block, Staging, StagingPool
 from fusionkit.encoder import Encoder
-from fusionkit.errors import StoppedError, StoreError, UsageError
+from fusionkit.errors import StoppedError, StoreError
 from fusionkit.files import disk_errors, write_json
+from fusionkit.places import Place, place_errors
 from fusionkit.sources import Columns, Source, prepared
 from fusionkit.specs import EncodeSpec
-from fusionkit.store.layout import states_path
 from fusionkit.store.manifest import (
     MANIFEST,
     PLAN,
@@ -39,10 +42,11 @@ from fusionkit.store.manifest import (
     is_store,
     read_plan,
     refuse_other,
+    split_layout,
 )
 from fusionkit.store.verify import small_files
 
-QUEUED_PARTS = 2  # finished blocks that may wait for the disk before the encoder waits too
+STAGINGS = 3  # one part being computed, one waiting for the disk, one being written; then the encoder waits too
 
 
 class EncodeProgress(Protocol):
@@ -86,13 +90,13 @@ class EncodeReport:
     manifest: dict[str, Any]
 
 
-PartsRunner = Callable[[Path, dict[str, Any], list[Part], EncodeProgress], Iterator[PartRecord]]
+PartsRunner = Callable[[Place, dict[str, Any], list[Part], EncodeProgress], Iterator[PartRecord]]
 
 
 def encode(
     source: Source,
     columns: Columns,
-    out: Path,
+    out: Place,
     spec: EncodeSpec,
     encoder: Encoder,
     *,
@@ -117,23 +121,28 @@ def encode(
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
     watch = progress or Silent()
-    if out.is_symlink() or not out.name:  # the plan is renamed into its place: not over a link, nor onto "."
+    if isinstance(out, Path) and (
+        out.is_symlink() or not out.name
+    ):  # the plan is renamed into its place: not over a link, nor onto "."
         out = out.resolve()
     source, notes = prepared(source, columns)
     for note in [*source.notes, *notes]:
         watch.say(note)
     rows = choose_rows(spec.rows, columns, encoder)
     identity = identity_of(source, columns, encoder, spec, rows)
-    _refuse_foreign_folder(out)
-    with disk_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    with only_encoder(out):
+    with place_errors(out):
+        refuse_foreign(out)
+    if isinstance(out, Path):
+        with disk_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+    with place_errors(out), only_encoder(out):
         began = time.perf_counter()
         clear_leftovers(out)
         resumed = is_store(out) and (not overwrite or _begun(out, identity))
         if resumed:
             known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
-            refuse_other(out, known["identity"], json.loads(json.dumps(identity)))
+            wanted = {**json.loads(json.dumps(identity)), "compression": spec.compress}
+            refuse_other(out, {**known["identity"], "compression": known["compression"]}, wanted)
             for split in known["splits"]:
                 agreed_layout(out, known, split)
             if is_complete(out):
@@ -148,11 +157,10 @@ def encode(
                 watch.say(f"{split}: {fields['cut']} texts are longer than {identity['max_length']} sub-tokens: cut")
             if fields["masked"]:
                 watch.say(f"{split}: {fields['masked']} words have no sub-token (cut or empty): masked, not dropped")
-        done = [record for part in all_parts(plan) if (record := finished(out, plan, part))]
-        there = {(record.split, record.chunk) for record in done}
-        missing = [part for part in all_parts(plan) if (part.split, part.chunk) not in there]
+        done = finished_parts(out, plan)
+        missing = [part for part in all_parts(plan) if part not in done]
         total = sum(fields["tokens"] for fields in plan["splits"].values())
-        watch.step("encoding", total, sum(record.tokens for record in done), "sub-tokens")
+        watch.step("encoding", total, sum(record.tokens for record in done.values()), "sub-tokens")
         runner = run_parts or serial_parts(encoder, stop)
         fresh = list(runner(out, plan, missing, watch))
         manifest = commit(out, plan, encoder)
@@ -167,9 +175,21 @@ def encode(
 def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
     """Parts one after another in this process; a thread writes one while the next is computed."""
 
-    def run(store: Path, plan: dict[str, Any], parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
+    def run(store: Place, plan: dict[str, Any], parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
         waiting: list[tuple[Part, Future[PartRecord]]] = []
         done = 0
+        inputs = PartReader(store, plan)
+        pool = StagingPool(STAGINGS, lambda: staging_for(plan, encoder))
+        kept: list[Block] = []  # the writer's own, filled again and again
+
+        def write(
+            part: Part, tokens: int, staging: Staging, arrive: Callable[[Block | None], Block], start: float
+        ) -> Any:
+            try:
+                kept[:] = [arrive(kept[0] if kept else None)]
+                return finish_part(store, plan, part, kept[0], tokens, start)
+            finally:
+                pool.give(staging)
 
         def first_record() -> PartRecord:
             part, future = waiting.pop(0)
@@ -178,16 +198,21 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
             except NotFiniteError as error:
                 raise not_finite(store, plan, encoder, part) from error
 
-        with ThreadPoolExecutor(1, thread_name_prefix="writer") as writer:
+        with ThreadPoolExecutor(1, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
+            following = reader.submit(inputs.read, parts[0]) if parts else None
             for part in parts:
-                if stop():
+                if stop() or following is None:
                     break
                 done += 1
                 start = time.perf_counter()
-                block, tokens = compute_part(store, plan, encoder, part, watch.advance)
-                waiting.append((part, writer.submit(finish_part, store, plan, part, block, tokens, start)))
+                given = following.result()
+                if done < len(parts):
+                    following = reader.submit(inputs.read, parts[done])
+                staging = pool.take()
+                compute_part(plan, encoder, part, given, staging, watch.advance)
+                waiting.append((part, writer.submit(write, part, given.tokens, staging, staging.hand_over(), start)))
                 # A failed write stops the work here, one part later, not at the end.
-                while waiting and (len(waiting) > QUEUED_PARTS or waiting[0][1].done()):
+                while waiting and waiting[0][1].done():
                     yield first_record()
             while waiting:
                 yield first_record()
@@ -200,27 +225,27 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
     return run
 
 
-def commit(out: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
+def commit(out: Place, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
     """Write the manifest, last of all: from here on the store is complete.
 
     Raises:
         StoreError: a part is not finished.
     """
-    manifest = {
-        **plan,
-        "splits": {split: {**fields, "chunks": []} for split, fields in plan["splits"].items()},
-    }
-    seconds = 0.0
+    records = finished_parts(out, plan)
     for part in all_parts(plan):
-        record = finished(out, plan, part)
-        if record is None:
+        if part not in records:
             raise StoreError(
                 f"part {part.chunk} of {part.split} in {out} is not finished",
                 remedy="run the same command again",
             )
-        manifest["splits"][part.split]["chunks"].append(record.crc32c)
-        seconds += record.seconds
-    manifest["files"] = small_files(out)
+    _refuse_changed_files(out, plan)
+    manifest = {**plan, "splits": {}}
+    for split, fields in plan["splits"].items():
+        layout = split_layout(plan, split)
+        of_split = [records[Part(split, chunk)].crc32c for chunk in range(layout.chunks)]
+        chunks = {array.name: [crc32c[array.name] for crc32c in of_split] for array in layout.arrays}
+        manifest["splits"][split] = {**fields, "chunks": chunks}
+    seconds = sum(record.seconds for record in records.values())
     manifest["provenance"] = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(seconds, 3),
@@ -234,21 +259,24 @@ def commit(out: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
     return manifest
 
 
-def _begun(out: Path, identity: dict[str, Any]) -> bool:
+def _refuse_changed_files(out: Place, plan: dict[str, Any]) -> None:
+    """Files that are no longer what was planned, seen before the store is called complete."""
+    if not isinstance(out, Path):
+        return  # `verify` asks for them; here that would be a second download of everything but the states
+    found = small_files(out)
+    if found != plan["files"]:
+        changed = sorted(dict(found.items() ^ plan["files"].items()))[0]
+        raise StoreError(
+            f"{out} is damaged",
+            expected=f"{changed} as it was planned",
+            received="another file" if changed in found else "none",
+            remedy="encode again with --overwrite",
+        )
+
+
+def _begun(out: Place, identity: dict[str, Any]) -> bool:
     """An unfinished store of this identity: an interrupted --overwrite goes on with it."""
     try:
         return not is_complete(out) and bool(read_plan(out)["identity"] == json.loads(json.dumps(identity)))
     except StoreError:
         return False
-
-
-def _refuse_foreign_folder(out: Path) -> None:
-    # Other programs write a manifest.json too; --overwrite must not empty their folders.
-    ours = is_store(out) and states_path(out).is_dir()
-    if out.exists() and not ours and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(
-            f"{out} exists and is no store",
-            expected="a new place, an empty folder or a store",
-            received="a file" if out.is_file() else "a folder with other files",
-            remedy="choose another --out; nothing was touched",
-        )

@@ -1,13 +1,12 @@
 """The plan: everything about a store that is known before the first forward pass.
 
-Tokenising gives every example its place, so parts need not know of each other. The plan is built in a
-folder aside and renamed, so a store either has a whole plan or does not exist.
+Tokenising gives every example its place, so parts need not know of each other. The plan is built aside,
+so a store either has a whole plan or does not exist.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -18,14 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fusionkit.alignment import lay_rows
+from fusionkit.encode.placing import growing
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
-from fusionkit.files import disk_errors, sync_folder, sync_tree, write_json
+from fusionkit.files import write_json
+from fusionkit.places import Place
 from fusionkit.ragged import IntArray
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.layout import (
-    CHECKSUM_BYTES,
     FORMAT,
     SMALL_ARRAYS,
     VERSION,
@@ -35,6 +35,7 @@ from fusionkit.store.layout import (
     examples_path,
 )
 from fusionkit.store.manifest import PLAN, split_layout
+from fusionkit.store.verify import small_files
 
 BLOCK = 1000  # examples tokenised at once
 # Padded sub-tokens a batch. One CPU core's caches hold a batch of about a thousand; a GPU wants many more.
@@ -84,24 +85,8 @@ def fingerprint(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def clear_leftovers(out: Path) -> None:
-    """Put right what a killed process left at and beside a store; its lock must be held."""
-    aside, old = _aside(out)
-    if old.exists() and not out.exists():  # killed between the two renames
-        old.replace(out)
-    for folder in (aside, old):
-        shutil.rmtree(folder, ignore_errors=True)
-    for leftover in out.rglob("*.partial"):
-        leftover.unlink()
-
-
-def _aside(out: Path) -> tuple[Path, Path]:
-    """Where a plan grows, and where the store that it replaces goes."""
-    return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
-
-
 def write_plan(
-    out: Path,
+    out: Place,
     source: Source,
     columns: Columns,
     encoder: Encoder,
@@ -119,50 +104,37 @@ def write_plan(
     Raises:
         UsageError: the store would be larger than the budget; nothing is left behind.
     """
-    aside, old = _aside(out)
-    with disk_errors(out):
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        try:
-            plan: dict[str, Any] = {
-                "format": FORMAT,
-                "version": VERSION,
-                "source": source.name,
-                "encoder": {
-                    "name": encoder.name,
-                    "layers": encoder.layers,
-                    "parameters": encoder.parameters,
-                    "sentence_rows": encoder.sentence_rows,
-                },
-                "rows": identity["rows"],
-                "layers": identity["layers"],
-                "hidden": encoder.hidden,
-                "dtype": spec.dtype,
-                "columns": columns.to_dict(),
-                "batch_tokens": BATCH_TOKENS["cuda" if encoder.device.type == "cuda" else "cpu"],
-                "identity": identity,
-                "splits": {},
-            }
-            for split, table in source.splits.items():
-                plan["splits"][split] = _plan_split(aside, split, table, columns, encoder, plan, on_examples)
-                create_states(aside, split, split_layout(plan, split), tuple(plan["layers"]))
-                path = examples_path(aside, split)
-                path.parent.mkdir(exist_ok=True)
-                pq.write_table(table, path)
-            _refuse_over_budget(aside, plan, budget)
-            (aside / "parts").mkdir()
-            write_json(aside / PLAN, plan)
-            sync_tree(aside)
-            if out.exists():
-                out.replace(old)
-                aside.replace(out)
-                shutil.rmtree(old)
-            else:
-                aside.replace(out)
-            sync_folder(out.parent)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
+    with growing(out) as aside:
+        plan: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "source": source.name,
+            "encoder": {
+                "name": encoder.name,
+                "layers": encoder.layers,
+                "parameters": encoder.parameters,
+                "sentence_rows": encoder.sentence_rows,
+            },
+            "rows": identity["rows"],
+            "layers": identity["layers"],
+            "hidden": encoder.hidden,
+            "dtype": spec.dtype,
+            "compression": spec.compress,
+            "columns": columns.to_dict(),
+            "batch_tokens": BATCH_TOKENS["cuda" if encoder.device.type == "cuda" else "cpu"],
+            "identity": identity,
+            "splits": {},
+        }
+        for split, table in source.splits.items():
+            plan["splits"][split] = _plan_split(aside, split, table, columns, encoder, plan, on_examples)
+            create_states(aside, split, split_layout(plan, split), tuple(plan["layers"]))
+            path = examples_path(aside, split)
+            path.parent.mkdir(exist_ok=True)
+            pq.write_table(table, path)
+        _refuse_over_budget(aside, plan, budget)
+        (aside / "parts").mkdir()
+        plan["files"] = small_files(aside)
+        write_json(aside / PLAN, plan)
 
 
 def _plan_split(
@@ -207,8 +179,7 @@ def _plan_split(
 
 def _refuse_over_budget(aside: Path, plan: dict[str, Any], budget: int | None) -> None:
     states = sum(
-        layout.chunks * (layout.chunk_bytes + CHECKSUM_BYTES)
-        for layout in (split_layout(plan, split) for split in plan["splits"])
+        layout.chunks * layout.chunk_bytes for layout in (split_layout(plan, split) for split in plan["splits"])
     )
     size = states + sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
     if budget is not None and size > budget:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from fusionkit.encode.batches import Part
 from fusionkit.encode.lock import only_encoder
-from fusionkit.encode.parts import compute_part, finish_part
+from fusionkit.encode.parts import encode_part
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import write_json
+from fusionkit.places import Place
 from fusionkit.store.layout import chunk_path
 from fusionkit.store.manifest import MANIFEST, read_manifest, refuse_other, split_layout
 
 
-def damaged_parts(store: Path, faults: dict[str, str]) -> list[Part]:
+def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
     """The parts behind damaged files.
 
     Args:
@@ -28,9 +27,11 @@ def damaged_parts(store: Path, faults: dict[str, str]) -> list[Part]:
     """
     manifest = read_manifest(store)
     parts = {
-        str(chunk_path(store, split, chunk).relative_to(store)): Part(split, chunk)
+        str(chunk_path(store, split, chunk, array.name)).removeprefix(f"{store}/"): Part(split, chunk)
         for split in manifest["splits"]
-        for chunk in range(split_layout(manifest, split).chunks)
+        for layout in [split_layout(manifest, split)]
+        for array in layout.arrays
+        for chunk in range(layout.chunks)
     }
     if others := sorted(set(faults) - set(parts)):
         raise StoreError(
@@ -39,10 +40,10 @@ def damaged_parts(store: Path, faults: dict[str, str]) -> list[Part]:
             received=faults[others[0]],
             remedy="restore the file, or encode the source again with --overwrite",
         )
-    return [parts[path] for path in faults]
+    return list(dict.fromkeys(parts[path] for path in faults))
 
 
-def repair(store: Path, parts: list[Part], encoder: Encoder, on_tokens: Callable[[int], None]) -> list[Part]:
+def repair(store: Place, parts: list[Part], encoder: Encoder, on_tokens: Callable[[int], None]) -> list[Part]:
     """Encode these parts of a finished store again.
 
     Returns:
@@ -57,19 +58,18 @@ def repair(store: Path, parts: list[Part], encoder: Encoder, on_tokens: Callable
     changed = []
     with only_encoder(store):
         for part in parts:
-            began = time.perf_counter()
-            block, tokens = compute_part(store, manifest, encoder, part, on_tokens)
-            record = finish_part(store, manifest, part, block, tokens, began)
+            record = encode_part(store, manifest, encoder, part, on_tokens)
             recorded = manifest["splits"][part.split]["chunks"]
-            if record.crc32c != recorded[part.chunk]:
-                recorded[part.chunk] = record.crc32c
-                changed.append(part)
+            for name, crc32c in record.crc32c.items():
+                if crc32c != recorded[name][part.chunk]:
+                    recorded[name][part.chunk] = crc32c
+                    changed.append(part)
         if changed:
             write_json(store / MANIFEST, manifest)
-    return changed
+    return list(dict.fromkeys(changed))
 
 
-def _refuse_other_encoder(store: Path, manifest: dict[str, Any], encoder: Encoder) -> None:
+def _refuse_other_encoder(store: Place, manifest: dict[str, Any], encoder: Encoder) -> None:
     found = {"encoder": manifest["identity"]["encoder"]}
     try:
         refuse_other(store, found, {"encoder": encoder.identity})

@@ -7,7 +7,8 @@
     STORE/parts/{split}-{00000}.json       one finished part (one chunk of hidden_states)
 
 A chunk of ``hidden_states`` is ``[rows, layers, hidden]`` kept layer-major (Zarr's ``transpose`` codec): one
-layer of all its rows is one run of bytes. Behind it stand four bytes of CRC-32C, little-endian.
+layer of all its rows is one run of bytes. Behind it stand four bytes of CRC-32C, little-endian. States of
+``int8`` have an array ``scales`` beside them, ``[rows, layers]``, chunked and ordered alike.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
+from zarr.storage import FsspecStore
 
 from fusionkit.errors import StoreError
+from fusionkit.places import AnyPlace, Place
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -30,9 +33,11 @@ CHECKSUM_BYTES = 4  # CRC-32C, behind each chunk
 PART_TOKENS = 1 << 17
 SMALL_CHUNK = 1 << 18  # elements a chunk of the small arrays
 
-# float16 and float32 are Zarr's own; bfloat16 is none of its types and is kept as its bits.
-ZARR_DTYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32"}
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+# bfloat16 is none of Zarr's types and is kept as its bits.
+ZARR_DTYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32", "int8": "int8"}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
+SCALE_BYTES = 4  # float32, one a row and layer of int8 states
+ZSTD_LEVEL = 3
 SMALL_ARRAYS = {
     "row_offsets": "int64",
     "row_mask": "bool",
@@ -53,12 +58,31 @@ AXES = {
 
 
 @dataclass(frozen=True)
+class ChunkedArray:
+    """One of the arrays whose chunks a part writes.
+
+    Attributes:
+        name: ``hidden_states`` or ``scales``. chunk_shape: of one chunk as it lies in its file, layers first.
+        dtype: NumPy's name of its type.
+    """
+
+    name: str
+    chunk_shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of a chunk before compression and checksum; the last one is as large as the others."""
+        return int(np.prod(self.chunk_shape)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
 class StatesLayout:
-    """The shape of one split's ``hidden_states`` and how it is cut into chunks.
+    """The shape of one split's states and how they are cut into chunks.
 
     Attributes:
         rows, layers, hidden: the array's shape. rows_per_chunk: the chunks' height.
-        dtype: ``float16``, ``bfloat16`` or ``float32``.
+        dtype: ``float16``, ``bfloat16``, ``float32`` or ``int8``. compression: ``none`` or ``zstd``.
     """
 
     rows: int
@@ -66,16 +90,25 @@ class StatesLayout:
     hidden: int
     rows_per_chunk: int
     dtype: str
+    compression: str = "none"
+
+    @property
+    def arrays(self) -> tuple[ChunkedArray, ...]:
+        """``hidden_states``, and ``scales`` where there are any."""
+        shape = (self.layers, self.rows_per_chunk, self.hidden)
+        states = ChunkedArray("hidden_states", shape, ZARR_DTYPES[self.dtype])
+        scales = ChunkedArray("scales", shape[:2], "float32")
+        return (states, scales) if self.dtype == "int8" else (states,)
 
     @property
     def chunks(self) -> int:
-        """How many chunk files there are."""
+        """How many chunks each array has."""
         return -(-self.rows // self.rows_per_chunk)
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of a chunk file without its checksum; the last one is as large as the others."""
-        return self.rows_per_chunk * self.layers * self.hidden * ITEM_BYTES[self.dtype]
+        """Bytes of the files of one chunk, uncompressed, checksums included."""
+        return sum(array.chunk_bytes + CHECKSUM_BYTES for array in self.arrays)
 
     def chunk_rows(self, chunk: int) -> tuple[int, int]:
         """The rows of one chunk, half-open."""
@@ -85,64 +118,99 @@ class StatesLayout:
 
 def balanced_rows_per_chunk(rows: int, tokens: int, layers: int, hidden: int, dtype: str) -> int:
     """Rows a chunk: about 64 MiB and at most :data:`PART_TOKENS` sub-tokens, spread evenly over the split."""
-    by_bytes = rows * layers * hidden * ITEM_BYTES[dtype] / CHUNK_BYTES
+    by_bytes = rows * row_bytes(layers, hidden, dtype) / CHUNK_BYTES
     chunks = max(1, round(by_bytes), -(-tokens // PART_TOKENS))
     return max(1, -(-rows // chunks))
 
 
-def states_path(store: Path) -> Path:
+def row_bytes(layers: int, hidden: int, dtype: str) -> int:
+    """Bytes of one stored row, uncompressed."""
+    return layers * (hidden * ITEM_BYTES[dtype] + (SCALE_BYTES if dtype == "int8" else 0))
+
+
+def states_path(store: AnyPlace) -> AnyPlace:
     return store / "states.zarr"
 
 
-def chunk_path(store: Path, split: str, chunk: int) -> Path:
-    return states_path(store) / split / "hidden_states" / "c" / str(chunk) / "0" / "0"
+def chunk_path(store: AnyPlace, split: str, chunk: int, array: str = "hidden_states") -> AnyPlace:
+    folder = states_path(store) / split / array / "c" / str(chunk) / "0"
+    return folder / "0" if array == "hidden_states" else folder
 
 
-def examples_path(store: Path, split: str) -> Path:
+def examples_path(store: AnyPlace, split: str) -> AnyPlace:
     return store / "examples" / f"{split}.parquet"
 
 
-def part_path(store: Path, split: str, chunk: int) -> Path:
+def part_path(store: AnyPlace, split: str, chunk: int) -> AnyPlace:
     return store / "parts" / f"{split}-{chunk:05d}.json"
 
 
 def create_states(store: Path, split: str, layout: StatesLayout, layers: tuple[int, ...]) -> None:
-    """The empty ``hidden_states`` array: its metadata, no chunk yet."""
+    """The empty arrays of states: their metadata, no chunk yet."""
     group = zarr.open_group(states_path(store), mode="a")
-    group.create_array(
-        f"{split}/hidden_states",
-        shape=(layout.rows, layout.layers, layout.hidden),
-        chunks=(layout.rows_per_chunk, layout.layers, layout.hidden),
-        dtype=ZARR_DTYPES[layout.dtype],
-        filters=[TransposeCodec(order=(1, 0, 2))],
-        serializer=BytesCodec(endian="little"),
-        compressors=[Crc32cCodec()],
-        fill_value=0,
-        attributes={"dtype": layout.dtype, "layers": list(layers)},
-        dimension_names=("rows", "layers", "hidden"),
-    )
+    squeeze = [ZstdCodec(level=ZSTD_LEVEL)] if layout.compression == "zstd" else []
+    names = ("rows", "layers", "hidden")
+    for array in layout.arrays:
+        rank = len(array.chunk_shape)
+        group.create_array(
+            f"{split}/{array.name}",
+            shape=(layout.rows, layout.layers, layout.hidden)[:rank],
+            chunks=(layout.rows_per_chunk, layout.layers, layout.hidden)[:rank],
+            dtype=array.dtype,
+            filters=[TransposeCodec(order=(1, 0, 2)[:rank])],
+            serializer=BytesCodec(endian=None if array.dtype == "int8" else "little"),
+            compressors=[*squeeze, Crc32cCodec()],
+            fill_value=0,
+            attributes={"dtype": layout.dtype if rank == 3 else array.dtype, "layers": list(layers)},
+            dimension_names=names[:rank],
+        )
 
 
-def open_array(store: Path, split: str, name: str) -> zarr.Array[Any]:
+def open_array(store: Place, split: str, name: str) -> zarr.Array[Any]:
     """One array of a split, read-only."""
-    array = zarr.open_array(states_path(store) / split / name, mode="r")
+    array = zarr.open_array(_for_zarr(states_path(store) / split / name), mode="r", zarr_format=3)
     assert isinstance(array, zarr.Array)
     return array
 
 
-def read_small(store: Path, split: str, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+def _for_zarr(place: Place) -> Path | FsspecStore:
+    if isinstance(place, Path):
+        return place
+    return FsspecStore.from_url(str(place), storage_options=dict(place.storage_options), read_only=True)
+
+
+class SmallArray:
+    """One of the small arrays, opened when first read."""
+
+    def __init__(self, store: Place, split: str, name: str) -> None:
+        self._of = store, split, name
+        self._array: zarr.Array[Any] | None = None
+
+    def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """A slice of it.
+
+        Raises:
+            StoreError: its files are missing or damaged.
+        """
+        try:
+            if self._array is None:
+                self._array = open_array(*self._of)
+            return np.asarray(self._array[start:stop])
+        except Exception as error:  # zarr and its codecs raise OSError, KeyError, ValueError and RuntimeError
+            store, split, name = self._of
+            raise damaged(states_path(store) / split / name, error) from error
+
+
+def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
     """A slice of one of the small arrays.
 
     Raises:
         StoreError: its files are missing or damaged.
     """
-    try:
-        return np.asarray(open_array(store, split, name)[start:stop])
-    except Exception as error:  # zarr and its codecs raise OSError, KeyError, ValueError and RuntimeError
-        raise damaged(states_path(store) / split / name, error) from error
+    return SmallArray(store, split, name).read(start, stop)
 
 
-def damaged(path: Path, error: Exception) -> StoreError:
+def damaged(path: Place, error: Exception) -> StoreError:
     """The error for a file of a store that cannot be read."""
     return StoreError(
         f"{path} is damaged",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
+
+from zarr.codecs import ZstdCodec
 
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import read_json
-from fusionkit.specs import digest_of
+from fusionkit.places import Place, sizes_below
+from fusionkit.specs import COMPRESSIONS, digest_of
 from fusionkit.store.layout import FORMAT, ITEM_BYTES, VERSION, StatesLayout, damaged, open_array, states_path
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
 # What each field must be, in the JSON's own types; "*" is any name, a list holds any number, integers are 0 or more.
 TEXT = (str, type(None))
 PLANNED: dict[str, Any] = {
-    "source": str, "rows": str, "layers": [int], "hidden": int, "dtype": str, "batch_tokens": int,
+    "source": str, "rows": str, "layers": [int], "hidden": int, "dtype": str, "compression": str,
+    "batch_tokens": int, "files": {"*": str},
     "encoder": {"name": str, "layers": int, "parameters": int, "sentence_rows": str},
     "columns": {"text": TEXT, "pair": TEXT, "tokens": TEXT, "tags": [str], "labels": [str]},
     "identity": {
@@ -27,22 +31,22 @@ PLANNED: dict[str, Any] = {
     },
 }  # fmt: skip
 FINISHED: dict[str, Any] = {
-    "splits": {"*": {"chunks": [int]}}, "files": {"*": str},
+    "splits": {"*": {"chunks": {"*": [int]}}},
     "provenance": {"created": str, "seconds": (int, float), "device": str},
 }  # fmt: skip
 
 
-def is_store(path: Path) -> bool:
+def is_store(path: Place) -> bool:
     """True where a store was begun or finished."""
     return (path / PLAN).is_file() or (path / MANIFEST).is_file()
 
 
-def is_complete(path: Path) -> bool:
+def is_complete(path: Place) -> bool:
     """True where a store was finished."""
     return (path / MANIFEST).is_file()
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Place) -> dict[str, Any]:
     """The manifest of a complete store, checked for everything that reading relies on.
 
     Raises:
@@ -50,7 +54,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """
     if not is_complete(path):
         if (path / PLAN).is_file():
-            done = len(list((path / "parts").glob("*.json"))) if (path / "parts").is_dir() else 0
+            done = len(sizes_below(path / "parts"))
             raise StoreError(
                 f"the store {path} is not finished",
                 expected="a manifest.json",
@@ -66,12 +70,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return checked(path / MANIFEST)
 
 
-def read_plan(path: Path) -> dict[str, Any]:
+def read_plan(path: Place) -> dict[str, Any]:
     """The plan of a store under way."""
     return checked(path / PLAN)
 
 
-def checked(path: Path) -> dict[str, Any]:
+def checked(path: Place) -> dict[str, Any]:
     """A plan or manifest, refused where a field is missing or of the wrong type."""
     value = read_json(path)
     if value.get("format") != FORMAT or value.get("version") != VERSION:
@@ -85,6 +89,7 @@ def checked(path: Path) -> dict[str, Any]:
         if (field := _misfit(value, shape, "")) is not None:
             _require(False, path, field)
     _require(value["dtype"] in ITEM_BYTES, path, "dtype")
+    _require(value["compression"] in COMPRESSIONS, path, "compression")
     for name in ("hidden", "batch_tokens", "layers"):
         _require(bool(value[name]), path, name)
     for name in ("rows", "layers", "dtype"):
@@ -93,7 +98,9 @@ def checked(path: Path) -> dict[str, Any]:
     for split, fields in value["splits"].items():
         _require(split.isidentifier(), path, "splits")
         _require(fields["rows_per_chunk"] >= 1, path, f"splits.{split}.rows_per_chunk")
-    _require(all(map(_inside, value.get("files", {}))), path, "files")
+        names = {array.name for array in split_layout(value, split).arrays}
+        _require(set(fields.get("chunks", names)) == names, path, f"splits.{split}.chunks")
+    _require(all(map(_inside, value["files"])), path, "files")
     return value
 
 
@@ -106,10 +113,11 @@ def split_layout(manifest: Mapping[str, Any], split: str) -> StatesLayout:
         manifest["hidden"],
         fields["rows_per_chunk"],
         manifest["dtype"],
+        manifest["compression"],
     )
 
 
-def disagreement(store: Path, manifest: Mapping[str, Any], split: str) -> str | None:
+def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str | None:
     """What the arrays' own metadata says otherwise than a plan or manifest, or None.
 
     Raises:
@@ -117,12 +125,18 @@ def disagreement(store: Path, manifest: Mapping[str, Any], split: str) -> str | 
     """
     fields, layout = manifest["splits"][split], split_layout(manifest, split)
     try:
-        states, offsets, tokens = (
-            open_array(store, split, name) for name in ("hidden_states", "row_offsets", "token_ids")
+        offsets, tokens = (open_array(store, split, name) for name in ("row_offsets", "token_ids"))
+        arrays = [open_array(store, split, array.name) for array in layout.arrays]
+        states = arrays[0]
+        squeezed = [any(isinstance(codec, ZstdCodec) for codec in array.compressors) for array in arrays]
+        shape, chunks = (
+            (layout.rows, layout.layers, layout.hidden),
+            (layout.rows_per_chunk, layout.layers, layout.hidden),
         )
         pairs = {
-            "shape": (states.shape, (layout.rows, layout.layers, layout.hidden)),
-            "chunks": (states.chunks, (layout.rows_per_chunk, layout.layers, layout.hidden)),
+            "shape": ([a.shape for a in arrays], [shape[: a.ndim] for a in arrays]),
+            "chunks": ([a.chunks for a in arrays], [chunks[: a.ndim] for a in arrays]),
+            "compression": (squeezed, [layout.compression == "zstd"] * len(arrays)),
             "dtype": (states.attrs["dtype"], layout.dtype),
             "layers": (states.attrs["layers"], manifest["layers"]),
             "examples": (offsets.shape, (fields["examples"] + 1,)),
@@ -136,7 +150,7 @@ def disagreement(store: Path, manifest: Mapping[str, Any], split: str) -> str | 
     return f"{split}: {differing[0]}" if differing else None
 
 
-def agreed_layout(store: Path, manifest: Mapping[str, Any], split: str) -> StatesLayout:
+def agreed_layout(store: Place, manifest: Mapping[str, Any], split: str) -> StatesLayout:
     """A split's layout, in which plan or manifest and the arrays' own metadata agree.
 
     Raises:
@@ -155,7 +169,7 @@ def store_digest(manifest: Mapping[str, Any]) -> str:
     return digest_of(manifest["identity"])
 
 
-def refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def refuse_other(path: Place, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise :class:`IdentityError` with the differing fields side by side, unless the two are equal."""
     ours, theirs = _flat(wanted), _flat(found)
     fields = [name for name in dict.fromkeys([*theirs, *ours]) if ours.get(name, ...) != theirs.get(name, ...)]
@@ -170,7 +184,7 @@ def refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]
     )
 
 
-def _require(condition: bool, path: Path, field: str) -> None:
+def _require(condition: bool, path: Place, field: str) -> None:
     if not condition:
         raise StoreError(f"{path} is damaged", expected=f"a valid field {field!r}", remedy="restore or encode it again")
 

@@ -1,17 +1,23 @@
-"""Reading a store: memory-mapped states, offsets, examples, ragged batches of chosen examples."""
+"""Reading a store: states, offsets, examples, ragged batches of chosen examples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.places import Place, place_errors, place_of
 from fusionkit.ragged import IntArray, Ragged, flat_rows
+from fusionkit.specs import digest_of
+from fusionkit.store.blocks import Blocks, FetchedBlocks, MappedBlocks
+from fusionkit.store.cache import default_cache
 from fusionkit.store.layout import StatesLayout, damaged, examples_path, read_small
 from fusionkit.store.manifest import agreed_layout, read_manifest, store_digest
 from fusionkit.store.states import HiddenStates, positions
@@ -24,10 +30,10 @@ class Split:
         hidden_states: ``[rows, layers, hidden]``. name: ``train``, ``validation`` or ``test``.
     """
 
-    def __init__(self, store: Path, name: str, layout: StatesLayout) -> None:
+    def __init__(self, store: Place, name: str, states: HiddenStates) -> None:
         self.name = name
+        self.hidden_states = states
         self._store = store
-        self.hidden_states = HiddenStates(store, name, layout)
 
     def __len__(self) -> int:
         """How many examples there are."""
@@ -63,7 +69,7 @@ class Split:
         """The source's columns, a line an example."""
         path = examples_path(self._store, self.name)
         try:
-            return pd.read_parquet(path)
+            return pd.read_parquet(path if isinstance(path, Path) else BytesIO(path.read_bytes()))
         except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
             raise damaged(path, error) from error
 
@@ -90,13 +96,14 @@ class Store:
     """A complete store: ``store["train"]`` gives its splits.
 
     Attributes:
-        path: its folder. manifest: everything known about it. layers: stored layer indices.
+        path: its folder or address. manifest: everything known about it. layers: stored layer indices.
         rows: the kind of rows. digest: the short name of its identity.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
-        self.manifest = read_manifest(path)
+        with place_errors(path):
+            self.manifest = read_manifest(path)
         self.rows: str = self.manifest["rows"]
         self.layers: tuple[int, ...] = tuple(self.manifest["layers"])
         self.hidden: int = self.manifest["hidden"]
@@ -113,19 +120,45 @@ class Store:
         """The names of its splits."""
         return tuple(self.manifest["splits"])
 
+    @property
+    def reads(self) -> str:
+        """Which way chunks come into memory."""
+        if _is_mapped(self.path, self.manifest):
+            return "memory map"
+        cache = default_cache()
+        return f"Zarr, then a cache of {cache.limit / 1e9:g} GB in {cache.folder}"
+
     def __getitem__(self, split: str) -> Split:
         if split not in self.manifest["splits"]:
             raise unknown_name("split", split, self.splits)
         if split not in self._splits:
-            self._splits[split] = Split(self.path, split, agreed_layout(self.path, self.manifest, split))
+            layout = agreed_layout(self.path, self.manifest, split)
+            states = HiddenStates(_blocks_of(self.path, self.manifest, split, layout), layout)
+            self._splits[split] = Split(self.path, split, states)
         return self._splits[split]
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}, splits={list(self.splits)}, rows={self.rows!r}, layers={self.layers})"
 
 
-def open_store(path: str | Path) -> Store:
+def _is_mapped(path: Place, manifest: dict[str, Any]) -> bool:
+    """Whether chunk files are raw arrays on this machine's disk."""
+    return isinstance(path, Path) and manifest["compression"] == "none"
+
+
+def _blocks_of(path: Place, manifest: dict[str, Any], split: str, layout: StatesLayout) -> Blocks:
+    if isinstance(path, Path) and _is_mapped(path, manifest):
+        return MappedBlocks(path, split, layout)
+    # The chunks' checksums are the content: a store made anew at the same address has other names in the cache.
+    name = digest_of([manifest["identity"], split, manifest["splits"][split]["chunks"]])
+    return FetchedBlocks(path, split, layout, name, default_cache())
+
+
+def open_store(path: str | Place) -> Store:
     """Open a complete store.
+
+    Args:
+        path: its folder, or its address on object storage (``s3://bucket/my.store``).
 
     Raises:
         StoreError: it does not exist, is unfinished, damaged, or of another format.
@@ -136,4 +169,4 @@ def open_store(path: str | Path) -> Store:
         >>> batch.hidden_states.shape                   # rows, layers, hidden  # doctest: +SKIP
         torch.Size([41, 7, 384])
     """
-    return Store(Path(path))
+    return Store(place_of(path))

@@ -1,9 +1,8 @@
-"""The states of a split: chunk files mapped into memory, sliced like a NumPy array."""
+"""The states of a split, sliced like a NumPy array, whichever way their chunks are read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,22 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
-from fusionkit.store.chunks import map_chunk
-from fusionkit.store.layout import ZARR_DTYPES, StatesLayout, chunk_path
+from fusionkit.store.blocks import Blocks
+from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
 
 
 class HiddenStates:
-    """The states of a split, ``[rows, layers, hidden]``: sliced like a NumPy array, read by memory map.
+    """The states of a split, ``[rows, layers, hidden]``: sliced like a NumPy array.
 
-    ``bfloat16`` states come as their bits (uint16) here and as ``torch.bfloat16`` from :meth:`gather`.
+    ``bfloat16`` states come as their bits (uint16) here and as ``torch.bfloat16`` from :meth:`gather`; ``int8``
+    ones come multiplied by their scales, as float32.
     """
 
-    def __init__(self, store: Path, split: str, layout: StatesLayout) -> None:
-        self._paths = [chunk_path(store, split, chunk) for chunk in range(layout.chunks)]
-        self._maps: list[NDArray[Any] | None] = [None] * layout.chunks
+    def __init__(self, blocks: Blocks, layout: StatesLayout) -> None:
+        self._blocks = blocks
         self._layout = layout
         self.shape = (layout.rows, layout.layers, layout.hidden)
-        self.dtype: np.dtype[Any] = np.dtype(ZARR_DTYPES[layout.dtype])
+        self.dtype: np.dtype[Any] = np.dtype("float32" if layout.dtype == "int8" else ZARR_DTYPES[layout.dtype])
         self.ndim = 3
 
     def __len__(self) -> int:
@@ -74,16 +73,18 @@ class HiddenStates:
         picked = list(range(self.shape[1])) if layers is None else list(layers)
         out = np.empty((len(picked), len(rows), self.shape[2]), self.dtype)  # [layers, rows, hidden]
         chunk_of = rows // self._layout.rows_per_chunk
-        for chunk in np.unique(chunk_of):
+        for chunk in self._chunks(np.unique(chunk_of)):
             at = np.flatnonzero(chunk_of == chunk)
             local = rows[at] - chunk * self._layout.rows_per_chunk
-            source = self._chunk(int(chunk))
+            states, scales = self._blocks.read(chunk)
             whole = len(at) == len(rows)
             for k, layer in enumerate(picked):
-                if whole:
-                    np.take(source[layer], local, axis=0, out=out[k], mode="clip")
+                if scales is not None:
+                    out[k, at] = states[layer, local] * scales[layer, local, None]
+                elif whole:
+                    np.take(states[layer], local, axis=0, out=out[k], mode="clip")
                 else:
-                    out[k, at] = source[layer, local]
+                    out[k, at] = states[layer, local]
         tensor = torch.from_numpy(out)
         if self._layout.dtype == "bfloat16":
             tensor = tensor.view(torch.bfloat16)
@@ -93,31 +94,43 @@ class HiddenStates:
         """Consecutive rows: one copy out of each chunk they touch."""
         height = self._layout.rows_per_chunk
         first = start // height
-        if start < stop <= (first + 1) * height:
-            block = self._chunk(first)[layers, start - first * height : stop - first * height]
+        if start < stop <= (first + 1) * height and self._layout.dtype != "int8":
+            states, _ = self._blocks.read(first)
+            block = states[layers, start - first * height : stop - first * height]
             return block.transpose(1, 0, 2).copy()  # [layers, rows, hidden] → [rows, layers, hidden]
         out = np.empty((stop - start, len(range(self.shape[1])[layers]), self.shape[2]), self.dtype)
-        for chunk in range(first, -(-stop // height) if stop > start else first):
+        for chunk in self._chunks(range(first, -(-stop // height) if stop > start else first)):
             low, high = max(start, chunk * height), min(stop, (chunk + 1) * height)
-            block = self._chunk(chunk)[layers, low - chunk * height : high - chunk * height]
-            out[low - start : high - start] = block.transpose(1, 0, 2)
+            inside = slice(low - chunk * height, high - chunk * height)
+            self._copy(chunk, (layers, inside), out[low - start : high - start])
         return out
 
     def _take(self, rows: IntArray, layers: slice) -> NDArray[Any]:
         """Rows in any order."""
         out = np.empty((len(rows), len(range(self.shape[1])[layers]), self.shape[2]), self.dtype)
         chunk_of = rows // self._layout.rows_per_chunk
-        for chunk in np.unique(chunk_of):
+        for chunk in self._chunks(np.unique(chunk_of)):
             at = np.flatnonzero(chunk_of == chunk)
             local = rows[at] - chunk * self._layout.rows_per_chunk
-            out[at] = self._chunk(int(chunk))[layers, local].transpose(1, 0, 2)
+            taken = np.empty((len(at), *out.shape[1:]), self.dtype)
+            self._copy(chunk, (layers, local), taken)
+            out[at] = taken
         return out
 
-    def _chunk(self, chunk: int) -> NDArray[Any]:
-        found = self._maps[chunk]
-        if found is None:
-            found = self._maps[chunk] = map_chunk(self._paths[chunk], self._layout)
-        return found
+    def _copy(self, chunk: int, key: tuple[slice, slice | IntArray], out: NDArray[Any]) -> None:
+        """Layers and rows of one chunk into ``out`` ``[rows, layers, hidden]``."""
+        states, scales = self._blocks.read(chunk)
+        block = states[key].transpose(1, 0, 2)
+        if scales is None:
+            out[:] = block
+        else:
+            np.multiply(block, scales[key].T[..., None], out=out)
+
+    def _chunks(self, wanted: Sequence[int] | IntArray) -> list[int]:
+        """The chunks to be read, announced so that they may be fetched ahead."""
+        chunks = [int(chunk) for chunk in wanted]
+        self._blocks.announce(chunks)
+        return chunks
 
 
 def positions(index: ArrayLike, length: int) -> IntArray:

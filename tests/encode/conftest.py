@@ -137,7 +137,7 @@ def whole(source: Source, encoder: Encoder, tmp_path_factory: pytest.TempPathFac
         patch.setattr(layout, "CHUNK_BYTES", SMALL_CHUNK_BYTES)
         report = encode(source, guess_columns(source), out, EncodeSpec(), encoder)
     assert report.outcome == "encoded"
-    assert [len(split["chunks"]) for split in report.manifest["splits"].values()] == [7, 3]
+    assert [len(split["chunks"]["hidden_states"]) for split in report.manifest["splits"].values()] == [7, 3]
     return out
 
 

@@ -58,7 +58,7 @@ def test_an_example_may_be_larger_than_a_part(
     fields = store.manifest["splits"]["train"]
     longest = int(np.diff(store["train"].row_offsets).max())
     assert fields["rows_per_chunk"] < longest
-    assert len(fields["chunks"]) == -(-fields["rows"] // fields["rows_per_chunk"]) > 3
+    assert len(fields["chunks"]["hidden_states"]) == -(-fields["rows"] // fields["rows_per_chunk"]) > 3
     expected = [alone(str(folder), words)[0] for words in few.splits["train"]["tokens"].to_pylist()]
     found = store["train"].hidden_states[:].transpose(1, 0, 2)  # [layers, rows, hidden]
     np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=1e-5, atol=1e-5)
@@ -72,8 +72,8 @@ def test_a_finished_store_holds_what_it_should_and_no_plan(whole: Path) -> None:
 def test_parts_are_of_even_height(whole: Path) -> None:
     for fields in open_store(whole).manifest["splits"].values():
         assert 36 <= fields["rows_per_chunk"] <= 44
-        last = fields["rows"] - fields["rows_per_chunk"] * (len(fields["chunks"]) - 1)
-        assert fields["rows_per_chunk"] - last < len(fields["chunks"])
+        last = fields["rows"] - fields["rows_per_chunk"] * (len(fields["chunks"]["hidden_states"]) - 1)
+        assert fields["rows_per_chunk"] - last < len(fields["chunks"]["hidden_states"])
 
 
 def test_a_second_run_reports_complete_and_touches_nothing(source: Source, encoded: Encoding, whole: Path) -> None:

@@ -96,7 +96,7 @@ def whole(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("stores") / "whole"
     report = encoded(out)
     assert report.outcome == "encoded"
-    assert sum(len(split["chunks"]) for split in report.manifest["splits"].values()) >= 16
+    assert sum(len(split["chunks"]["hidden_states"]) for split in report.manifest["splits"].values()) >= 16
     return out
 
 

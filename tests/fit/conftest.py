@@ -21,6 +21,7 @@ from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import HiddenStates, Store, open_store
+from fusionkit.store.blocks import MappedBlocks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import StatesLayout, chunk_path
 from fusionkit.tasks import TASKS
@@ -156,12 +157,12 @@ def _toy_split(
     block = rng.normal(size=(LAYERS, n, HIDDEN)).astype(np.float32)
     block[1, :, 2] += gap * np.sign(block[1, :, 2])  # a gap between the classes
     layout = StatesLayout(n, LAYERS, HIDDEN, n, "float32")
-    write_chunk(chunk_path(folder, split, 0), block, layout)
+    write_chunk(chunk_path(folder, split, 0), block, layout.arrays[0])
     classes = (block[1, :, 2] > 0).astype(np.int64) if learnable else rng.integers(0, 2, n)
     names = np.array(["ADJ", "NOUN"] if words else ["left", "right"])[classes].tolist()
     gold = [names[a:b] for a, b in pairwise(offsets)] if words else names
     return TaskSplit(
-        HiddenStates(folder, split, layout),
+        HiddenStates(MappedBlocks(folder, split, layout), layout),
         np.arange(n, dtype=np.int64),
         offsets,
         classes,

@@ -53,7 +53,7 @@ def lay_down(path: Path, dtype: str) -> Known:
     checksums = []
     for chunk in range(5):
         block = states[chunk * PER_CHUNK : (chunk + 1) * PER_CHUNK].transpose(1, 0, 2)
-        checksums.append(write_chunk(chunk_path(path, "train", chunk), block, layout))
+        checksums.append(write_chunk(chunk_path(path, "train", chunk), block, layout.arrays[0]).crc32c)
     offsets = np.concatenate([[0], np.cumsum(LENGTHS)])
     arrays = {
         "row_offsets": offsets,
@@ -76,10 +76,11 @@ def lay_down(path: Path, dtype: str) -> Known:
     }  # fmt: skip
     manifest = {
         "format": "fusionkit-store", "version": 1, "source": "known", "identity": identity, "rows": "tokens",
-        "layers": [0, 2, 4], "hidden": HIDDEN, "dtype": dtype, "batch_tokens": 1024,
+        "layers": [0, 2, 4], "hidden": HIDDEN, "dtype": dtype, "compression": "none",
+        "batch_tokens": 1024,
         "columns": {"text": "text", "pair": None, "tokens": None, "tags": [], "labels": ["label"]},
         "encoder": {"name": "none", "layers": 5, "parameters": 1, "sentence_rows": "cls"},
-        "splits": {"train": {**split, "chunks": checksums}}, "files": small_files(path),
+        "splits": {"train": {**split, "chunks": {"hidden_states": checksums}}}, "files": small_files(path),
         "provenance": {"created": "2000-01-01T00:00:00Z", "seconds": 1.5, "device": "cpu"},
     }  # fmt: skip
     write_json(path / "manifest.json", manifest)

@@ -30,6 +30,6 @@ def read_states(store: Path, split: str) -> NDArray[Any]:
 def checksums(store: Path, split: str) -> Iterator[tuple[int, int]]:
     """Of each chunk: what the manifest tells, and what stands behind its bytes."""
     manifest = json.loads((store / "manifest.json").read_text(encoding="utf-8"))
-    for k, told in enumerate(manifest["splits"][split]["chunks"]):
+    for k, told in enumerate(manifest["splits"][split]["chunks"]["hidden_states"]):
         raw = (store / "states.zarr" / split / "hidden_states" / "c" / str(k) / "0" / "0").read_bytes()
         yield told, struct.unpack("<I", raw[-4:])[0]

@@ -29,7 +29,7 @@ WRONG_SPLIT: dict[str, list[Any]] = {
     "rows": [-1, "47", None],
     "examples": [1.5],
     "rows_per_chunk": [0, -10],
-    "chunks": ["abc", 7, {}],
+    "chunks": ["abc", 7, {}, [1, 2], {"hidden_states": [], "scales": []}],
 }
 OUTSIDE = ["../secret", "/etc/hostname", "examples/../../secret", "states.zarr/../..", ".."]
 NAMES = ["../x", "/x", "a/b", "", ".", "train.parquet", "a b", "..", "train\n"]

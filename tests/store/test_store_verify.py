@@ -90,6 +90,6 @@ def test_any_other_file_that_changed_is_found(fresh: Any, name: str, spoil: Call
 
 def test_a_chunk_without_a_recorded_checksum_is_a_fault(fresh: Any) -> None:
     manifest = json.loads((fresh.path / "manifest.json").read_text())
-    manifest["splits"]["train"]["chunks"].pop()
+    manifest["splits"]["train"]["chunks"]["hidden_states"].pop()
     (fresh.path / "manifest.json").write_text(json.dumps(manifest))
     assert faults(fresh.path) == {"states.zarr/train/hidden_states/c/4/0/0": "not recorded"}

@@ -1,0 +1,119 @@
+"""Putting a planned store in its place, whole or not at all, and putting right what a killed process left.
+
+On a local disk the plan grows in a folder beside its place and is renamed. Object storage renames nothing: the plan
+grows in a temporary folder, a marker says that an upload is under way, and ``plan.json`` is the last to arrive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from upath import UPath
+
+from fusionkit.errors import UsageError
+from fusionkit.files import disk_errors, sync_folder, sync_tree, write_durably
+from fusionkit.places import Place, sizes_below
+from fusionkit.store.layout import states_path
+from fusionkit.store.manifest import MANIFEST, PLAN, is_store
+
+MARKER = ".planning"
+
+
+@contextlib.contextmanager
+def growing(out: Place) -> Iterator[Path]:
+    """A local folder for the plan; when the block ends well, its files are the store at ``out``.
+
+    Raises:
+        FusionkitError: the disk is full; nothing is left behind.
+    """
+    if isinstance(out, Path):
+        aside, _ = _beside(out)
+        with disk_errors(out):
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            try:
+                yield aside
+                sync_tree(aside)
+                _rename(aside, out)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+        return
+    with tempfile.TemporaryDirectory(prefix="fusionkit-plan-") as folder:
+        aside = Path(folder)
+        with disk_errors(aside):
+            yield aside
+        _upload(aside, out)
+
+
+def clear_leftovers(out: Place) -> None:
+    """Put right what a killed process left at and beside a store; its lock must be held."""
+    if not isinstance(out, Path):
+        if (out / MARKER).is_file():
+            # The plan comes last and the manifest goes first: without both, neither store is whole.
+            if not is_store(out):
+                _remove(out, list(sizes_below(out)))
+            else:
+                _remove(out, [MARKER])
+        return
+    aside, old = _beside(out)
+    if old.exists() and not out.exists():  # killed between the two renames
+        old.replace(out)
+    for folder in (aside, old):
+        shutil.rmtree(folder, ignore_errors=True)
+    for leftover in out.rglob("*.partial"):
+        leftover.unlink()
+
+
+def refuse_foreign(out: Place) -> None:
+    """Raise :class:`UsageError` where something else than a store, or nothing, is at ``out``."""
+    # Other programs write a manifest.json too; --overwrite must not empty their folders.
+    ours = is_store(out) and states_path(out).is_dir()
+    if not isinstance(out, Path):
+        ours = ours or (out / MARKER).is_file()
+        foreign = out.is_file() or bool(sizes_below(out)) if not ours else False
+    else:
+        foreign = out.exists() and not ours and (not out.is_dir() or any(out.iterdir()))
+    if foreign:
+        raise UsageError(
+            f"{out} exists and is no store",
+            expected="a new place, an empty folder or a store",
+            received="a file" if out.is_file() else "a folder with other files",
+            remedy="choose another --out; nothing was touched",
+        )
+
+
+def _beside(out: Path) -> tuple[Path, Path]:
+    """Where a plan grows, and where the store that it replaces goes."""
+    return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
+
+
+def _rename(aside: Path, out: Path) -> None:
+    _, old = _beside(out)
+    if out.exists():
+        out.replace(old)
+        aside.replace(out)
+        shutil.rmtree(old)
+    else:
+        aside.replace(out)
+    sync_folder(out.parent)
+
+
+def _upload(aside: Path, out: UPath) -> None:
+    write_durably(out / MARKER, b"a plan is being written here\n")
+    before = [name for name in sizes_below(out) if name != MARKER]
+    _remove(out, [name for name in before if name in (MANIFEST, PLAN)])
+    _remove(out, [name for name in before if name not in (MANIFEST, PLAN)])
+    names = [name for name in sizes_below(aside) if name != PLAN]
+    out.fs.put([str(aside / name) for name in names], [(out / name).path for name in names])
+    write_durably(out / PLAN, (aside / PLAN).read_bytes())
+    _remove(out, [MARKER])
+
+
+def _remove(out: UPath, names: list[str]) -> None:
+    if names:
+        out.fs.rm([(out / name).path for name in names])

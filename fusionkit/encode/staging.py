@@ -1,0 +1,174 @@
+"""Where a part's rows wait between the forward pass and the disk.
+
+Rows are kept in the order in which they are computed, batch behind batch, which costs one copy a layer; the writer's
+thread puts them into the store's order. On a GPU that is done there, on a stream of its own, and the block comes to
+pinned memory while the next part is computed.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fusionkit.ragged import IntArray
+from fusionkit.store.layout import StatesLayout
+
+TORCH_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "int8": torch.int8,
+}
+INT8_LARGEST = 127
+
+
+class Block(NamedTuple):
+    """One chunk in memory, rows in the store's order, zeros where none was computed.
+
+    Attributes:
+        states: ``[layers, rows_per_chunk, hidden]``. scales: float32 ``[layers, rows_per_chunk]`` of int8 states.
+    """
+
+    states: Tensor
+    scales: Tensor | None
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """As the store's arrays take them, by their names."""
+        states = self.states.view(torch.uint16) if self.states.dtype == torch.bfloat16 else self.states
+        found = {"hidden_states": states.numpy()}
+        return found if self.scales is None else {**found, "scales": self.scales.numpy()}
+
+
+class Staging:
+    """Room for one part's rows.
+
+    Args:
+        layouts: of all splits; there is room for the largest chunk. dtype: of the states kept.
+    """
+
+    def __init__(self, layouts: list[StatesLayout], dtype: torch.dtype, device: torch.device) -> None:
+        rows = max((layout.layers * (layout.rows_per_chunk + 1) for layout in layouts), default=0)
+        hidden = max((layout.hidden for layout in layouts), default=0)
+        self._states = torch.empty(rows * hidden, dtype=dtype, device=device)
+        self._scales = torch.empty(rows if dtype == torch.int8 else 0, dtype=torch.float32, device=device)
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        # Pinned memory is dear to make: once a staging. On a CPU the writer brings its own.
+        self._host = self._like_host() if self._stream else None
+
+    def begin(self, layout: StatesLayout) -> None:
+        """Make room for one chunk of this layout; what was here is lost."""
+        shape = (layout.layers, layout.rows_per_chunk + 1, layout.hidden)  # the last row stays zero
+        self.states = self._states[: int(np.prod(shape))].view(shape)
+        self.scales = self._scales[: shape[0] * shape[1]].view(shape[:2]) if len(self._scales) else None
+        for kept in (self.states, self.scales):
+            if kept is not None:
+                kept[:, -1] = 0
+        self._order = np.full(layout.rows_per_chunk, layout.rows_per_chunk, dtype=np.int64)
+        self._filled = 0
+
+    def put(self, layer: int, rows: Tensor) -> None:
+        """A batch's rows ``[n, hidden]`` of one layer (its position), in the store's precision."""
+        at = slice(self._filled, self._filled + len(rows))
+        if self.scales is None:
+            self.states[layer, at] = rows
+            return
+        rows = rows.float()
+        scale = rows.abs().amax(dim=1) / INT8_LARGEST
+        self.scales[layer, at] = scale
+        # A row of zeros has the scale 0.
+        self.states[layer, at] = (rows / scale.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_()
+
+    def placed(self, targets: IntArray) -> None:
+        """The rows just put belong at these places ``[n]`` of the chunk."""
+        self._order[targets] = np.arange(self._filled, self._filled + len(targets))
+        self._filled += len(targets)
+
+    def hand_over(self) -> Callable[[Block | None], Block]:
+        """Begin to bring the rows into the store's order.
+
+        Returns:
+            a function for the writer's thread: it takes a block of the right shapes to fill (or None, to make one)
+            and returns the finished block, valid until :meth:`begin`.
+        """
+        if self._stream is None:
+            return self._ordered
+        self._stream.wait_stream(torch.cuda.current_stream(self._states.device))
+        with torch.cuda.stream(self._stream):
+            order = torch.from_numpy(self._order).pin_memory().to(self._states.device, non_blocking=True)
+            block = self._host_block()
+            block.states.copy_(self.states.index_select(1, order), non_blocking=True)
+            if block.scales is not None and self.scales is not None:
+                block.scales.copy_(self.scales.index_select(1, order), non_blocking=True)
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record(self._stream)
+
+        def arrived(_: Block | None) -> Block:
+            copied.synchronize()
+            return block
+
+        return arrived
+
+    def _ordered(self, block: Block | None) -> Block:
+        """NumPy's take: it needs no second thread, and the encoder has them all."""
+        layers, rows, hidden = self.states.shape
+        if block is None or block.states.shape != (layers, rows - 1, hidden):
+            scales = None if self.scales is None else torch.empty(layers, rows - 1)
+            block = Block(torch.empty(layers, rows - 1, hidden, dtype=self.states.dtype), scales)
+        bits = {1: torch.int8, 2: torch.int16, 4: torch.int32}[self.states.element_size()]
+        for source, target in zip(self.states.view(bits).numpy(), block.states.view(bits).numpy(), strict=True):
+            np.take(source, self._order, axis=0, out=target, mode="clip")
+        if self.scales is not None and block.scales is not None:
+            np.take(self.scales.numpy(), self._order, axis=1, out=block.scales.numpy(), mode="clip")
+        return block
+
+    def _like_host(self) -> tuple[Tensor, Tensor]:
+        return (
+            torch.empty(len(self._states), dtype=self._states.dtype, pin_memory=True),
+            torch.empty(len(self._scales), dtype=torch.float32, pin_memory=True),
+        )
+
+    def _host_block(self) -> Block:
+        assert self._host is not None
+        layers, rows, hidden = self.states.shape
+        states = self._host[0][: layers * (rows - 1) * hidden].view(layers, rows - 1, hidden)
+        scales = None if self.scales is None else self._host[1][: layers * (rows - 1)].view(layers, rows - 1)
+        return Block(states, scales)
+
+
+class StagingPool:
+    """A few stagings that go round between the encoder and the writer: memory stays what it is at the start."""
+
+    def __init__(self, count: int, make: Callable[[], Staging]) -> None:
+        self._free: queue.SimpleQueue[Staging] = queue.SimpleQueue()
+        self._unmade, self._make = count, make
+
+    def take(self) -> Staging:
+        """A free staging; waits for the writer where there is none."""
+        if self._free.empty() and self._unmade:
+            self._unmade -= 1
+            return self._make()
+        return self._free.get()
+
+    def give(self, staging: Staging) -> None:
+        """Back from the writer."""
+        self._free.put(staging)
+
+
+def is_finite(block: Block) -> bool:
+    """Whether all states are numbers: read from their bits, a quarter of the time of a test of each."""
+    if block.scales is not None:
+        return bool(torch.isfinite(block.scales).all())
+    bits = block.states.view(torch.int32 if block.states.element_size() == 4 else torch.int16).numpy()
+    if not bits.size:
+        return True
+    # Infinity and NaN have the largest exponents: as signed integers the largest of the positive numbers, as
+    # unsigned ones the largest of all.
+    infinity = torch.tensor(torch.inf, dtype=block.states.dtype).view(torch.from_numpy(bits[:0]).dtype).item()
+    unsigned = bits.view(f"u{bits.itemsize}")
+    return bool(bits.max() < infinity and unsigned.max() < infinity + (1 << (8 * bits.itemsize - 1)))

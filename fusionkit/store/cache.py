@@ -1,0 +1,101 @@
+"""A cache on disk for chunks that had to be fetched or decoded: raw files under a size limit, the oldest out first.
+
+``FUSIONKIT_CACHE`` sets the limit (``50GB``; ``0`` keeps nothing; 20 GB unless set), ``FUSIONKIT_CACHE_DIR`` the
+folder (``fusionkit`` in ``XDG_CACHE_HOME`` or ``~/.cache`` unless set).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from fusionkit.errors import FusionkitError, StoreError, UsageError
+from fusionkit.specs import parse_bytes
+from fusionkit.store.chunks import map_chunk, write_chunk, written_checksum
+from fusionkit.store.layout import ChunkedArray
+
+DEFAULT_LIMIT = 20 * 10**9
+
+
+@dataclass(frozen=True)
+class ChunkCache:
+    """Decoded chunks by name.
+
+    Attributes:
+        folder: made when the first chunk comes. limit: bytes all files together may have.
+    """
+
+    folder: Path
+    limit: int
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def get(self, name: str, array: ChunkedArray, fetch: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """A chunk ``[layers, rows_per_chunk, …]``: mapped from the cache, else fetched and kept there.
+
+        Args:
+            fetch: gives ``[layers, rows, …]``. Its errors pass through.
+        """
+        path = self.folder / name
+        with contextlib.suppress(StoreError, OSError):
+            found = map_chunk(path, array)
+            # A power cut may leave a file of the right size and other content.
+            if written_checksum(path) == google_crc32c.value(found):
+                os.utime(path)
+                return found
+        block = fetch()
+        if array.chunk_bytes > self.limit:
+            return _full(block, array)
+        with self._lock:
+            try:
+                self._make_room(array.chunk_bytes)
+                write_chunk(path, block, array)
+                return map_chunk(path, array)
+            except (FusionkitError, OSError):  # a full or read-only disk: slower, not wrong
+                return _full(block, array)
+
+    def _make_room(self, wanted: int) -> None:
+        """Remove what was not used for longest, until so many more bytes fit below the limit."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files = []
+        for path in self.folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another process makes room too
+                facts = path.stat()
+                files.append((facts.st_mtime_ns, facts.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if total + wanted <= self.limit:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def default_cache() -> ChunkCache:
+    """The cache that the environment asks for.
+
+    Raises:
+        UsageError: ``FUSIONKIT_CACHE`` is no number of bytes.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusionkit"
+    folder = Path(os.environ.get("FUSIONKIT_CACHE_DIR") or home) / "chunks"
+    given = os.environ.get("FUSIONKIT_CACHE", "")
+    if not given:
+        return ChunkCache(folder, DEFAULT_LIMIT)
+    try:
+        return ChunkCache(folder, 0 if given.strip() == "0" else parse_bytes(given))
+    except UsageError as error:
+        raise UsageError("FUSIONKIT_CACHE is no size", expected="like 50GB, or 0", received=given) from error
+
+
+def _full(block: NDArray[Any], array: ChunkedArray) -> NDArray[Any]:
+    whole = np.zeros(array.chunk_shape, array.dtype)
+    whole[:, : block.shape[1]] = block
+    return whole
