@@ -38,7 +38,7 @@ def bare_forward(store: Path, encoder: Encoder) -> tuple[int, float]:
     plan = read_manifest(store)
     reader = PartReader(store, plan)
     parts = [reader.read(part) for part in all_parts(plan)]
-    prepared = [batch for part in parts for batch in part.batches(plan["batch_tokens"], encoder.pad_id)]
+    prepared = [batch for part in parts for batch in part.all_batches(plan["batch_tokens"], encoder.pad_id)]
     began = time.perf_counter()
     for batch in prepared:
         encoder.forward(*(tensor.to(encoder.device) for tensor in (batch.token_ids, batch.mask, batch.segments)))

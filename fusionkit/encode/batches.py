@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
+from fusionkit.encode.alike import NONE
 from fusionkit.places import Place
-from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.ragged import IntArray, offsets_of
 from fusionkit.store.layout import SMALL_ARRAYS, SmallArray
 from fusionkit.store.manifest import split_layout
 
@@ -30,16 +31,14 @@ class Part:
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Sequences side by side, and the examples that consist of them.
+    """Sequences side by side.
 
     Attributes:
-        examples: int64 ``[n]``, numbers inside the part. lines: int64 ``[n]``, the line of each in the batch;
-            examples with the same sub-tokens share one.
-        token_ids, mask, segments: int64 ``[batch, length]``, zeros where padded.
+        examples: int64 ``[batch]``, numbers inside the part.
+        token_ids, mask, segments: int64 ``[batch, length]``, padding ids and zeros behind each end.
     """
 
     examples: IntArray
-    lines: IntArray
     token_ids: Tensor
     mask: Tensor
     segments: Tensor
@@ -53,6 +52,8 @@ class PartInput:
         token_ids, segments: int64 ``[tokens]``. offsets: int64 ``[examples + 1]`` into them.
         rows: the examples' rows. first_row: where the first of those rows lies, counted from the part's own
             first row: negative where the part begins inside an example.
+        first_number: the first example's number among all of the store's.
+        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.alike.Alike` gives it.
     """
 
     token_ids: Tensor
@@ -60,45 +61,48 @@ class PartInput:
     offsets: IntArray
     rows: Rows
     first_row: int
+    first_number: int
+    first_alike: IntArray
 
     @property
     def tokens(self) -> int:
         """How many sub-tokens its examples have together."""
         return int(self.offsets[-1])
 
-    def batches(self, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
-        """The distinct sequences in batches of at most ``budget`` padded sub-tokens, longest first."""
+    def unique(self) -> IntArray:
+        """The examples that nothing in the store is like."""
+        return np.flatnonzero(self.first_alike == NONE)
+
+    def repeated(self) -> IntArray:
+        """The examples that come more than once in the store."""
+        return np.flatnonzero(self.first_alike != NONE)
+
+    def firsts(self) -> IntArray:
+        """The repeated ones that are at home here: the first of their kind, with their first row in this part."""
+        number = np.arange(len(self.first_alike)) + self.first_number
+        starts = self.rows.row_offsets[:-1] + self.first_row
+        return np.flatnonzero((self.first_alike == number) & (starts >= 0))
+
+    def batches(self, chosen: IntArray, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
+        """Chosen examples in batches of at most ``budget`` padded sub-tokens, longest first."""
         lengths = np.diff(self.offsets)
-        first = self._first_alike()
-        # Examples behind one another that are alike: those of sequence s are grouped[bounds[s]:bounds[s + 1]].
-        grouped = np.argsort(first, kind="stable")
-        bounds = offsets_of(np.bincount(first, minlength=len(first)))
-        for chosen in sorted_batches(np.where(first == np.arange(len(first)), lengths, 0), budget):
-            steps = np.arange(int(lengths[chosen[0]]))
-            inside = steps < lengths[chosen, None]  # [batch, length]
-            at = torch.from_numpy(np.where(inside, self.offsets[chosen, None] + steps, 0))
+        for at in sorted_batches(lengths[chosen], budget):
+            examples = chosen[at]
+            steps = np.arange(int(lengths[examples[0]]))
+            inside = steps < lengths[examples, None]  # [batch, length]
+            source = torch.from_numpy(np.where(inside, self.offsets[examples, None] + steps, 0))
             mask = torch.from_numpy(inside)
-            members, ends = flat_rows(bounds, chosen)
             yield PaddedBatch(
-                grouped[members],
-                np.repeat(np.arange(len(chosen)), np.diff(ends)),
-                torch.where(mask, self.token_ids[at], pad_id),
+                examples,
+                torch.where(mask, self.token_ids[source], pad_id),
                 mask.to(torch.int64),
-                torch.where(mask, self.segments[at], 0),
+                torch.where(mask, self.segments[source], 0),
             )
 
-    def _first_alike(self) -> IntArray:
-        """For each example the first one with the same sub-tokens and segments: it is encoded for both."""
-        ids, segments = self.token_ids.numpy(), self.segments.numpy()
-        seen: dict[bytes, int] = {}
-        spans = zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)
-        return np.array(
-            [
-                seen.setdefault(ids[start:stop].tobytes() + segments[start:stop].tobytes(), example)
-                for example, (start, stop) in enumerate(spans)
-            ],
-            dtype=np.int64,
-        )
+    def all_batches(self, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
+        """Every batch that is this part's own work."""
+        for chosen in (self.unique(), self.firsts()):
+            yield from self.batches(chosen, budget, pad_id)
 
 
 class PartReader:
@@ -108,6 +112,8 @@ class PartReader:
         self._store, self._plan = store, plan
         self._arrays: dict[str, dict[str, SmallArray]] = {}
         self._row_offsets: dict[str, IntArray] = {}
+        counts = [fields["examples"] for fields in plan["splits"].values()]
+        self._starts = dict(zip(plan["splits"], offsets_of(np.array(counts, dtype=np.int64)).tolist(), strict=False))
 
     def read(self, part: Part) -> PartInput:
         """The examples of a part, as the plan laid them out.
@@ -129,7 +135,16 @@ class PartReader:
             offsets=offsets,
             rows=lay_rows(self._plan["rows"], offsets, words, np.diff(row_offsets[first : last + 1])),
             first_row=int(row_offsets[first]) - row_start,
+            first_number=self._starts[part.split] + first,
+            first_alike=arrays["first_alike"].read(first, last),
         )
+
+    def home(self, number: int) -> Part:
+        """The part with the first row of the example of this number."""
+        split = max((start, name) for name, start in self._starts.items() if start <= number)[1]
+        _, row_offsets = self._of_split(split)
+        row = int(row_offsets[number - self._starts[split]])
+        return Part(split, row // split_layout(self._plan, split).rows_per_chunk)
 
     def _of_split(self, split: str) -> tuple[dict[str, SmallArray], IntArray]:
         if split not in self._arrays:

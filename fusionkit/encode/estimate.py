@@ -109,7 +109,7 @@ def _seconds_per_padded_token(store: Path, plan: dict[str, Any], encoder: Encode
     """Measured over batches of all lengths, the first pass not counted."""
     reader = PartReader(store, plan)
     parts = [reader.read(part) for part in all_parts(plan)]
-    batches = [batch for part in parts for batch in part.batches(plan["batch_tokens"], encoder.pad_id)]
+    batches = [batch for part in parts for batch in part.all_batches(plan["batch_tokens"], encoder.pad_id)]
     spread = np.random.default_rng(0).permutation(len(batches))
     seconds, tokens = 0.0, 0
     for turn, at in enumerate([spread[0], *spread]):
@@ -130,7 +130,7 @@ def _padded_tokens(store: Path, plan: dict[str, Any], encoder: Encoder, split: s
     return sum(
         batch.mask.numel()
         for part in parts
-        for batch in reader.read(part).batches(plan["batch_tokens"], encoder.pad_id)
+        for batch in reader.read(part).all_batches(plan["batch_tokens"], encoder.pad_id)
     )
 
 

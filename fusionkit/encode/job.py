@@ -26,7 +26,8 @@ from fusionkit.encode.parts import (
 )
 from fusionkit.encode.placing import clear_leftovers, refuse_foreign
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
-from fusionkit.encode.staging import Block, Staging, StagingPool
+from fusionkit.encode.repeats import Repeats
+from fusionkit.encode.staging import TORCH_DTYPES, Block, Staging, StagingPool
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.files import disk_errors, write_json
@@ -135,7 +136,7 @@ def encode(
     if isinstance(out, Path):
         with disk_errors(out):
             out.parent.mkdir(parents=True, exist_ok=True)
-    with place_errors(out), only_encoder(out):
+    with place_errors(out), only_encoder(out) as held:
         began = time.perf_counter()
         clear_leftovers(out)
         resumed = is_store(out) and (not overwrite or _begun(out, identity))
@@ -161,8 +162,14 @@ def encode(
         missing = [part for part in all_parts(plan) if part not in done]
         total = sum(fields["tokens"] for fields in plan["splits"].values())
         watch.step("encoding", total, sum(record.tokens for record in done.values()), "sub-tokens")
-        runner = run_parts or serial_parts(encoder, stop)
+
+        def stops() -> bool:
+            held()  # a part written into a store that another process has taken over would spoil it
+            return stop()
+
+        runner = run_parts or serial_parts(encoder, stops)
         fresh = list(runner(out, plan, missing, watch))
+        held()
         manifest = commit(out, plan, encoder)
         return EncodeReport(
             "resumed" if resumed else "encoded",
@@ -179,6 +186,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
         waiting: list[tuple[Part, Future[PartRecord]]] = []
         done = 0
         inputs = PartReader(store, plan)
+        repeats = Repeats(PartReader(store, plan), plan, encoder, TORCH_DTYPES[plan["dtype"]])
         pool = StagingPool(STAGINGS, lambda: staging_for(plan, encoder))
         kept: list[Block] = []  # the writer's own, filled again and again
 
@@ -209,7 +217,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
                 if done < len(parts):
                     following = reader.submit(inputs.read, parts[done])
                 staging = pool.take()
-                compute_part(plan, encoder, part, given, staging, watch.advance)
+                compute_part(plan, encoder, part, given, repeats, staging, watch.advance)
                 waiting.append((part, writer.submit(write, part, given.tokens, staging, staging.hand_over(), start)))
                 # A failed write stops the work here, one part later, not at the end.
                 while waiting and waiting[0][1].done():

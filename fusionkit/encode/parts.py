@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
+from fusionkit.encode.batches import Part, PartInput, PartReader
+from fusionkit.encode.repeats import Repeats
+from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encode.staging import TORCH_DTYPES, Block, Staging, is_finite
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.files import parse_json, write_json
 from fusionkit.places import Place, read_all, sizes_below
-from fusionkit.ragged import flat_rows, segment_mean
+from fusionkit.ragged import flat_rows
 from fusionkit.store.chunks import write_chunk, written_checksum
 from fusionkit.store.layout import StatesLayout, chunk_path, part_path, states_path
 from fusionkit.store.manifest import split_layout
@@ -99,21 +100,39 @@ def compute_part(
     encoder: Encoder,
     part: Part,
     given: PartInput,
+    repeats: Repeats,
     staging: Staging,
     on_tokens: Callable[[int], None],
 ) -> None:
     """Encode the examples of a part; their rows are in ``staging`` afterwards.
 
     Args:
+        repeats: gives the rows of the examples that come more than once.
         on_tokens: called with the sub-tokens of each batch that is done.
     """
-    staging.begin(split_layout(plan, part.split))
+    layout = split_layout(plan, part.split)
+    staging.begin(layout)
     lengths = np.diff(given.offsets)
-    for batch in given.batches(plan["batch_tokens"], encoder.pad_id):
-        mask = batch.mask.to(encoder.device)
-        states = encoder.forward(batch.token_ids.to(encoder.device), mask, batch.segments.to(encoder.device))
-        _keep_rows(staging, states, plan["layers"], given, batch)
+    for batch in given.batches(given.unique(), plan["batch_tokens"], encoder.pad_id):
+        states = forward(encoder, batch)
+        picked, ends = flat_rows(given.rows.row_offsets, batch.examples)
+        line = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
+        target = picked + given.first_row
+        keep = given.rows.mask[picked] & (target >= 0) & (target < layout.rows_per_chunk)
+        for k, rows in batch_rows(states, plan["layers"], given, batch, picked[keep], line[keep]):
+            staging.put(k, rows)
+        staging.placed(target[keep])
         on_tokens(int(lengths[batch.examples].sum()))
+    again = given.repeated()
+    kept = repeats.rows_of(part, given, np.unique(given.first_alike[again]))
+    for example in again.tolist():
+        rows_of = kept[int(given.first_alike[example])]
+        start, stop = (given.rows.row_offsets[example : example + 2] + given.first_row).tolist()
+        low, high = max(start, 0), min(stop, layout.rows_per_chunk)  # the part's edges may cut it
+        inside = slice(low - start, high - start)
+        staging.put_kept(rows_of.states[:, inside], None if rows_of.scales is None else rows_of.scales[:, inside])
+        staging.placed(np.arange(low, high))
+    on_tokens(int(lengths[again].sum()))
 
 
 def finish_part(store: Place, plan: dict[str, Any], part: Part, block: Block, tokens: int, start: float) -> PartRecord:
@@ -155,9 +174,10 @@ def encode_part(
         NotFiniteError: with the layer, its largest value and the dtype to use.
     """
     start = time.perf_counter()
-    given = PartReader(store, plan).read(part)
-    staging = staging_for(plan, encoder)
-    compute_part(plan, encoder, part, given, staging, on_tokens)
+    reader = PartReader(store, plan)
+    given, staging = reader.read(part), staging_for(plan, encoder)
+    repeats = Repeats(reader, plan, encoder, TORCH_DTYPES[plan["dtype"]])
+    compute_part(plan, encoder, part, given, repeats, staging, on_tokens)
     try:
         return finish_part(store, plan, part, staging.hand_over()(None), given.tokens, start)
     except NotFiniteError as error:
@@ -170,42 +190,12 @@ def staging_for(plan: dict[str, Any], encoder: Encoder, dtype: str | None = None
     return Staging(layouts, TORCH_DTYPES[dtype or plan["dtype"]], encoder.device)
 
 
-def _keep_rows(
-    staging: Staging, states: tuple[Tensor, ...], layers: list[int], given: PartInput, batch: PaddedBatch
-) -> None:
-    """Keep a batch's rows: single sub-tokens as they are, spans as their mean."""
-    rows, examples, length = given.rows, batch.examples, batch.mask.shape[1]
-    picked, _ = flat_rows(rows.row_offsets, examples)
-    counts = np.diff(rows.row_offsets)[examples]
-    line, start = np.repeat(batch.lines, counts), np.repeat(given.offsets[examples], counts)
-    target = picked + given.first_row
-    keep = rows.mask[picked] & (target >= 0) & (target < staging.states.shape[1] - 1)
-    picked, target = picked[keep], target[keep]
-    # From a sub-token's place in the part to its place in the padded batch.
-    padded = rows.first[picked] - start[keep] + line[keep] * length
-    spans = (rows.last - rows.first)[picked]
-    device = staging.states.device
-    if bool((spans == 1).all()):
-        source = torch.from_numpy(padded).to(device)
-        for k, layer in enumerate(layers):
-            # [batch, length, hidden] → [batch · length, hidden] → the rows wanted
-            staging.put(k, states[layer].flatten(0, 1).index_select(0, source))
-    else:
-        # Each span's start and stop side by side are the offsets of the even pieces.
-        pieces_at = np.stack([padded, padded + spans], axis=1).ravel()
-        source_rows, bounds = flat_rows(pieces_at, 2 * np.arange(len(spans)))
-        source, ends = torch.from_numpy(source_rows).to(device), torch.from_numpy(bounds).to(device)
-        for k, layer in enumerate(layers):
-            pieces = states[layer].flatten(0, 1).index_select(0, source).float()
-            staging.put(k, segment_mean(pieces, ends))
-    staging.placed(target)
-
-
 def not_finite(store: Place, plan: dict[str, Any], encoder: Encoder, part: Part) -> NotFiniteError:
     """The full account of a part that :func:`finish_part` refused: its states once more, in float32."""
-    staging = staging_for(plan, encoder, "float32")
-    compute_part(plan, encoder, part, PartReader(store, plan).read(part), staging, lambda _: None)
-    block = staging.states.cpu()  # [layers, rows, hidden]
+    staging, reader = staging_for(plan, encoder, "float32"), PartReader(store, plan)
+    repeats = Repeats(reader, plan, encoder, torch.float32)
+    compute_part(plan, encoder, part, reader.read(part), repeats, staging, lambda _: None)
+    block = staging.hand_over()(None).states  # [layers, rows, hidden]; the staging itself has rows of an older part
     kept = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]
     at = next(k for k in range(len(block)) if not bool(torch.isfinite(block[k].to(kept)).all()))
     largest = float(block[at].nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf).abs().max())

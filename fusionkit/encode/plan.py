@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fusionkit.alignment import lay_rows
+from fusionkit.encode.alike import Alike
 from fusionkit.encode.placing import growing
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
@@ -125,12 +126,14 @@ def write_plan(
             "identity": identity,
             "splits": {},
         }
+        alike = Alike()
         for split, table in source.splits.items():
-            plan["splits"][split] = _plan_split(aside, split, table, columns, encoder, plan, on_examples)
+            plan["splits"][split] = _plan_split(aside, split, table, columns, encoder, plan, alike, on_examples)
             create_states(aside, split, split_layout(plan, split), tuple(plan["layers"]))
             path = examples_path(aside, split)
             path.parent.mkdir(exist_ok=True)
             pq.write_table(table, path)
+        _write_alike(aside, plan, alike)
         _refuse_over_budget(aside, plan, budget)
         (aside / "parts").mkdir()
         plan["files"] = small_files(aside)
@@ -144,9 +147,10 @@ def _plan_split(
     columns: Columns,
     encoder: Encoder,
     plan: dict[str, Any],
+    alike: Alike,
     on_examples: Callable[[int], None],
 ) -> dict[str, Any]:
-    arrays = {name: Appender(store, split, name) for name in SMALL_ARRAYS}
+    arrays = {name: Appender(store, split, name) for name in SMALL_ARRAYS if name != "first_alike"}
     for name in ("row_offsets", "token_offsets"):
         arrays[name].append(np.zeros(1, dtype=np.int64))
     counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut"), 0)
@@ -163,6 +167,7 @@ def _plan_split(
         arrays["token_ids"].append(tokenized.token_ids)
         arrays["word_index"].append(tokenized.word_index)
         arrays["segments"].append(tokenized.segments)
+        alike.add(tokenized, rows.row_offsets)
         counts["examples"] += len(texts)
         counts["rows"] += len(rows.mask)
         counts["tokens"] += len(tokenized.token_ids)
@@ -175,6 +180,16 @@ def _plan_split(
         counts["rows"], counts["tokens"], len(plan["layers"]), plan["hidden"], plan["dtype"]
     )
     return {**counts, "rows_per_chunk": height}
+
+
+def _write_alike(store: Path, plan: dict[str, Any], alike: Alike) -> None:
+    """Known when all splits have been seen: an example of test may be like one of train."""
+    first, start = alike.first(), 0
+    for split, fields in plan["splits"].items():
+        array = Appender(store, split, "first_alike")
+        array.append(first[start : start + fields["examples"]])
+        array.close()
+        start += fields["examples"]
 
 
 def _refuse_over_budget(aside: Path, plan: dict[str, Any], budget: int | None) -> None:

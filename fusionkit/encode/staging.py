@@ -76,13 +76,18 @@ class Staging:
         """A batch's rows ``[n, hidden]`` of one layer (its position), in the store's precision."""
         at = slice(self._filled, self._filled + len(rows))
         if self.scales is None:
-            self.states[layer, at] = rows
-            return
-        rows = rows.float()
-        scale = rows.abs().amax(dim=1) / INT8_LARGEST
-        self.scales[layer, at] = scale
-        # A row of zeros has the scale 0.
-        self.states[layer, at] = (rows / scale.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_()
+            self.states[layer, at] = rows  # rounds while it copies
+        else:
+            values, scales = rounded(rows, torch.int8)
+            assert scales is not None
+            self.states[layer, at], self.scales[layer, at] = values, scales
+
+    def put_kept(self, states: Tensor, scales: Tensor | None) -> None:
+        """Rows ``[layers, n, hidden]`` that are in the store's precision already."""
+        at = slice(self._filled, self._filled + states.shape[1])
+        self.states[:, at] = states
+        if self.scales is not None and scales is not None:
+            self.scales[:, at] = scales
 
     def placed(self, targets: IntArray) -> None:
         """The rows just put belong at these places ``[n]`` of the chunk."""
@@ -158,6 +163,18 @@ class StagingPool:
     def give(self, staging: Staging) -> None:
         """Back from the writer."""
         self._free.put(staging)
+
+
+def rounded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Rows ``[n, hidden]`` in a store's precision, and for int8 the scale of each ``[n]``: largest value / 127."""
+    if dtype != torch.int8:
+        return rows.to(dtype), None
+    rows = rows.float()
+    largest = rows.abs().amax(dim=1)
+    # Below the smallest normal number a scale would lose its own digits, and a value could come out above 127.
+    scales = (largest / INT8_LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+    values = (rows / scales[:, None]).round_().to(torch.int8)
+    return values, scales.where(largest != 0, 0.0)  # a row of zeros has the scale 0
 
 
 def is_finite(block: Block) -> bool:

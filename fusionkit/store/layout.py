@@ -24,7 +24,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
 from fusionkit.errors import StoreError
-from fusionkit.places import AnyPlace, Place
+from fusionkit.places import AnyPlace, Place, refusal
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -45,6 +45,7 @@ SMALL_ARRAYS = {
     "token_ids": "int32",
     "word_index": "int32",
     "segments": "uint8",
+    "first_alike": "int64",
 }
 # An axis has one length in a group, or xarray refuses to open it: offsets are one longer than the examples.
 AXES = {
@@ -54,6 +55,7 @@ AXES = {
     "token_ids": "tokens",
     "word_index": "tokens",
     "segments": "tokens",
+    "first_alike": "examples",
 }
 
 
@@ -166,6 +168,24 @@ def create_states(store: Path, split: str, layout: StatesLayout, layers: tuple[i
         )
 
 
+def codecs_wanted(layout: StatesLayout, array: ChunkedArray) -> list[str]:
+    """What :func:`codecs_told` says of an array of states that is as it should be."""
+    order = (1, 0, 2)[: len(array.chunk_shape)]
+    endian = [] if array.dtype == "int8" else ["little"]
+    squeeze = ["zstd"] if layout.compression == "zstd" else []
+    return [f"transpose {order}", " ".join(["bytes", *endian]), *squeeze, "crc32c"]
+
+
+def codecs_told(array: zarr.Array[Any]) -> list[str]:
+    """An array's codecs by their names, with the settings that say where a number lies: a map goes by them unseen."""
+    metadata: Any = array.metadata
+    found = []
+    for codec in (codec.to_dict() for codec in metadata.codecs):
+        settings = codec.get("configuration", {})
+        found.append(" ".join([codec["name"], *(str(settings[k]) for k in ("order", "endian") if k in settings)]))
+    return found
+
+
 def open_array(store: Place, split: str, name: str) -> zarr.Array[Any]:
     """One array of a split, read-only."""
     array = zarr.open_array(_for_zarr(states_path(store) / split / name), mode="r", zarr_format=3)
@@ -212,6 +232,8 @@ def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | 
 
 def damaged(path: Place, error: Exception) -> StoreError:
     """The error for a file of a store that cannot be read."""
+    if not isinstance(error, FileNotFoundError) and (known := refusal(path, error)) is not None:
+        return known
     return StoreError(
         f"{path} is damaged",
         received=f"{type(error).__name__}: {error}".splitlines()[0],

@@ -37,8 +37,10 @@ def test_a_batch_is_its_examples_side_by_side() -> None:
         offsets=offsets,
         rows=lay_rows("tokens", offsets, np.zeros(6, dtype=np.int32), None),
         first_row=0,
+        first_number=0,
+        first_alike=np.full(3, -1),
     )
-    (batch,) = given.batches(100, pad_id=9)
+    (batch,) = given.batches(given.unique(), 100, pad_id=9)
     assert batch.examples.tolist() == [1, 2, 0]
     assert batch.token_ids.tolist() == [[21, 22, 23], [31, 32, 9], [11, 9, 9]]
     assert batch.mask.tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 0]]

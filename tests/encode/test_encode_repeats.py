@@ -1,60 +1,159 @@
-"""Repeated sequences: encoded once in a part, stored for each example."""
+"""Repeated sequences: encoded once, whichever parts they come in, and stored for each example."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import torch
 
 from fusionkit.alignment import lay_rows
-from fusionkit.encode import encode
-from fusionkit.encode.batches import PartInput
-from fusionkit.encoder import Encoder
+from fusionkit.encode import EncodeProgress, encode, repeats
+from fusionkit.encode.alike import Alike
+from fusionkit.encode.batches import Part, PartInput
+from fusionkit.encode.job import serial_parts
+from fusionkit.encode.parts import PartRecord
+from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import open_store
 
-
-def part_of(sequences: list[list[int]], segments: list[list[int]] | None = None) -> PartInput:
-    """A part whose rows are the sub-tokens of these sequences."""
-    flat = [token for sequence in sequences for token in sequence]
-    second = [mark for marks in segments for mark in marks] if segments else [0] * len(flat)
-    offsets = np.cumsum([0, *map(len, sequences)]).astype(np.int64)
-    rows = lay_rows("tokens", offsets, np.zeros(len(flat), np.int32), None)
-    return PartInput(torch.tensor(flat), torch.tensor(second), offsets, rows, 0)
+COMMON = [["ab", "c"], ["ef"], ["gh", "ab", "c", "d"]]
 
 
-def test_a_sequence_that_comes_thrice_stands_in_one_line_for_three_examples() -> None:
-    part = part_of([[5, 6], [7, 8, 9], [5, 6], [5], [5, 6]])
-    lines: dict[int, list[int]] = {}
-    for batch in part.batches(budget=6, pad_id=0):
-        for example, line in zip(batch.examples.tolist(), batch.lines.tolist(), strict=True):
-            lines[example] = batch.token_ids[line][batch.mask[line] == 1].tolist()
-    assert lines == {0: [5, 6], 1: [7, 8, 9], 2: [5, 6], 3: [5], 4: [5, 6]}
-    assert sum(len(batch.mask) for batch in part.batches(budget=6, pad_id=0)) == 3
+def alike(sequences: list[list[int]], segments: list[list[int]] | None = None) -> list[int]:
+    """What is found among sequences, two at a time."""
+    found = Alike()
+    for start in range(0, len(sequences), 2):
+        few = sequences[start : start + 2]
+        marks = segments[start : start + 2] if segments else [[0] * len(sequence) for sequence in few]
+        offsets = np.cumsum([0, *map(len, few)]).astype(np.int64)
+        flat = np.array([token for sequence in few for token in sequence], np.int32)
+        second = np.array([mark for each in marks for mark in each], np.uint8)
+        words = np.zeros(len(flat), np.int32)
+        found.add(Tokenized(flat, words, second, offsets, np.zeros(len(few), bool)), offsets)
+    return list(found.first().tolist())
+
+
+def test_examples_that_are_alike_are_told_by_the_first_of_them() -> None:
+    assert alike([[5, 6], [7, 8, 9], [5, 6], [5], [7, 8], [5, 6], [5]]) == [0, -1, 0, 3, -1, 0, 3]
 
 
 def test_the_same_sub_tokens_in_other_segments_are_another_sequence() -> None:
-    part = part_of([[5, 6], [5, 6]], [[0, 0], [0, 1]])
-    assert sum(len(batch.mask) for batch in part.batches(budget=64, pad_id=0)) == 2
+    assert alike([[5, 6], [5, 6]], [[0, 0], [0, 1]]) == [-1, -1]
 
 
-def test_an_empty_text_is_in_no_batch() -> None:
-    part = part_of([[5, 6], [], [7]])
-    examples = [example for batch in part.batches(budget=64, pad_id=0) for example in batch.examples.tolist()]
-    assert sorted(examples) == [0, 2]
+def test_empty_texts_are_alike_in_nothing() -> None:
+    assert alike([[5], [], [], [5]]) == [0, -1, -1, 0]
 
 
-def test_every_repeat_has_the_states_of_a_pass_of_its_own(tmp_path: Path, encoder: Encoder) -> None:
-    texts = [["abc", "d"], ["ef"], ["abc", "d"], ["gh", "ab", "c"], ["ef"]]
-    source = Source("repeats", {"train": pa.table({"tokens": texts})})
-    encode(source, guess_columns(source), tmp_path / "s", EncodeSpec(rows="words", dtype="float32"), encoder)
-    train = open_store(tmp_path / "s")["train"]
-    for example, words in enumerate(texts):
-        batch = encoder.tokenize([words], None, 64)
-        ids = torch.from_numpy(batch.token_ids.astype(np.int64))[None]
-        states = torch.stack(encoder.forward(ids, torch.ones_like(ids), torch.zeros_like(ids)), dim=2)[0]
-        firsts = [batch.word_index.tolist().index(word) for word in range(len(words))]
-        torch.testing.assert_close(train.take([example]).hidden_states, states[firsts], rtol=1e-5, atol=1e-5)
+def test_nothing_is_alike_among_no_examples() -> None:
+    assert alike([]) == []
+
+
+def test_a_part_splits_into_what_is_alone_and_what_is_not() -> None:
+    offsets = np.array([0, 2, 5, 7, 8], dtype=np.int64)
+    rows = lay_rows("tokens", offsets, np.zeros(8, np.int32), None)
+    first_alike = np.array([11, -1, 11, 13])
+    part = PartInput(torch.arange(8), torch.zeros(8, dtype=torch.int64), offsets, rows, 0, 10, first_alike)
+    assert part.unique().tolist() == [1]
+    assert part.repeated().tolist() == [0, 2, 3]
+    assert part.firsts().tolist() == [3]  # the first of those like number 11 is no example of theirs
+
+
+@pytest.fixture
+def source() -> Source:
+    """Three sentences that come again and again, in both splits, among others that come once."""
+    letters = [a + b for a in "abcdefgh" for b in "abcdefgh"]
+    train = [common for k in range(20) for common in ([letters[k], letters[k + 1]], COMMON[k % 3])]
+    validation = [COMMON[2], ["ab"], COMMON[0], ["ef", "ef"], COMMON[1], COMMON[1]]
+    return Source("again", {"train": pa.table({"tokens": train}), "validation": pa.table({"tokens": validation})})
+
+
+@pytest.fixture
+def passes(encoder: Encoder) -> tuple[Encoder, Counter[tuple[int, ...]]]:
+    """The encoder, and how often it saw each sequence."""
+    seen: Counter[tuple[int, ...]] = Counter()
+
+    class Counted(Encoder):
+        def forward(self, token_ids: Any, attention_mask: Any, segments: Any) -> Any:
+            for ids, mask in zip(token_ids.tolist(), attention_mask.tolist(), strict=True):
+                seen[tuple(ids[: sum(mask)])] += 1
+            return super().forward(token_ids, attention_mask, segments)
+
+    fields = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(encoder)}
+    return Counted(**fields), seen
+
+
+def encoded(source: Source, encoder: Encoder, out: Path, **how: Any) -> Path:
+    run_parts = how.pop("run_parts", None)
+    encode(source, guess_columns(source), out, EncodeSpec(**how), encoder, run_parts=run_parts)
+    return out
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_each_sequence_is_encoded_once_whatever_part_it_comes_in(
+    source: Source, passes: tuple[Encoder, Counter[tuple[int, ...]]], tmp_path: Path
+) -> None:
+    encoder, seen = passes
+    store = open_store(encoded(source, encoder, tmp_path / "s", rows="words", dtype="float32"))
+    assert [len(fields["chunks"]["hidden_states"]) for fields in store.manifest["splits"].values()] > [3, 0]
+    crossing = set()
+    for split, table in source.splits.items():
+        height = store.manifest["splits"][split]["rows_per_chunk"]
+        ids_of = encoder.tokenizer(table["tokens"].to_pylist(), is_split_into_words=True)["input_ids"]
+        for example, ids in enumerate(ids_of):
+            start, stop = store[split].row_offsets[example : example + 2]
+            if start // height != (stop - 1) // height:
+                crossing.add(tuple(ids))
+    commons = {tuple(ids) for ids in encoder.tokenizer(COMMON, is_split_into_words=True)["input_ids"]}
+    assert {seen[ids] for ids in commons} == {1}
+    # Alone in the store but on a part's edge, an example is encoded by both parts.
+    assert {ids for ids, count in seen.items() if count > 1} == crossing - commons
+    assert len(seen) == 20 + 2 + 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("rows", ["tokens", "words", "words-mean", "cls", "mean"])
+@pytest.mark.usefixtures("small_parts")
+def test_every_repeat_has_the_states_of_a_pass_of_its_own(
+    source: Source, encoder: Encoder, tmp_path: Path, rows: str, dtype: str
+) -> None:
+    store = open_store(encoded(source, encoder, tmp_path / "s", rows=rows, dtype=dtype))
+    close = {"float32": 1e-5, "float16": 2e-3, "int8": 0.03}[dtype]
+    for split, table in source.splits.items():
+        for example, words in enumerate(table["tokens"].to_pylist()):
+            alone = encoder.tokenize([words], None, 64)
+            ids = torch.from_numpy(alone.token_ids.astype(np.int64))[None]
+            states = torch.stack(encoder.forward(ids, torch.ones_like(ids), torch.zeros_like(ids)), dim=2)[0]
+            laid = lay_rows(rows, alone.token_offsets, alone.word_index, np.array([len(words)]))
+            expected = torch.stack([states[a:b].mean(0) for a, b in zip(laid.first, laid.last, strict=True)])
+            found = store[split].take([example]).hidden_states.float()
+            torch.testing.assert_close(found, expected, rtol=close, atol=close)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_parts_in_any_order_and_with_nothing_kept_give_the_same_bytes(
+    source: Source, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    assert_same: Callable[[Path, Path], None],
+) -> None:  # fmt: skip
+    def backwards(*of: Any) -> Iterator[PartRecord]:
+        store, plan, parts, watch = of
+        assert isinstance(parts[0], Part)
+        yield from serial_parts(encoder, stop=lambda: False)(store, plan, parts[::-1], watch)
+
+    def one_by_one(store: Any, plan: Any, parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
+        for part in parts:
+            yield from serial_parts(encoder, stop=lambda: False)(store, plan, [part], watch)
+
+    usual = encoded(source, encoder, tmp_path / "usual")
+    assert_same(encoded(source, encoder, tmp_path / "backwards", run_parts=backwards), usual)
+    assert_same(encoded(source, encoder, tmp_path / "one", run_parts=one_by_one), usual)
+    monkeypatch.setattr(repeats, "KEPT_BYTES", 1)
+    assert_same(encoded(source, encoder, tmp_path / "forgetful"), usual)

@@ -1,0 +1,50 @@
+"""Which examples are alike: the same sub-tokens, words and segments, and so the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusionkit.encoder import Tokenized
+from fusionkit.ragged import IntArray
+
+NONE = -1
+
+
+class Alike:
+    """Collects a digest of each example (16 bytes) and finds those that come more than once."""
+
+    def __init__(self) -> None:
+        self._digests: list[bytes] = []
+        self._has_rows: list[NDArray[np.bool_]] = []
+
+    def add(self, tokenized: Tokenized, row_offsets: IntArray) -> None:
+        """The next examples."""
+        bounds = tokenized.token_offsets.tolist()
+        parts = tokenized.token_ids, tokenized.word_index, tokenized.segments
+        rows = np.diff(row_offsets).tolist()  # words behind the last sub-token show in nothing else
+        digests = []
+        for start, stop, count in zip(bounds[:-1], bounds[1:], rows, strict=True):
+            digest = hashlib.blake2b(str(count).encode(), digest_size=16)
+            for values in parts:
+                digest.update(values[start:stop].tobytes())
+            digests.append(digest.digest())
+        self._digests.append(b"".join(digests))
+        self._has_rows.append((np.diff(row_offsets) > 0) & (np.diff(tokenized.token_offsets) > 0))
+
+    def first(self) -> IntArray:
+        """For each example that is not alone the number of the first one like it, else :data:`NONE`: ``[examples]``."""
+        halves = np.frombuffer(b"".join(self._digests), np.uint64).reshape(-1, 2)
+        found = np.full(len(halves), NONE, dtype=np.int64)
+        if not len(halves):
+            return found
+        order = np.lexsort(halves.T)  # stable: the first of those that are alike comes first
+        begins = np.concatenate([[True], (np.diff(halves[order], axis=0) != 0).any(axis=1)])
+        group = np.cumsum(begins) - 1
+        several = np.bincount(group) > 1
+        found[order] = np.where(several[group], order[begins][group], NONE)
+        # What has no row, or no sub-token to make it of, has no part that it could belong to.
+        found[~np.concatenate(self._has_rows)] = NONE
+        return found

@@ -1,0 +1,54 @@
+"""From a padded batch's hidden states to rows: single sub-tokens as they are, spans as their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.encode.batches import PaddedBatch, PartInput
+from fusionkit.encoder import Encoder
+from fusionkit.ragged import IntArray, flat_rows, segment_mean
+
+
+def forward(encoder: Encoder, batch: PaddedBatch) -> tuple[Tensor, ...]:
+    """The batch through the encoder: L + 1 tensors ``[batch, length, hidden]``."""
+    inputs = (batch.token_ids, batch.mask, batch.segments)
+    return encoder.forward(*(tensor.to(encoder.device) for tensor in inputs))
+
+
+def batch_rows(
+    states: tuple[Tensor, ...],
+    layers: Sequence[int],
+    given: PartInput,
+    batch: PaddedBatch,
+    picked: IntArray,
+    line: IntArray,
+) -> Iterator[tuple[int, Tensor]]:
+    """The rows of one batch, layer by layer.
+
+    Args:
+        picked: int64 ``[n]``, rows of ``given`` that are not masked. line: int64 ``[n]``, where in the batch the
+            example of each stands.
+
+    Yields:
+        a layer's position and its rows ``[n, hidden]``.
+    """
+    # From a sub-token's place in the part to its place in the padded batch.
+    padded = given.rows.first[picked] - given.offsets[batch.examples[line]] + line * batch.mask.shape[1]
+    spans = (given.rows.last - given.rows.first)[picked]
+    device = states[0].device
+    if bool((spans == 1).all()):
+        source = torch.from_numpy(padded).to(device)
+        for k, layer in enumerate(layers):
+            # [batch, length, hidden] → [batch · length, hidden] → the rows wanted
+            yield k, states[layer].flatten(0, 1).index_select(0, source)
+        return
+    # Each span's start and stop side by side are the offsets of the even pieces.
+    pieces_at = np.stack([padded, padded + spans], axis=1).ravel()
+    source_rows, bounds = flat_rows(pieces_at, 2 * np.arange(len(spans)))
+    source, ends = torch.from_numpy(source_rows).to(device), torch.from_numpy(bounds).to(device)
+    for k, layer in enumerate(layers):
+        yield k, segment_mean(states[layer].flatten(0, 1).index_select(0, source).float(), ends)
