@@ -18,6 +18,7 @@ Place = Path | UPath
 AnyPlace = TypeVar("AnyPlace", Path, UPath, Place)
 # Whose errors tell of the place, beside the operating system's.
 BACKENDS = {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "aiohttp", "adlfs", "azure", "fsspec", "obstore"}
+PATTERN = set("*?[")  # what fsspec's operations on several files take for a pattern of names
 # The optional dependencies that bring each scheme, where they have a name of their own.
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 
@@ -26,7 +27,8 @@ def place_of(address: str | Place) -> Place:
     """The place that a path or address names.
 
     Raises:
-        UsageError: a scheme that fsspec does not know, or whose package is not installed.
+        UsageError: a scheme that fsspec does not know or whose package is not installed, no name behind it, or a
+            name that fsspec would take for a pattern.
     """
     if isinstance(address, (Path, UPath)):
         return address
@@ -35,10 +37,18 @@ def place_of(address: str | Place) -> Place:
         return Path(address)
     if scheme in ("file", "local"):
         return Path(rest)
+    if PATTERN & set(rest):  # to fsspec, removing "a*/manifest.json" is removing that of every store whose name fits
+        raise UsageError(
+            f"no address of one place: {address}",
+            expected="an address without " + " ".join(sorted(PATTERN)),
+            received=address,
+        )
     try:
+        if not scheme.replace("::", "").replace("+", "").isalnum():  # UPath would make it a local path
+            raise ValueError(f"no scheme is called {scheme!r}")
         # Another process may write the same store: a listing from a minute ago is no answer.
-        place = UPath(address.rstrip("/"), use_listings_cache=False)
-        _ = place.fs  # made when first asked for, and only then found to be missing
+        place = UPath(address.rstrip("/"), use_listings_cache=False) if rest.strip("/") else None
+        _ = place and place.fs  # made when first asked for, and only then found to be missing
     except ImportError as error:
         extra = EXTRAS.get(scheme)
         raise UsageError(
@@ -52,6 +62,8 @@ def place_of(address: str | Place) -> Place:
             expected="a folder, s3://BUCKET/NAME, gs://BUCKET/NAME or another address that fsspec knows",
             received=str(error),
         ) from error
+    if place is None or not place.name:
+        raise UsageError(f"an address without a name: {address}", expected=f"{scheme}://BUCKET/NAME", received=address)
     return place
 
 
@@ -63,15 +75,33 @@ def place_errors(place: Place) -> Iterator[None]:
     except FusionkitError:
         raise
     except Exception as error:
-        ours = isinstance(error, OSError) or type(error).__module__.split(".")[0] in BACKENDS
-        if isinstance(place, Path) or not ours:
+        if (known := refusal(place, error)) is None:
             raise
-        raise StoreError(
-            f"cannot use {place}",
-            received=f"{type(error).__name__}: {error}".splitlines()[0],
-            remedy="check the address, the credentials (for s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-            "AWS_ENDPOINT_URL) and the network",
-        ) from error
+        raise known from error
+
+
+def refusal(place: Place, error: Exception) -> StoreError | None:
+    """The error for a remote place that did not answer, or said no; None where ``error`` tells of something else."""
+    ours = isinstance(error, OSError) or type(error).__module__.split(".")[0] in BACKENDS
+    if isinstance(place, Path) or not ours:
+        return None
+    return StoreError(
+        f"cannot use {place}",
+        received=f"{type(error).__name__}: {error}".splitlines()[0],
+        remedy="check the address, the credentials (for s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+        "AWS_ENDPOINT_URL) and the network",
+    )
+
+
+def is_file(place: Place) -> bool:
+    """Whether there is such a file; a place that does not answer is an error here, to pathlib and fsspec it is a No."""
+    if isinstance(place, Path):
+        return place.is_file()
+    with place_errors(place):
+        try:
+            return bool(place.fs.info(place.path)["type"] == "file")
+        except FileNotFoundError:
+            return False
 
 
 def sizes_below(folder: Place) -> dict[str, int]:
@@ -80,10 +110,11 @@ def sizes_below(folder: Place) -> dict[str, int]:
         return {
             path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
         }
-    try:
-        found = folder.fs.find(folder.path, detail=True)
-    except FileNotFoundError:
-        return {}
+    with place_errors(folder):
+        try:
+            found = folder.fs.find(folder.path, detail=True)
+        except FileNotFoundError:
+            return {}
     prefix = len(folder.fs._strip_protocol(folder.path).rstrip("/")) + 1
     return {name[prefix:]: int(facts["size"]) for name, facts in found.items() if facts["type"] == "file"}
 
@@ -91,8 +122,10 @@ def sizes_below(folder: Place) -> dict[str, int]:
 def read_all(folder: Place, names: list[str]) -> dict[str, bytes]:
     """The contents of some files below a folder; asked for together where the place is remote, absent ones left out."""
     if isinstance(folder, Path):
-        there = {name: folder / name for name in names}
-        return {name: path.read_bytes() for name, path in there.items() if path.is_file()}
-    paths = {folder.fs._strip_protocol((folder / name).path): name for name in names}
-    found = folder.fs.cat(list(paths), on_error="omit") if paths else {}
+        wanted = {name: folder / name for name in names}
+        return {name: path.read_bytes() for name, path in wanted.items() if path.is_file()}
+    there = sizes_below(folder)  # one request tells of all that are absent
+    paths = {folder.fs._strip_protocol((folder / name).path): name for name in names if name in there}
+    with place_errors(folder):
+        found = folder.fs.cat(list(paths)) if paths else {}
     return {paths[path]: content for path, content in found.items()}

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -63,7 +64,21 @@ class PlaceType(click.ParamType[Place]):
         return place_of(value)
 
 
-PLACE = PlaceType()
+class FolderType(click.ParamType[Path]):
+    """A folder for runs, on a local disk."""
+
+    name = "folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        place = place_of(value)
+        if not isinstance(place, Path):  # as a path it would be a folder called "s3:"
+            raise UsageError(
+                "runs are kept in a local folder", received=value, remedy="choose a folder; a store may lie there"
+            )
+        return place
+
+
+PLACE, FOLDER = PlaceType(), FolderType()
 
 
 def given_store(path: Place) -> Store:

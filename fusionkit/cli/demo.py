@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, out, print_json, table
+from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json, table
 from fusionkit.cli.fit import FitBars
 from fusionkit.cli.results import score_text
 from fusionkit.demo import DemoResult
@@ -17,7 +17,7 @@ from fusionkit.fit import summarise
 
 
 @click.command()
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep the store and the runs in this folder.")
+@click.option("--keep", type=FOLDER, help="Keep the store and the runs in this folder.")
 @JSON_OPTION
 def demo(keep: Path | None, as_json: bool) -> None:
     """Encode the bundled corpus with the bundled encoder and compare four fusions on two tasks."""

@@ -9,7 +9,7 @@ import click
 import pandas as pd
 import torch
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, given_store, out, print_json
+from fusionkit.cli.console import FOLDER, JSON_OPTION, PLACE, Bars, given_store, out, print_json
 from fusionkit.cli.results import summary_table
 from fusionkit.fit import RunsFolder, expand, summarise
 from fusionkit.fit import fit as run_fit
@@ -51,7 +51,7 @@ class FitBars(Bars):
 
 @click.command()
 @click.argument("store", type=PLACE)
-@click.option("--out", "runs", required=True, type=click.Path(path_type=Path), help="Folder that keeps the runs.")
+@click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]")
 @click.option("--label", help="Column to learn. [default: guessed]")
 @click.option("--fusion", "fusions", multiple=True, help=f"{', '.join(FUSIONS)} (layer:k); give it several times.")

@@ -10,7 +10,7 @@ import click
 import pandas as pd
 from rich.table import Table
 
-from fusionkit.cli.console import out, print_json, table
+from fusionkit.cli.console import FOLDER, out, print_json, table
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.summary import COLUMNS, summarise
 
@@ -18,7 +18,7 @@ FORMATS = ("table", "csv", "json", "latex")
 
 
 @click.command()
-@click.argument("runs", type=click.Path(path_type=Path))
+@click.argument("runs", type=FOLDER)
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)

@@ -34,14 +34,20 @@ class Alike:
         self._digests.append(b"".join(digests))
         self._has_rows.append((np.diff(row_offsets) > 0) & (np.diff(tokenized.token_offsets) > 0))
 
-    def first(self) -> IntArray:
-        """For each example that is not alone the number of the first one like it, else :data:`NONE`: ``[examples]``."""
+    def first(self, within: IntArray | None = None) -> IntArray:
+        """For each example that is not alone the number of the first one like it, else :data:`NONE`: ``[examples]``.
+
+        Args:
+            within: int64 ``[examples]``; only examples of the same number here are compared.
+        """
         halves = np.frombuffer(b"".join(self._digests), np.uint64).reshape(-1, 2)
         found = np.full(len(halves), NONE, dtype=np.int64)
         if not len(halves):
             return found
+        if within is not None:
+            halves = np.column_stack([halves, within.astype(np.uint64)])
         order = np.lexsort(halves.T)  # stable: the first of those that are alike comes first
-        begins = np.concatenate([[True], (np.diff(halves[order], axis=0) != 0).any(axis=1)])
+        begins = np.concatenate([[True], (halves[order][1:] != halves[order][:-1]).any(axis=1)])
         group = np.cumsum(begins) - 1
         several = np.bincount(group) > 1
         found[order] = np.where(several[group], order[begins][group], NONE)

@@ -113,7 +113,8 @@ class PartReader:
         self._arrays: dict[str, dict[str, SmallArray]] = {}
         self._row_offsets: dict[str, IntArray] = {}
         counts = [fields["examples"] for fields in plan["splits"].values()]
-        self._starts = dict(zip(plan["splits"], offsets_of(np.array(counts, dtype=np.int64)).tolist(), strict=False))
+        starts: list[int] = offsets_of(np.array(counts, dtype=np.int64)).tolist()
+        self._starts: dict[str, int] = dict(zip(plan["splits"], starts, strict=False))
 
     def read(self, part: Part) -> PartInput:
         """The examples of a part, as the plan laid them out.
@@ -141,10 +142,18 @@ class PartReader:
 
     def home(self, number: int) -> Part:
         """The part with the first row of the example of this number."""
-        split = max((start, name) for name, start in self._starts.items() if start <= number)[1]
+        split = self._split_of(number)
+        return Part(split, self.rows_of(number)[0] // split_layout(self._plan, split).rows_per_chunk)
+
+    def rows_of(self, number: int) -> tuple[int, int]:
+        """The rows, half-open, that the example of this number has in its split."""
+        split = self._split_of(number)
         _, row_offsets = self._of_split(split)
-        row = int(row_offsets[number - self._starts[split]])
-        return Part(split, row // split_layout(self._plan, split).rows_per_chunk)
+        start, stop = row_offsets[number - self._starts[split] :][:2].tolist()
+        return start, stop
+
+    def _split_of(self, number: int) -> str:
+        return [split for split, start in self._starts.items() if start <= number][-1]
 
     def _of_split(self, split: str) -> tuple[dict[str, SmallArray], IntArray]:
         if split not in self._arrays:

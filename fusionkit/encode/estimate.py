@@ -10,24 +10,32 @@ import resource
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
-from fusionkit.encode.batches import Part, PartReader
+from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
 from fusionkit.encode.job import STAGINGS
 from fusionkit.encode.parts import all_parts
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
+from fusionkit.encode.rows import batch_rows
+from fusionkit.encode.staging import TORCH_DTYPES, rounded
 from fusionkit.encoder import Encoder
+from fusionkit.ragged import flat_rows
 from fusionkit.sources import Columns, Source, prepared
-from fusionkit.specs import EncodeSpec
-from fusionkit.store.layout import StatesLayout, balanced_rows_per_chunk, row_bytes
+from fusionkit.specs import EncodeSpec, canonical_json
+from fusionkit.store.chunks import compressed
+from fusionkit.store.layout import CHUNK_BYTES, StatesLayout, balanced_rows_per_chunk, row_bytes
 from fusionkit.store.manifest import read_plan
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
 MEASURED_SECONDS = 5.0
+Rounded = tuple[Tensor, Tensor | None]  # rows [n, hidden] in a store's precision, and their scales [n]
 
 
 @dataclass(frozen=True)
@@ -66,20 +74,21 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         write_plan(store, sample, columns, encoder, spec, identity_of(sample, columns, encoder, spec, rows))
         planning = time.perf_counter() - began
         plan = read_plan(store)
-        per_token = _seconds_per_padded_token(store, plan, encoder)
+        per_token, ratio = _measured(store, plan, encoder)
         padded = {split: _padded_tokens(store, plan, encoder, split) for split in plan["splits"]}
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
-    splits, seconds, size, files = {}, 0.0, 0, 2
+    # The manifest is the plan and a little more.
+    splits, seconds, size, files = {}, 0.0, len(canonical_json(plan)), 2
     for split, fields in plan["splits"].items():
         scale = sizes[split] / fields["examples"]
         counts = {name: round(fields[name] * scale) for name in ("examples", "rows", "tokens")}
         splits[split] = counts
         layout = _layout(counts, len(plan["layers"]), plan["hidden"], plan["dtype"])
-        size += layout.chunks * layout.chunk_bytes + round(small[split] * scale)
+        size += round(layout.chunks * layout.chunk_bytes * ratio) + round(small[split] * scale)
         files += (1 + len(layout.arrays)) * layout.chunks + 14 + len(layout.arrays)  # metadata, small arrays, examples
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
-    # Stagings, and the block that is being written.
+    # Stagings, and the block that is being written, once more where it is compressed.
     held = max(_layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values())
     return Estimate(
         rows=rows,
@@ -88,8 +97,9 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         bytes=size,
         files=files,
         seconds=seconds,
-        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (STAGINGS + 1) * held,
-        choices=_choices(plan, splits, columns, size),
+        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        + (STAGINGS + 1 + (spec.compress != "none")) * held,
+        choices=_choices(plan, splits, columns, size, ratio),
     )
 
 
@@ -105,23 +115,57 @@ def _layout(counts: dict[str, int], layers: int, hidden: int, dtype: str) -> Sta
     return StatesLayout(counts["rows"], layers, hidden, height, dtype)
 
 
-def _seconds_per_padded_token(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
-    """Measured over batches of all lengths, the first pass not counted."""
+def _measured(store: Path, plan: dict[str, Any], encoder: Encoder) -> tuple[float, float]:
+    """Seconds a padded sub-token, and compressed bytes a byte of states: over batches of all lengths.
+
+    The first pass is not counted. Of the states, as many as a chunk has are enough to be compressed.
+    """
     reader = PartReader(store, plan)
-    parts = [reader.read(part) for part in all_parts(plan)]
-    batches = [batch for part in parts for batch in part.all_batches(plan["batch_tokens"], encoder.pad_id)]
+    parts = {part: reader.read(part) for part in all_parts(plan)}
+    batches = [
+        (part, batch)
+        for part, given in parts.items()
+        for batch in given.all_batches(plan["batch_tokens"], encoder.pad_id)
+    ]
     spread = np.random.default_rng(0).permutation(len(batches))
-    seconds, tokens = 0.0, 0
+    seconds, tokens, held = 0.0, 0, 0 if plan["compression"] == "zstd" else CHUNK_BYTES
+    kept: dict[str, list[list[Rounded]]] = {}
     for turn, at in enumerate([spread[0], *spread]):
-        inputs = [part.to(encoder.device) for part in (batches[at].token_ids, batches[at].mask, batches[at].segments)]
+        part, batch = batches[at]
+        inputs = [tensor.to(encoder.device) for tensor in (batch.token_ids, batch.mask, batch.segments)]
         began = time.perf_counter()
-        encoder.forward(*inputs)[-1].cpu()
+        states = encoder.forward(*inputs)
+        states[-1].cpu()
         if turn:
             seconds += time.perf_counter() - began
             tokens += inputs[0].numel()
+            if held < CHUNK_BYTES:
+                kept.setdefault(part.split, []).append(_stored(plan, parts[part], batch, states))
+                held += sum(values.nbytes for values, _ in kept[part.split][-1])
         if seconds > MEASURED_SECONDS:
             break
-    return seconds / max(tokens, 1)
+    return seconds / max(tokens, 1), _ratio(kept)
+
+
+def _stored(plan: dict[str, Any], given: PartInput, batch: PaddedBatch, states: tuple[Tensor, ...]) -> list[Rounded]:
+    """A batch's rows as a store keeps them, layer by layer."""
+    picked, ends = flat_rows(given.rows.row_offsets, batch.examples)
+    line = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
+    sound = given.rows.mask[picked]
+    rows = batch_rows(states, plan["layers"], given, batch, picked[sound], line[sound])
+    return [rounded(values, TORCH_DTYPES[plan["dtype"]]) for _, values in rows]
+
+
+def _ratio(kept: dict[str, list[list[Rounded]]]) -> float:
+    """Compressed bytes a byte: each split's rows side by side, layer behind layer, as they lie in a chunk."""
+    raw, squeezed = 0, 0
+    for batches, of in product(kept.values(), (0, 1)):
+        pieces = [batch[layer][of] for layer in range(len(batches[0])) for batch in batches]
+        content = b"".join(piece.cpu().view(torch.uint8).numpy().tobytes() for piece in pieces if piece is not None)
+        if content:
+            raw += len(content)
+            squeezed += len(compressed(np.frombuffer(content, np.uint8)))
+    return squeezed / raw if raw else 1.0
 
 
 def _padded_tokens(store: Path, plan: dict[str, Any], encoder: Encoder, split: str) -> int:
@@ -140,19 +184,24 @@ def _bytes_of(store: Path, split: str) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _choices(plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: Columns, size: int) -> dict[str, int]:
+def _choices(
+    plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: Columns, size: int, ratio: float
+) -> dict[str, int]:
     """Bytes of the states under cheaper rows, layers and types, for those that would be cheaper."""
-    layers, hidden = len(plan["layers"]), plan["hidden"]
+    layers, dtype = len(plan["layers"]), plan["dtype"]
     rows = sum(counts["rows"] for counts in splits.values())
     examples = sum(counts["examples"] for counts in splits.values())
-    row = row_bytes(layers, hidden, plan["dtype"])
-    rest = size - rows * row
+
+    def stored(count: int, layers: int, dtype: str) -> int:
+        return round(count * row_bytes(layers, plan["hidden"], dtype) * ratio)
+
+    rest = size - stored(rows, layers, dtype)
     found = {}
     if plan["rows"] != "cls" and plan["rows"] != "mean" and not columns.tags:
-        found["--rows mean or cls"] = rest + examples * row
+        found["--rows mean or cls"] = rest + stored(examples, layers, dtype)
     if layers > 4:
-        found["--layers -4:"] = rest + rows * row * 4 // layers
-    found["--layers -1"] = rest + rows * row // layers
-    for dtype in ("float16", "int8"):
-        found[f"--dtype {dtype}"] = rest + rows * row_bytes(layers, hidden, dtype)
+        found["--layers -4:"] = rest + stored(rows, 4, dtype)
+    found["--layers -1"] = rest + stored(rows, 1, dtype)
+    for other in ("float16", "int8"):
+        found[f"--dtype {other}"] = rest + stored(rows, layers, other)
     return {name: value for name, value in found.items() if value < size}

@@ -139,11 +139,11 @@ def encode(
     with place_errors(out), only_encoder(out) as held:
         began = time.perf_counter()
         clear_leftovers(out)
-        resumed = is_store(out) and (not overwrite or _begun(out, identity))
+        wanted = {**json.loads(json.dumps(identity)), "compression": spec.compress}
+        resumed = is_store(out) and (not overwrite or _begun(out, wanted))
         if resumed:
             known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
-            wanted = {**json.loads(json.dumps(identity)), "compression": spec.compress}
-            refuse_other(out, {**known["identity"], "compression": known["compression"]}, wanted)
+            refuse_other(out, _work(known), wanted)
             for split in known["splits"]:
                 agreed_layout(out, known, split)
             if is_complete(out):
@@ -186,7 +186,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
         waiting: list[tuple[Part, Future[PartRecord]]] = []
         done = 0
         inputs = PartReader(store, plan)
-        repeats = Repeats(PartReader(store, plan), plan, encoder, TORCH_DTYPES[plan["dtype"]])
+        repeats = Repeats(store, plan, encoder, PartReader(store, plan), TORCH_DTYPES[plan["dtype"]])
         pool = StagingPool(STAGINGS, lambda: staging_for(plan, encoder))
         kept: list[Block] = []  # the writer's own, filled again and again
 
@@ -195,7 +195,9 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
         ) -> Any:
             try:
                 kept[:] = [arrive(kept[0] if kept else None)]
-                return finish_part(store, plan, part, kept[0], tokens, start)
+                record = finish_part(store, plan, part, kept[0], tokens, start)
+                repeats.written(part)
+                return record
             finally:
                 pool.give(staging)
 
@@ -282,9 +284,14 @@ def _refuse_changed_files(out: Place, plan: dict[str, Any]) -> None:
         )
 
 
-def _begun(out: Place, identity: dict[str, Any]) -> bool:
-    """An unfinished store of this identity: an interrupted --overwrite goes on with it."""
+def _work(known: dict[str, Any]) -> dict[str, Any]:
+    """What a store's encode was asked for: its identity, and how the numbers are kept."""
+    return {**known["identity"], "compression": known["compression"]}
+
+
+def _begun(out: Place, wanted: dict[str, Any]) -> bool:
+    """An unfinished store of this work: an interrupted --overwrite goes on with it."""
     try:
-        return not is_complete(out) and bool(read_plan(out)["identity"] == json.loads(json.dumps(identity)))
+        return not is_complete(out) and _work(read_plan(out)) == wanted
     except StoreError:
         return False

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -29,8 +29,11 @@ RENEW_SECONDS = 20.0
 
 
 @contextmanager
-def only_encoder(out: Place) -> Iterator[None]:
+def only_encoder(out: Place) -> Iterator[Callable[[], None]]:
     """Hold the lock of the store at ``out``.
+
+    Yields:
+        a function to call now and then: it raises :class:`StoreError` where the lock was lost to another process.
 
     Raises:
         UsageError: another process holds it; says which. FusionkitError: the disk is full.
@@ -38,10 +41,10 @@ def only_encoder(out: Place) -> Iterator[None]:
     path = out.with_name(f".{out.name}.lock")
     if isinstance(path, Path):
         with _flock(path, out):
-            yield
+            yield lambda: None
     else:
-        with _lease(path, out):
-            yield
+        with _lease(path, out) as held:
+            yield held
 
 
 @contextmanager
@@ -75,56 +78,82 @@ def _locked(path: Path, out: Place) -> IO[str]:
 
 
 @contextmanager
-def _lease(path: UPath, out: Place) -> Iterator[None]:
+def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
     token = uuid.uuid4().hex
-    _acquire(path, out, token)
-    done = threading.Event()
+    until = _acquire(path, out, token)
+    done, lost = threading.Event(), threading.Event()
 
     def renew() -> None:
+        nonlocal until
+        if _read(path).get("token") != token:
+            lost.set()
+        else:
+            write_json(path, lease := _lease_of(token))
+            until = lease["until"]
+
+    def beat() -> None:
         while not done.wait(RENEW_SECONDS):
             with suppress(Exception):  # a network that fails for a moment; the lease outlives several renewals
-                if _read(path).get("token") == token:
-                    write_json(path, _lease_of(token))
+                renew()
 
-    beating = threading.Thread(target=renew, name="lease", daemon=True)
+    def held() -> None:
+        if until < time.time():  # this machine slept, or the network was gone for long
+            renew()
+        if lost.is_set():
+            raise StoreError(
+                f"another process has taken over {out}",
+                expected=f"a lease that {_myself()} renews",
+                received=str(_read(path).get("holder", "no lease any more")),
+                remedy="run the same command again when that process has ended: finished parts are kept",
+            )
+
+    beating = threading.Thread(target=beat, name="lease", daemon=True)
     beating.start()
     try:
-        yield
+        yield held
     finally:
         done.set()
         beating.join()
-        if _read(path).get("token") == token:
-            with suppress(FileNotFoundError):
+        with suppress(Exception):  # what stopped the work is the error to tell of; the lease runs out by itself
+            if _read(path).get("token") == token:
                 path.fs.rm_file(path.path)
 
 
-def _acquire(path: UPath, out: Place, token: str) -> None:
-    found = _read(path)
+def _acquire(path: UPath, out: Place, token: str) -> float:
+    """Until when the lease is ours."""
+    found, lease = _read(path), _lease_of(token)
     if _counts(found):
-        raise _held(out, str(found["holder"]))
-    refused: OSError | None = None
-    if found:
-        write_json(path, _lease_of(token))
-    else:
-        try:  # of two that see no lease one creates it, where the server keeps S3's conditional writes
-            path.fs.pipe_file(path.path, json.dumps(_lease_of(token)).encode(), mode="create")
-        except OSError as error:
-            refused = error
-    # Where it does not, or two found the same dead lease, both have written; the later one's stands.
+        raise _held(out, str(found.get("holder", "unknown")))
+    content = json.dumps(lease).encode()
+    if not found:
+        # Of two that see no lease one creates it, where the server knows S3's conditional writes; some do not.
+        with suppress(OSError, NotImplementedError):
+            path.fs.pipe_file(path.path, content, mode="create")
+        found = _read(path)
+    if not found or not _counts(found):
+        path.fs.pipe_file(path.path, content)
+    # Two that found the same dead lease have both written: the later one's stands.
     found = _read(path)
-    if refused is not None and not found:  # not the other's lease: no bucket, or no right to write
-        raise refused
     if found.get("token") != token:
         raise _held(out, str(found.get("holder", "unknown")))
+    return float(lease["until"])
 
 
 def _counts(lease: dict[str, Any]) -> bool:
     """Whether a lease is still in force: not run out, nor left by a process of this machine that has ended."""
     if not isinstance(until := lease.get("until"), (int, float)) or until < time.time():
         return False
-    if lease.get("host") == socket.gethostname() and isinstance(pid := lease.get("pid"), int):
-        return Path(f"/proc/{pid}").exists() or not Path("/proc").exists()
+    if lease.get("machine") == _machine() and isinstance(pid := lease.get("pid"), int):
+        return _is_running(pid)
     return True
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return not Path("/proc").exists()
+    return state not in "ZX"  # dead, and not yet taken note of by its parent
 
 
 def _read(path: UPath) -> dict[str, Any]:
@@ -137,11 +166,23 @@ def _read(path: UPath) -> dict[str, Any]:
 def _lease_of(token: str) -> dict[str, Any]:
     return {
         "holder": _myself(),
-        "host": socket.gethostname(),
+        "machine": _machine(),
         "pid": os.getpid(),
         "until": time.time() + LEASE_SECONDS,
         "token": token,
     }
+
+
+def _machine() -> str:
+    """What those share whose process numbers mean the same processes: a machine since its start, or a container there.
+
+    A host's name does not tell: many machines have the same, and a container may have its host's.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
 
 
 def _myself() -> str:

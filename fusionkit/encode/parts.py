@@ -176,7 +176,7 @@ def encode_part(
     start = time.perf_counter()
     reader = PartReader(store, plan)
     given, staging = reader.read(part), staging_for(plan, encoder)
-    repeats = Repeats(reader, plan, encoder, TORCH_DTYPES[plan["dtype"]])
+    repeats = Repeats(store, plan, encoder, reader, TORCH_DTYPES[plan["dtype"]])
     compute_part(plan, encoder, part, given, repeats, staging, on_tokens)
     try:
         return finish_part(store, plan, part, staging.hand_over()(None), given.tokens, start)
@@ -193,7 +193,7 @@ def staging_for(plan: dict[str, Any], encoder: Encoder, dtype: str | None = None
 def not_finite(store: Place, plan: dict[str, Any], encoder: Encoder, part: Part) -> NotFiniteError:
     """The full account of a part that :func:`finish_part` refused: its states once more, in float32."""
     staging, reader = staging_for(plan, encoder, "float32"), PartReader(store, plan)
-    repeats = Repeats(reader, plan, encoder, torch.float32)
+    repeats = Repeats(store, plan, encoder, reader, torch.float32)
     compute_part(plan, encoder, part, reader.read(part), repeats, staging, lambda _: None)
     block = staging.hand_over()(None).states  # [layers, rows, hidden]; the staging itself has rows of an older part
     kept = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]

@@ -16,7 +16,7 @@ from upath import UPath
 
 from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors, sync_folder, sync_tree, write_durably
-from fusionkit.places import Place, sizes_below
+from fusionkit.places import Place, is_file, sizes_below
 from fusionkit.store.layout import states_path
 from fusionkit.store.manifest import MANIFEST, PLAN, is_store
 
@@ -53,12 +53,11 @@ def growing(out: Place) -> Iterator[Path]:
 def clear_leftovers(out: Place) -> None:
     """Put right what a killed process left at and beside a store; its lock must be held."""
     if not isinstance(out, Path):
-        if (out / MARKER).is_file():
+        if is_file(out / MARKER):
             # The plan comes last and the manifest goes first: without both, neither store is whole.
             if not is_store(out):
-                _remove(out, list(sizes_below(out)))
-            else:
-                _remove(out, [MARKER])
+                _remove(out, [name for name in sizes_below(out) if name != MARKER])
+            _remove(out, [MARKER])  # last: without it, what is left of a store would look like somebody else's files
         return
     aside, old = _beside(out)
     if old.exists() and not out.exists():  # killed between the two renames
@@ -74,7 +73,7 @@ def refuse_foreign(out: Place) -> None:
     # Other programs write a manifest.json too; --overwrite must not empty their folders.
     ours = is_store(out) and states_path(out).is_dir()
     if not isinstance(out, Path):
-        ours = ours or (out / MARKER).is_file()
+        ours = ours or is_file(out / MARKER)
         foreign = out.is_file() or bool(sizes_below(out)) if not ours else False
     else:
         foreign = out.exists() and not ours and (not out.is_dir() or any(out.iterdir()))

@@ -34,6 +34,7 @@ from fusionkit.store.layout import (
     balanced_rows_per_chunk,
     create_states,
     examples_path,
+    read_small,
 )
 from fusionkit.store.manifest import PLAN, split_layout
 from fusionkit.store.verify import small_files
@@ -133,7 +134,9 @@ def write_plan(
             path = examples_path(aside, split)
             path.parent.mkdir(exist_ok=True)
             pq.write_table(table, path)
-        _write_alike(aside, plan, alike)
+        # Later parts copy from the chunks of earlier ones. Where these are elsewhere or compressed, a few rows would
+        # cost a whole chunk: there each part keeps to itself.
+        _write_alike(aside, plan, alike, whole_store=isinstance(out, Path) and spec.compress == "none")
         _refuse_over_budget(aside, plan, budget)
         (aside / "parts").mkdir()
         plan["files"] = small_files(aside)
@@ -182,14 +185,24 @@ def _plan_split(
     return {**counts, "rows_per_chunk": height}
 
 
-def _write_alike(store: Path, plan: dict[str, Any], alike: Alike) -> None:
+def _write_alike(store: Path, plan: dict[str, Any], alike: Alike, whole_store: bool) -> None:
     """Known when all splits have been seen: an example of test may be like one of train."""
-    first, start = alike.first(), 0
+    first, start = alike.first(None if whole_store else _parts_of_examples(store, plan)), 0
     for split, fields in plan["splits"].items():
         array = Appender(store, split, "first_alike")
         array.append(first[start : start + fields["examples"]])
         array.close()
         start += fields["examples"]
+
+
+def _parts_of_examples(store: Path, plan: dict[str, Any]) -> IntArray:
+    """For each example the part with its first row, the parts numbered through the splits: int64 ``[examples]``."""
+    found, parts = [], 0
+    for split in plan["splits"]:
+        layout = split_layout(plan, split)
+        found.append(read_small(store, split, "row_offsets")[:-1] // layout.rows_per_chunk + parts)
+        parts += layout.chunks + 1  # an example without rows may stand behind the last
+    return np.concatenate(found)
 
 
 def _refuse_over_budget(aside: Path, plan: dict[str, Any], budget: int | None) -> None:

@@ -11,7 +11,7 @@ from fusionkit.encode.parts import encode_part
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import write_json
-from fusionkit.places import Place
+from fusionkit.places import Place, place_errors
 from fusionkit.store.layout import chunk_path
 from fusionkit.store.manifest import MANIFEST, read_manifest, refuse_other, split_layout
 
@@ -56,8 +56,9 @@ def repair(store: Place, parts: list[Part], encoder: Encoder, on_tokens: Callabl
     manifest = read_manifest(store)
     _refuse_other_encoder(store, manifest, encoder)
     changed = []
-    with only_encoder(store):
+    with place_errors(store), only_encoder(store) as held:
         for part in parts:
+            held()
             record = encode_part(store, manifest, encoder, part, on_tokens)
             recorded = manifest["splits"][part.split]["chunks"]
             for name, crc32c in record.crc32c.items():

@@ -1,13 +1,15 @@
 """Sequences that come more than once: encoded by the part that has the first of them, kept for those that follow.
 
 A repeated sequence belongs to its *home*, the part with its first row, and is encoded in the home's own batches of
-repeated sequences. Any part can make these batches again, to the same bytes: parts stay independent of one another,
-and what is kept in memory only saves work.
+repeated sequences. A part that comes later takes its rows from memory or from the home's chunk. Where it finds them in
+neither it makes the batches again, to the same bytes: parts stay independent of one another.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +18,15 @@ from torch import Tensor
 
 from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
 from fusionkit.encode.rows import batch_rows, forward
-from fusionkit.encode.staging import rounded
+from fusionkit.encode.staging import TORCH_DTYPES, rounded
 from fusionkit.encoder import Encoder
+from fusionkit.errors import StoreError
+from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows
+from fusionkit.store.blocks import MappedBlocks
+from fusionkit.store.chunks import chunk_fault, written_checksum
+from fusionkit.store.layout import chunk_path, part_path
+from fusionkit.store.manifest import split_layout
 
 KEPT_BYTES = 256 << 20
 
@@ -43,13 +51,22 @@ class Repeats:
     """Gives the rows of repeated sequences; keeps those used last, up to :data:`KEPT_BYTES`.
 
     Args:
-        dtype: the precision to keep them in.
+        dtype: the precision to keep them in; chunks are looked into where it is the store's.
     """
 
-    def __init__(self, reader: PartReader, plan: dict[str, Any], encoder: Encoder, dtype: torch.dtype) -> None:
-        self._reader, self._plan, self._encoder, self._dtype = reader, plan, encoder, dtype
+    def __init__(
+        self, store: Place, plan: dict[str, Any], encoder: Encoder, reader: PartReader, dtype: torch.dtype
+    ) -> None:
+        self._store, self._plan, self._encoder, self._reader, self._dtype = store, plan, encoder, reader, dtype
         self._kept: OrderedDict[int, Kept] = OrderedDict()
         self._bytes = 0
+        mapped = isinstance(store, Path) and plan["compression"] == "none" and TORCH_DTYPES[plan["dtype"]] == dtype
+        self._blocks: dict[str, MappedBlocks] | None = {} if mapped else None
+        self._sound: dict[Part, bool] = {}
+
+    def written(self, part: Part) -> None:
+        """This process has just written a part's chunk: it need not be checked before its rows are copied."""
+        self._sound[part] = True
 
     def rows_of(self, part: Part, given: PartInput, numbers: IntArray) -> dict[int, Kept]:
         """The rows of these sequences, each named by the number of the first example that has it.
@@ -61,7 +78,11 @@ class Repeats:
         homes: dict[Part, set[int]] = {}
         for number in numbers.tolist():
             if number not in found:
-                homes.setdefault(self._reader.home(number), set()).add(number)
+                home = self._reader.home(number)
+                if home != part and (kept := self._stored(number, home.split)) is not None:
+                    found[number] = kept
+                else:
+                    homes.setdefault(home, set()).add(number)
         for home, missing in homes.items():
             found |= self._encoded(given if home == part else self._reader.read(home), missing)
         for number, kept in found.items():
@@ -72,6 +93,41 @@ class Repeats:
         while self._bytes > KEPT_BYTES:
             self._bytes -= self._kept.popitem(last=False)[1].size
         return found
+
+    def _stored(self, number: int, split: str) -> Kept | None:
+        """A sequence's rows out of the chunks that hold them, if these are finished and sound."""
+        if self._blocks is None or not isinstance(self._store, Path):
+            return None
+        layout = split_layout(self._plan, split)
+        blocks = self._blocks.setdefault(split, MappedBlocks(self._store, split, layout))
+        start, stop = self._reader.rows_of(number)
+        pieces = []
+        for chunk in range(start // layout.rows_per_chunk, (stop - 1) // layout.rows_per_chunk + 1):
+            if not self._is_sound(Part(split, chunk)):
+                return None
+            low, high = layout.chunk_rows(chunk)
+            inside = slice(max(start, low) - low, min(stop, high) - low)
+            block = blocks.read(chunk)
+            pieces.append((block.states[:, inside], None if block.scales is None else block.scales[:, inside]))
+        states = torch.from_numpy(np.concatenate([piece[0] for piece in pieces], axis=1)).view(self._dtype)
+        scales = [piece[1] for piece in pieces if piece[1] is not None]
+        device = self._encoder.device
+        joined = torch.from_numpy(np.concatenate(scales, axis=1)).to(device) if scales else None
+        return Kept(states.to(device), joined)
+
+    def _is_sound(self, part: Part) -> bool:
+        """Whether a part is finished; its bytes are read once, so that damage in a chunk does not spread to others."""
+        if not part_path(self._store, part.split, part.chunk).is_file():
+            return False  # not remembered: it may be on its way
+        if part not in self._sound:
+            layout = split_layout(self._plan, part.split)
+            places = {array: chunk_path(self._store, part.split, part.chunk, array.name) for array in layout.arrays}
+            try:
+                faults = [chunk_fault(path, array, "none", written_checksum(path)) for array, path in places.items()]
+                self._sound[part] = not any(faults)
+            except (OSError, StoreError, struct.error):
+                self._sound[part] = False
+        return self._sound[part]
 
     def _encoded(self, home: PartInput, wanted: set[int]) -> dict[int, Kept]:
         """From those batches of the home's that hold what is wanted; each is run whole, or its numbers would differ."""

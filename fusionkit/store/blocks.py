@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
-from fusionkit.places import Place, place_errors
+from fusionkit.places import Place, is_file, place_errors
 from fusionkit.store.cache import ChunkCache
 from fusionkit.store.chunks import map_chunk
 from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path, damaged, open_array
@@ -66,36 +68,56 @@ class FetchedBlocks:
 
     Args:
         name: tells this split of this very store from all others: what cached chunks are known by.
+        recorded: by array, the checksum of each chunk's bytes in its file.
     """
 
-    def __init__(self, store: Place, split: str, layout: StatesLayout, name: str, cache: ChunkCache) -> None:
+    def __init__(
+        self,
+        store: Place,
+        split: str,
+        layout: StatesLayout,
+        name: str,
+        cache: ChunkCache,
+        recorded: Mapping[str, Sequence[int]],
+    ) -> None:
         self._layout = layout
+        self._recorded = recorded
         self._arrays = {array.name: open_array(store, split, array.name) for array in layout.arrays}
         self._store, self._split, self._name, self._cache = store, split, name, cache
         self._order: list[int] = []
+        self._last = -1
         self._held: OrderedDict[int, Future[Block]] = OrderedDict()
         # Maps into the cache are cheap; blocks that no cache holds are not.
         self._room = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
 
     def read(self, chunk: int) -> Block:
-        at = self._order.index(chunk) if chunk in self._order else -1
-        coming = self._order[at + 1 : at + 1 + AHEAD] if at >= 0 else range(chunk + 1, chunk + 1 + AHEAD)
-        wanted = self._begin(chunk)
-        for later in coming:
-            if later < self._layout.chunks:
+        with self._lock:
+            held = self._held.get(chunk)
+            if held is not None and held.done() and held.exception() is not None:
+                del self._held[chunk]  # asked for again, it is fetched again
+            wanted = self._begin(chunk)
+            for later in self._coming(chunk):
                 self._begin(later)
-        self._held.move_to_end(chunk)
-        while len(self._held) > self._room:
-            self._held.popitem(last=False)
-        try:
-            return wanted.result()
-        except BaseException:
-            self._held.pop(chunk, None)  # asked for again, it is fetched again
-            raise
+            self._last = chunk
+            self._held.move_to_end(chunk)
+            while len(self._held) > self._room:
+                self._held.popitem(last=False)
+        block = wanted.result()
+        if block.states.flags.owndata:  # no map: the cache's disk is full or read-only
+            self._room = 2 * AHEAD
+        return block
 
     def announce(self, chunks: Sequence[int]) -> None:
         self._order = list(chunks)
+
+    def _coming(self, chunk: int) -> Sequence[int]:
+        """What will probably be read after a chunk: what was announced, else what lies behind where reading goes on."""
+        at = self._order.index(chunk) if chunk in self._order else len(self._order)
+        if announced := self._order[at + 1 : at + 1 + AHEAD]:
+            return announced
+        return range(chunk + 1, min(chunk + 1 + AHEAD, self._layout.chunks)) if chunk == self._last + 1 else []
 
     def _begin(self, chunk: int) -> Future[Block]:
         found = self._held.get(chunk)
@@ -113,16 +135,21 @@ class FetchedBlocks:
         return self._cache.get(f"{self._name}-{array.name}-{chunk}", array, lambda: self._decoded(array, chunk))
 
     def _decoded(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
-        """``[layers, rows, …]``, the last chunk's rows without its padding."""
+        """``[layers, rows_per_chunk, …]``, zeros behind the last chunk's rows."""
         place = chunk_path(self._store, self._split, chunk, array.name)
         start, stop = self._layout.chunk_rows(chunk)
+        whole = np.zeros(array.chunk_shape, array.dtype)
         try:
             with place_errors(place):
-                if not place.is_file():  # to Zarr a missing chunk is a chunk of zeros
+                if not is_file(place):  # to Zarr a missing chunk is a chunk of zeros
                     remedy = "see `fusionkit verify`, then encode again"
                     raise StoreError(f"chunk {place} is missing", remedy=remedy)
-                return np.swapaxes(np.asarray(self._arrays[array.name][start:stop]), 0, 1)
+                whole[:, : stop - start] = np.swapaxes(np.asarray(self._arrays[array.name][start:stop]), 0, 1)
         except StoreError:
             raise
         except Exception as error:  # zarr and its codecs raise ValueError, RuntimeError and others
             raise damaged(place, error) from error
+        # Sound in itself, but of another store, which has come to this place since this one was opened.
+        if self._layout.compression == "none" and google_crc32c.value(whole) != self._recorded[array.name][chunk]:
+            raise StoreError(f"chunk {place} is not the one that was recorded", remedy="open the store again")
+        return whole

@@ -7,23 +7,25 @@ folder (``fusionkit`` in ``XDG_CACHE_HOME`` or ``~/.cache`` unless set).
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
-import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.specs import parse_bytes
 from fusionkit.store.chunks import map_chunk, write_chunk, written_checksum
-from fusionkit.store.layout import ChunkedArray
+from fusionkit.store.layout import CHECKSUM_BYTES, ChunkedArray
 
 DEFAULT_LIMIT = 20 * 10**9
+LOCK = ".lock"
+_writing = threading.Lock()  # where the disk knows no locks, at least one process's threads take turns
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,12 @@ class ChunkCache:
 
     folder: Path
     limit: int
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def get(self, name: str, array: ChunkedArray, fetch: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """A chunk ``[layers, rows_per_chunk, …]``: mapped from the cache, else fetched and kept there.
 
         Args:
-            fetch: gives ``[layers, rows, …]``. Its errors pass through.
+            fetch: gives it. Its errors pass through.
         """
         path = self.folder / name
         with contextlib.suppress(StoreError, OSError):
@@ -52,24 +53,34 @@ class ChunkCache:
                 os.utime(path)
                 return found
         block = fetch()
-        if array.chunk_bytes > self.limit:
-            return _full(block, array)
-        with self._lock:
-            try:
-                self._make_room(array.chunk_bytes)
+        size = array.chunk_bytes + CHECKSUM_BYTES
+        if size > self.limit:
+            return block
+        try:
+            with self._alone():
+                self._make_room(size)
                 write_chunk(path, block, array)
                 return map_chunk(path, array)
-            except (FusionkitError, OSError):  # a full or read-only disk: slower, not wrong
-                return _full(block, array)
+        except (FusionkitError, OSError):  # a full or read-only disk: slower, not wrong
+            return block
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the folder: two that make room at once would both count on the same bytes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _writing, (self.folder / LOCK).open("a") as file:
+            with contextlib.suppress(OSError):  # some network disks know no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _make_room(self, wanted: int) -> None:
         """Remove what was not used for longest, until so many more bytes fit below the limit."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         files = []
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
                 facts = path.stat()
-                files.append((facts.st_mtime_ns, facts.st_size, path))
+                if path.name != LOCK:
+                    files.append((facts.st_mtime_ns, facts.st_size, path))
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             if total + wanted <= self.limit:
@@ -93,9 +104,3 @@ def default_cache() -> ChunkCache:
         return ChunkCache(folder, 0 if given.strip() == "0" else parse_bytes(given))
     except UsageError as error:
         raise UsageError("FUSIONKIT_CACHE is no size", expected="like 50GB, or 0", received=given) from error
-
-
-def _full(block: NDArray[Any], array: ChunkedArray) -> NDArray[Any]:
-    whole = np.zeros(array.chunk_shape, array.dtype)
-    whole[:, : block.shape[1]] = block
-    return whole

@@ -37,10 +37,15 @@ def write_chunk(path: Place, block: NDArray[Any], array: ChunkedArray, compressi
         block = whole
     # Uncompressed, its own memory is summed and written: no copy as bytes.
     raw = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-    written = raw if compression == "none" else np.frombuffer(zstd.compress(raw, ZSTD_LEVEL), np.uint8)
+    written = raw if compression == "none" else compressed(raw)
     checksum = int(google_crc32c.value(written))
     write_durably(path, written.data, struct.pack("<I", checksum))
     return Stamp(checksum, len(written) + CHECKSUM_BYTES)
+
+
+def compressed(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Bytes as one zstd frame, which Zarr's codec reads."""
+    return np.frombuffer(zstd.compress(raw, ZSTD_LEVEL), np.uint8)
 
 
 def map_chunk(path: Path, array: ChunkedArray) -> NDArray[Any]:

@@ -6,13 +6,21 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from zarr.codecs import ZstdCodec
-
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import read_json
-from fusionkit.places import Place, sizes_below
+from fusionkit.places import Place, is_file, sizes_below
 from fusionkit.specs import COMPRESSIONS, digest_of
-from fusionkit.store.layout import FORMAT, ITEM_BYTES, VERSION, StatesLayout, damaged, open_array, states_path
+from fusionkit.store.layout import (
+    FORMAT,
+    ITEM_BYTES,
+    VERSION,
+    StatesLayout,
+    codecs_told,
+    codecs_wanted,
+    damaged,
+    open_array,
+    states_path,
+)
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
 # What each field must be, in the JSON's own types; "*" is any name, a list holds any number, integers are 0 or more.
@@ -38,12 +46,12 @@ FINISHED: dict[str, Any] = {
 
 def is_store(path: Place) -> bool:
     """True where a store was begun or finished."""
-    return (path / PLAN).is_file() or (path / MANIFEST).is_file()
+    return is_file(path / PLAN) or is_file(path / MANIFEST)
 
 
 def is_complete(path: Place) -> bool:
     """True where a store was finished."""
-    return (path / MANIFEST).is_file()
+    return is_file(path / MANIFEST)
 
 
 def read_manifest(path: Place) -> dict[str, Any]:
@@ -53,7 +61,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
         StoreError: no store, an unfinished one, a damaged manifest, or one of another format version.
     """
     if not is_complete(path):
-        if (path / PLAN).is_file():
+        if is_file(path / PLAN):
             done = len(sizes_below(path / "parts"))
             raise StoreError(
                 f"the store {path} is not finished",
@@ -128,7 +136,6 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
         offsets, tokens = (open_array(store, split, name) for name in ("row_offsets", "token_ids"))
         arrays = [open_array(store, split, array.name) for array in layout.arrays]
         states = arrays[0]
-        squeezed = [any(isinstance(codec, ZstdCodec) for codec in array.compressors) for array in arrays]
         shape, chunks = (
             (layout.rows, layout.layers, layout.hidden),
             (layout.rows_per_chunk, layout.layers, layout.hidden),
@@ -136,8 +143,9 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
         pairs = {
             "shape": ([a.shape for a in arrays], [shape[: a.ndim] for a in arrays]),
             "chunks": ([a.chunks for a in arrays], [chunks[: a.ndim] for a in arrays]),
-            "compression": (squeezed, [layout.compression == "zstd"] * len(arrays)),
+            "codecs": ([codecs_told(a) for a in arrays], [codecs_wanted(layout, a) for a in layout.arrays]),
             "dtype": (states.attrs["dtype"], layout.dtype),
+            "types": ([str(a.dtype) for a in arrays], [a.dtype for a in layout.arrays]),
             "layers": (states.attrs["layers"], manifest["layers"]),
             "examples": (offsets.shape, (fields["examples"] + 1,)),
             "tokens": (tokens.shape, (fields["tokens"],)),

@@ -69,9 +69,13 @@ class Split:
         """The source's columns, a line an example."""
         path = examples_path(self._store, self.name)
         try:
-            return pd.read_parquet(path if isinstance(path, Path) else BytesIO(path.read_bytes()))
-        except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
+            file = path if isinstance(path, Path) else BytesIO(path.read_bytes())
+        except Exception as error:  # a remote place's libraries have errors of their own
             raise damaged(path, error) from error
+        try:
+            return pd.read_parquet(file)
+        except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
+            raise damaged(path, ValueError(error)) from error
 
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some examples, in the order given.
@@ -150,8 +154,10 @@ def _blocks_of(path: Place, manifest: dict[str, Any], split: str, layout: States
     if isinstance(path, Path) and _is_mapped(path, manifest):
         return MappedBlocks(path, split, layout)
     # The chunks' checksums are the content: a store made anew at the same address has other names in the cache.
-    name = digest_of([manifest["identity"], split, manifest["splits"][split]["chunks"]])
-    return FetchedBlocks(path, split, layout, name, default_cache())
+    recorded = manifest["splits"][split]["chunks"]
+    return FetchedBlocks(
+        path, split, layout, digest_of([manifest["identity"], split, recorded]), default_cache(), recorded
+    )
 
 
 def open_store(path: str | Place) -> Store:

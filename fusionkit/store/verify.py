@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError
-from fusionkit.places import Place
+from fusionkit.places import Place, is_file, place_errors
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import ChunkedArray, chunk_path
 from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
@@ -34,7 +34,8 @@ def verify_store(path: Place) -> Iterator[Checked]:
     Yields:
         a :class:`Checked` a file, chunks first.
     """
-    manifest = read_manifest(path)
+    with place_errors(path):
+        manifest = read_manifest(path)
     looks: list[Callable[[], Checked]] = []
     for split, fields in manifest["splits"].items():
         layout = split_layout(manifest, split)
@@ -55,7 +56,8 @@ def verify_store(path: Place) -> Iterator[Checked]:
                     continue
                 looks.append(partial(_chunk, file, name, array, layout.compression, recorded[chunk]))
     looks += [partial(_file, path / name, name, digest) for name, digest in manifest["files"].items()]
-    yield from (look() for look in looks) if isinstance(path, Path) else _side_by_side(looks)
+    with place_errors(path):
+        yield from (look() for look in looks) if isinstance(path, Path) else _side_by_side(looks)
 
 
 def small_files(path: Path) -> dict[str, str]:
@@ -84,7 +86,7 @@ def _chunk(file: Place, name: str, array: ChunkedArray, compression: str, record
 
 
 def _file(file: Place, name: str, digest: Any) -> Checked:
-    if not file.is_file():
+    if not is_file(file):
         return Checked(name, "missing")
     return Checked(name, None if _sha256(file) == digest else "its bytes do not match its checksum")
 

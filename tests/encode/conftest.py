@@ -166,6 +166,12 @@ def alone() -> Callable[..., tuple[NDArray[np.float32], list[int | None]]]:
 
 
 @pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded chunks stay among the tests' files."""
+    monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """As ``HF_HUB_OFFLINE=1`` would set it, which the library reads when it is imported."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

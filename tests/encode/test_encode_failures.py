@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import resource
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from fusionkit.encode import EncodeReport
+from fusionkit.encode.staging import Staging
 from fusionkit.encoder import load_encoder
 from fusionkit.errors import EncoderError, FusionkitError, StoreError
 from fusionkit.sources import Source
@@ -37,7 +42,7 @@ def spoil(folder: Path, tmp_path: Path) -> Callable[[str, float], str]:
     return make
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
 def test_weights_that_are_not_numbers_name_the_layer(
     source: Source, encoded: Encoding, spoil: Callable[[str, float], str], tmp_path: Path, dtype: str
 ) -> None:
@@ -64,10 +69,11 @@ def test_states_too_large_for_float16_name_the_layer_and_what_would_do(
     assert "--dtype bfloat16 or float32" in str(caught.value.remedy)
     assert not (tmp_path / "s" / "manifest.json").exists()
     # Without that layer, or in the precision advised, it is fine.
-    for k, how in enumerate([{"layers": "0:3"}, {"dtype": "bfloat16"}, {"dtype": "float32"}]):
+    for k, how in enumerate([{"layers": "0:3"}, {"dtype": "bfloat16"}, {"dtype": "float32"}, {"dtype": "int8"}]):
         assert encoded(source, tmp_path / str(k), model=load_encoder(place, device="cpu"), **how).outcome == "encoded"
-    largest = open_store(tmp_path / "1")["train"].take([0]).hidden_states.float().amax()
-    assert 69_000 < float(largest) < 71_000
+    for k in (1, 2, 3):
+        largest = open_store(tmp_path / str(k))["train"].take([0]).hidden_states.float().amax()
+        assert 69_000 < float(largest) < 71_000
 
 
 @pytest.fixture
@@ -130,3 +136,50 @@ def test_a_place_that_may_not_be_written_is_one_error(source: Source, encoded: E
     (tmp_path / "file").touch()
     with pytest.raises(FusionkitError, match="cannot write"):
         encoded(source, tmp_path / "file" / "s")
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_a_write_that_fails_midway_ends_the_encode_and_leaves_nothing_running(
+    source: Source, encoded: Encoding, assert_same: Callable[[Path, Path], None], tmp_path: Path, dtype: str
+) -> None:
+    """The kernel refuses files as large as a chunk from the fifth of many parts on: the writer fails, others wait."""
+    many = Source("many", {"train": pa.concat_tables([source.splits["train"].slice(k) for k in range(6)])})
+    computed, caught = 0, list[Exception]()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def full_from_the_fifth() -> bool:
+        nonlocal computed
+        computed += 1
+        if computed == 5:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (256, hard))
+        return False
+
+    def run() -> None:
+        try:
+            encoded(many, tmp_path / "s", dtype=dtype, stop=full_from_the_fifth)
+        except FusionkitError as error:
+            caught.append(error)
+
+    try:
+        work = threading.Thread(target=run, daemon=True)
+        work.start()
+        work.join(timeout=120)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not work.is_alive()
+    assert len(caught) == 1
+    assert "the disk is full: cannot write" in str(caught[0])
+    # With three stagings the encoder is at most three parts ahead of the one that failed.
+    assert 5 <= computed <= 5 + 3
+    assert [thread for thread in threading.enumerate() if thread.name.startswith(("writer", "reader"))] == []
+    del caught[:]
+    gc.collect()
+    assert [each for each in gc.get_objects() if type(each) is Staging] == []
+    parts = len(list((tmp_path / "s" / "parts").iterdir()))
+    assert 1 <= parts <= 5
+    assert list((tmp_path / "s").rglob("*.partial")) == []
+    assert encoded(many, tmp_path / "s", dtype=dtype).outcome == "resumed"
+    assert len(list((tmp_path / "s" / "parts").iterdir())) > 20
+    encoded(many, tmp_path / "undisturbed", dtype=dtype)
+    assert_same(tmp_path / "s", tmp_path / "undisturbed")

@@ -26,6 +26,9 @@ OTHERS: list[tuple[dict[str, Any], dict[str, tuple[str, str]]]] = [
     ({"dtype": "bfloat16"}, {"dtype": ("float16", "bfloat16")}),
     ({"max_length": 32}, {"max_length": ("64", "32")}),
     ({"compute_dtype": "bfloat16"}, {"compute_dtype": ("float32", "bfloat16")}),
+    ({"dtype": "int8"}, {"dtype": ("float16", "int8")}),
+    ({"compress": "zstd"}, {"compression": ("none", "zstd")}),
+    ({"dtype": "int8", "compress": "zstd"}, {"dtype": ("float16", "int8"), "compression": ("none", "zstd")}),
     ({"rows": "mean", "dtype": "float32"}, {"rows": ("words", "mean"), "dtype": ("float16", "float32")}),
 ]
 

@@ -157,3 +157,51 @@ def test_parts_in_any_order_and_with_nothing_kept_give_the_same_bytes(
     assert_same(encoded(source, encoder, tmp_path / "one", run_parts=one_by_one), usual)
     monkeypatch.setattr(repeats, "KEPT_BYTES", 1)
     assert_same(encoded(source, encoder, tmp_path / "forgetful"), usual)
+    assert_same(encoded(source, encoder, tmp_path / "both", run_parts=backwards), usual)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_what_is_no_longer_in_memory_is_copied_from_the_chunks(
+    source: Source, passes: tuple[Encoder, Counter[tuple[int, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a part with many such sequences would run a batch for each."""
+    encoder, seen = passes
+    monkeypatch.setattr(repeats, "KEPT_BYTES", 1)
+
+    def one_by_one(store: Any, plan: Any, parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
+        for part in parts:  # a new memory for each
+            yield from serial_parts(encoder, stop=lambda: False)(store, plan, [part], watch)
+
+    encoded(source, encoder, tmp_path / "s", rows="words", run_parts=one_by_one)
+    commons = {tuple(ids) for ids in encoder.tokenizer(COMMON, is_split_into_words=True)["input_ids"]}
+    # Once more where its home's edge cuts one and the part behind needs the other half.
+    assert max(seen[ids] for ids in commons) <= 2
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_damaged_chunk_is_not_copied_from(
+    source: Source, encoder: Encoder, tmp_path: Path, assert_same: Callable[[Path, Path], None]
+) -> None:
+    usual = encoded(source, encoder, tmp_path / "usual", rows="words")
+    chunk = "states.zarr/train/hidden_states/c/0/0/0"
+
+    def spoiling(store: Any, plan: Any, parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
+        yield from serial_parts(encoder, stop=lambda: False)(store, plan, parts[:1], watch)
+        whole = (store / chunk).read_bytes()
+        (store / chunk).write_bytes(bytes(byte ^ 64 for byte in whole[:-4]) + whole[-4:])
+        yield from serial_parts(encoder, stop=lambda: False)(store, plan, parts[1:], watch)
+        (store / chunk).write_bytes(whole)
+
+    assert_same(encoded(source, encoder, tmp_path / "s", rows="words", run_parts=spoiling), usual)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_where_chunks_are_compressed_a_part_keeps_to_itself(
+    source: Source, passes: tuple[Encoder, Counter[tuple[int, ...]]], tmp_path: Path
+) -> None:
+    """A few rows of another part would cost the decoding of its whole chunk."""
+    encoder, seen = passes
+    store = open_store(encoded(source, encoder, tmp_path / "s", rows="words", compress="zstd"))
+    parts = sum(len(fields["chunks"]["hidden_states"]) for fields in store.manifest["splits"].values())
+    counts = [seen[tuple(ids)] for ids in encoder.tokenizer(COMMON, is_split_into_words=True)["input_ids"]]
+    assert 1 < max(counts) <= parts + 1

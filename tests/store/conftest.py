@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fusionkit.files import write_json
+from fusionkit.specs import COMPRESSIONS, STATE_DTYPES
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import Appender, StatesLayout, chunk_path, create_states, examples_path
 from fusionkit.store.verify import small_files
@@ -27,33 +29,48 @@ class Known:
     """A store's folder and the numbers in it.
 
     Attributes:
-        states: ``[rows, layers, hidden]``, bits as uint16 where the dtype is bfloat16.
+        states: ``[rows, layers, hidden]`` as a reader gives them: bits as uint16 where the dtype is bfloat16, float32
+            where it is int8. stored: what the arrays hold, by their names. compression: ``none`` or ``zstd``.
     """
 
     path: Path
     states: NDArray[Any]
+    stored: dict[str, NDArray[Any]]
+    compression: str
     mask: NDArray[np.bool_]
     lengths: list[int]
     texts: list[str]
 
 
-def lay_down(path: Path, dtype: str) -> Known:
-    rng = np.random.default_rng(7)
-    numpy_dtype = "uint16" if dtype == "bfloat16" else dtype
-    # Bits of finite bfloat16 numbers only: NaN is not equal to itself.
-    states = rng.integers(0, 1 << 14, (ROWS, LAYERS, HIDDEN)) if dtype == "bfloat16" else rng.normal(
-        size=(ROWS, LAYERS, HIDDEN)
-    )  # fmt: skip
-    states = states.astype(numpy_dtype)
-    mask = rng.random(ROWS) < 0.8
-    states[~mask] = 0
+def known_arrays(dtype: str, mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """``hidden_states``, and ``scales`` of int8; zeros where masked."""
+    rng, shape = np.random.default_rng(7), (ROWS, LAYERS, HIDDEN)
+    if dtype == "bfloat16":  # bits of finite numbers only: NaN is not equal to itself
+        states = rng.integers(0, 1 << 14, shape).astype("uint16")
+    elif dtype == "int8":
+        states = rng.integers(-127, 128, shape).astype("int8")
+    else:
+        states = rng.normal(size=shape).astype(dtype)
+    scales = rng.random((ROWS, LAYERS)).astype("float32")
+    states[~mask], scales[~mask] = 0, 0
+    return {"hidden_states": states, "scales": scales} if dtype == "int8" else {"hidden_states": states}
+
+
+def lay_down(path: Path, dtype: str, compression: str = "none") -> Known:
+    mask = np.random.default_rng(8).random(ROWS) < 0.8
+    stored = known_arrays(dtype, mask)
+    states = stored["hidden_states"]
+    if dtype == "int8":
+        states = states.astype(np.float32) * stored["scales"][..., None]
     texts = [f"text {i}, größer" for i in range(len(LENGTHS))]
-    layout = StatesLayout(ROWS, LAYERS, HIDDEN, PER_CHUNK, dtype)
+    layout = StatesLayout(ROWS, LAYERS, HIDDEN, PER_CHUNK, dtype, compression)
     create_states(path, "train", layout, (0, 2, 4))
-    checksums = []
-    for chunk in range(5):
-        block = states[chunk * PER_CHUNK : (chunk + 1) * PER_CHUNK].transpose(1, 0, 2)
-        checksums.append(write_chunk(chunk_path(path, "train", chunk), block, layout.arrays[0]).crc32c)
+    checksums: dict[str, list[int]] = {}
+    for array in layout.arrays:
+        for chunk in range(5):
+            block = stored[array.name][chunk * PER_CHUNK : (chunk + 1) * PER_CHUNK].swapaxes(0, 1)
+            stamp = write_chunk(chunk_path(path, "train", chunk, array.name), block, array, compression)
+            checksums.setdefault(array.name, []).append(stamp.crc32c)
     offsets = np.concatenate([[0], np.cumsum(LENGTHS)])
     arrays = {
         "row_offsets": offsets,
@@ -62,6 +79,7 @@ def lay_down(path: Path, dtype: str) -> Known:
         "token_ids": np.arange(100, 100 + ROWS, dtype=np.int32),
         "word_index": np.zeros(ROWS, dtype=np.int32),
         "segments": np.zeros(ROWS, dtype=np.uint8),
+        "first_alike": np.array([-1, 1, -1, -1, -1, -1, 1, -1, -1, 1]),
     }
     for name, values in arrays.items():
         appender = Appender(path, "train", name)
@@ -76,21 +94,24 @@ def lay_down(path: Path, dtype: str) -> Known:
     }  # fmt: skip
     manifest = {
         "format": "fusionkit-store", "version": 1, "source": "known", "identity": identity, "rows": "tokens",
-        "layers": [0, 2, 4], "hidden": HIDDEN, "dtype": dtype, "compression": "none",
+        "layers": [0, 2, 4], "hidden": HIDDEN, "dtype": dtype, "compression": compression,
         "batch_tokens": 1024,
         "columns": {"text": "text", "pair": None, "tokens": None, "tags": [], "labels": ["label"]},
         "encoder": {"name": "none", "layers": 5, "parameters": 1, "sentence_rows": "cls"},
-        "splits": {"train": {**split, "chunks": {"hidden_states": checksums}}}, "files": small_files(path),
+        "splits": {"train": {**split, "chunks": checksums}}, "files": small_files(path),
         "provenance": {"created": "2000-01-01T00:00:00Z", "seconds": 1.5, "device": "cpu"},
     }  # fmt: skip
     write_json(path / "manifest.json", manifest)
-    return Known(path, states, mask, LENGTHS, texts)
+    return Known(path, states, stored, compression, mask, LENGTHS, texts)
 
 
-@pytest.fixture(scope="session", params=["float16", "float32", "bfloat16"])
+KINDS = [(dtype, compression) for compression in COMPRESSIONS for dtype in STATE_DTYPES]
+
+
+@pytest.fixture(scope="session", params=KINDS, ids="-".join)
 def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Known:
-    """One store of each precision, not to be changed."""
-    return lay_down(tmp_path_factory.mktemp("stores") / "known", request.param)
+    """One store of each precision, compressed and not; not to be changed."""
+    return lay_down(tmp_path_factory.mktemp("stores") / "known", *request.param)
 
 
 @pytest.fixture(scope="session")
@@ -102,3 +123,17 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Known:
 def fresh(original: Known, tmp_path: Path) -> Known:
     """A store of one's own, to spoil."""
     return replace(original, path=Path(shutil.copytree(original.path, tmp_path / "known")))
+
+
+@pytest.fixture
+def laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Known]:
+    """A store of one's own, of any precision and compression; with a cache of its own, so that no damage is hidden."""
+    monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path / "cache"))
+    return lambda dtype, compression: lay_down(tmp_path / f"{dtype}-{compression}", dtype, compression)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded chunks stay among the tests' files."""
+    monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.delenv("FUSIONKIT_CACHE", raising=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import zarr
 
@@ -19,8 +21,8 @@ from fusionkit.store.layout import Appender, balanced_rows_per_chunk
 
 def test_zarr_reads_the_same_states(known: Any) -> None:
     array = zarr.open_array(known.path / "states.zarr" / "train" / "hidden_states", mode="r")
-    np.testing.assert_array_equal(np.asarray(array[:]), known.states)
-    np.testing.assert_array_equal(np.asarray(array[8:33:5, 1]), known.states[8:33:5, 1])
+    np.testing.assert_array_equal(np.asarray(array[:]), known.stored["hidden_states"])
+    np.testing.assert_array_equal(np.asarray(array[8:33:5, 1]), known.stored["hidden_states"][8:33:5, 1])
 
 
 def test_zarr_knows_the_axes_and_the_precision(known: Any) -> None:
@@ -31,20 +33,57 @@ def test_zarr_knows_the_axes_and_the_precision(known: Any) -> None:
     assert array.metadata.zarr_format == 3
     assert array.metadata.dimension_names == ("rows", "layers", "hidden")
     assert array.attrs["layers"] == [0, 2, 4]
-    dtype = {"float16": "float16", "float32": "float32"}.get(str(array.dtype), "bfloat16")
-    assert array.attrs["dtype"] == dtype
+    assert array.attrs["dtype"] == {"uint16": "bfloat16"}.get(str(array.dtype), str(array.dtype))
+    scales = ["scales"] if array.dtype == np.int8 else []
     assert sorted(dict(group["train"].arrays())) == [  # type: ignore[union-attr]
-        "hidden_states", "row_mask", "row_offsets", "segments", "token_ids", "token_offsets", "word_index",
+        "first_alike", "hidden_states", "row_mask", "row_offsets", *scales, "segments", "token_ids", "token_offsets",
+        "word_index",
     ]  # fmt: skip
 
 
+def test_zarr_knows_the_axes_of_scales_and_gives_the_numbers_with_them(laid: Any) -> None:
+    for compression in ("none", "zstd"):
+        known = laid("int8", compression)
+        group = zarr.open_group(known.path / "states.zarr" / "train", mode="r")
+        states, scales = group["hidden_states"], group["scales"]
+        assert isinstance(states, zarr.Array)
+        assert isinstance(scales, zarr.Array)
+        assert (scales.shape, scales.chunks, str(scales.dtype)) == ((47, 3), (10, 3), "float32")
+        assert scales.metadata.to_dict()["dimension_names"] == ("rows", "layers")
+        assert (scales.attrs["layers"], scales.attrs["dtype"]) == ([0, 2, 4], "float32")
+        numbers = np.asarray(states[:]) * np.asarray(scales[:])[..., None]
+        found = open_store(known.path)["train"].hidden_states[:]
+        assert found.dtype == numbers.dtype == np.float32
+        np.testing.assert_array_equal(found, numbers)
+
+
 def test_a_chunk_file_is_the_rows_layer_by_layer_and_a_checksum(known: Any) -> None:
-    for chunk in range(5):
-        raw = (known.path / f"states.zarr/train/hidden_states/c/{chunk}/0/0").read_bytes()
-        rows = np.zeros((10, 3, 5), known.states.dtype)
-        rows[: min(10, 47 - 10 * chunk)] = known.states[10 * chunk : 10 * chunk + 10]
-        assert raw[:-4] == rows.transpose(1, 0, 2).tobytes()
-        assert int.from_bytes(raw[-4:], "little") == google_crc32c.value(raw[:-4])
+    for name, values in known.stored.items():
+        for chunk in range(5):
+            raw = (known.path / f"states.zarr/train/{name}/c/{chunk}/0{'/0' * (values.ndim - 2)}").read_bytes()
+            rows = np.zeros((10, *values.shape[1:]), values.dtype)
+            rows[: min(10, 47 - 10 * chunk)] = values[10 * chunk : 10 * chunk + 10]
+            content = rows.swapaxes(0, 1).tobytes()
+            kept = raw[:-4]
+            if known.compression == "zstd":  # Arrow's decoder
+                kept = pa.decompress(kept, decompressed_size=len(content), codec="zstd").to_pybytes()
+            assert kept == content
+            assert int.from_bytes(raw[-4:], "little") == google_crc32c.value(raw[:-4])
+
+
+def test_zarr_itself_writes_the_same_chunk_files(known: Any, tmp_path: Path) -> None:
+    """The same metadata, the numbers written through Zarr's own codecs."""
+    for name, values in known.stored.items():
+        shutil.copytree(known.path / "states.zarr" / "train" / name, tmp_path / name)
+        shutil.rmtree(tmp_path / name / "c")
+        zarr.open_array(tmp_path / name, mode="r+")[:] = values
+        ours, theirs = (
+            {file.relative_to(place).as_posix(): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+            for place in (known.path / "states.zarr" / "train" / name, tmp_path / name)
+        )
+        assert sorted(ours) == sorted(theirs)
+        assert len(ours) == 6
+        assert ours == theirs
 
 
 def test_pandas_reads_the_examples(known: Any) -> None:
@@ -88,11 +127,11 @@ def test_an_array_grown_in_blocks_is_their_concatenation(
     assert np.asarray(stored[:]).tolist() == np.concatenate(blocks).tolist()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
 @pytest.mark.parametrize("layers_hidden", [(7, 384), (25, 1024), (1, 16)])
 def test_chunks_are_about_64_mib_and_even(dtype: str, layers_hidden: tuple[int, int]) -> None:
     layers, hidden = layers_hidden
-    row = layers * hidden * (4 if dtype == "float32" else 2)
+    row = layers * {"float16": 2 * hidden, "bfloat16": 2 * hidden, "float32": 4 * hidden, "int8": hidden + 4}[dtype]
     for rows in (1, 1000, 12_344, 100_003, 3_000_017):
         height = balanced_rows_per_chunk(rows, 0, layers, hidden, dtype)
         chunks = -(-rows // height)

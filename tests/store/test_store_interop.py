@@ -16,11 +16,15 @@ import xarray as xr
 import zarr
 from numpy.typing import NDArray
 
+from fusionkit.store import open_store
+
 Array = NDArray[Any]
 AXES = {
     "hidden_states": ("rows", "layers", "hidden"), "row_offsets": ("offsets",), "row_mask": ("rows",),
     "token_offsets": ("offsets",), "token_ids": ("tokens",), "word_index": ("tokens",), "segments": ("tokens",),
+    "first_alike": ("examples",),
 }  # fmt: skip
+SCALES = {"scales": ("rows", "layers")}  # of int8 alone
 
 
 def with_zarr(group: Path, name: str) -> Array:
@@ -53,27 +57,44 @@ def test_every_array_has_the_same_values_everywhere(known: Any, read: Callable[[
     offsets = np.cumsum([0, *known.lengths])
     rows = len(known.states)
     expected: dict[str, Array] = {
-        "hidden_states": known.states,
+        **known.stored,
         "row_offsets": offsets,
         "row_mask": known.mask,
         "token_offsets": offsets,
         "token_ids": np.arange(100, 100 + rows, dtype=np.int32),
         "word_index": np.zeros(rows, np.int32),
         "segments": np.zeros(rows, np.uint8),
+        "first_alike": np.array([-1, 1, -1, -1, -1, -1, 1, -1, -1, 1]),
     }
     group = known.path / "states.zarr" / "train"
-    assert expected.keys() == AXES.keys() == {path.name for path in group.iterdir() if path.is_dir()}
+    axes = AXES | SCALES if "scales" in known.stored else AXES
+    assert expected.keys() == axes.keys() == {path.name for path in group.iterdir() if path.is_dir()}
     for name, values in expected.items():
         found = read(group, name)
         assert found.dtype == values.dtype, name
         np.testing.assert_array_equal(found, values, err_msg=name)
 
 
+@pytest.mark.parametrize("read", READERS)
+def test_states_of_int8_times_their_scales_are_the_readers_numbers(
+    laid: Any, read: Callable[[Path, str], Array]
+) -> None:
+    for compression in ("none", "zstd"):
+        known = laid("int8", compression)
+        group = known.path / "states.zarr" / "train"
+        numbers = read(group, "hidden_states") * read(group, "scales")[:, :, None]  # [rows, layers, hidden]
+        np.testing.assert_array_equal(numbers, open_store(known.path)["train"].hidden_states[:])
+
+
 def test_xarray_knows_the_axes(known: Any) -> None:
     with xr.open_zarr(known.path / "states.zarr" / "train", consolidated=False, chunks=None) as dataset:
-        assert {str(name): array.dims for name, array in dataset.variables.items()} == AXES
+        axes = AXES | SCALES if "scales" in known.stored else AXES
+        assert {str(name): array.dims for name, array in dataset.variables.items()} == axes
         assert dataset["hidden_states"].attrs["layers"] == [0, 2, 4]
-        chosen = dataset["hidden_states"].isel(rows=slice(8, 23), layers=1)
+        numbers = dataset["hidden_states"]
+        if "scales" in known.stored:
+            numbers = numbers * dataset["scales"]  # by the names of the axes
+        chosen = numbers.isel(rows=slice(8, 23), layers=1)
         np.testing.assert_array_equal(chosen.values, known.states[8:23, 1])
 
 

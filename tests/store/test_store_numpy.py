@@ -38,9 +38,11 @@ def test_the_reader_is_short_and_needs_numpy_alone() -> None:
     assert imported - set(sys.stdlib_module_names) == {"numpy"}
 
 
-def test_known_numbers_of_each_precision_are_read(known: Any, reader: ModuleType) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+def test_known_numbers_of_each_precision_are_read(laid: Any, reader: ModuleType, dtype: str) -> None:
+    known = laid(dtype, "none")
     found = reader.read_states(known.path, "train")
-    if known.states.dtype == np.uint16:
+    if dtype == "bfloat16":
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found.view(np.uint32) >> 16, known.states)
         tensor = open_store(known.path)["train"].hidden_states.gather(np.arange(len(known.states))).float()
@@ -48,19 +50,30 @@ def test_known_numbers_of_each_precision_are_read(known: Any, reader: ModuleType
     else:
         assert found.dtype == known.states.dtype
         np.testing.assert_array_equal(found, known.states)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_compressed_states_are_not_read_and_the_reader_says_why(laid: Any, reader: ModuleType, dtype: str) -> None:
+    known = laid(dtype, "zstd")
+    with pytest.raises(ValueError, match="compressed with zstd: NumPy has no decoder"):
+        reader.read_states(known.path, "train")
+
+
+def test_checksums_behind_the_chunks_are_those_of_the_manifest(known: Any, reader: ModuleType) -> None:
+    """Of what lies in the files: NumPy is enough, whatever the compression."""
     pairs = list(reader.checksums(known.path, "train"))
-    assert len(pairs) == 5
+    assert len(pairs) == 5 * len(known.stored)
     assert all(told == behind for told, behind in pairs)
 
 
-@pytest.mark.parametrize("rows", ["tokens", "words"])
+@pytest.mark.parametrize(("rows", "dtype"), [("tokens", "float16"), ("words", "float16"), ("words-mean", "int8")])
 def test_encoded_stores_of_many_chunks_are_read(
-    reader: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str
+    reader: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str, dtype: str
 ) -> None:
     monkeypatch.setattr(layout, "CHUNK_BYTES", 1 << 16)
     whole, encoder = open_source(str(CORPUS)), load_encoder("minilm", device="cpu")
     source = Source("few", {split: whole.splits[split].slice(0, 10) for split in ("train", "test")})
-    encode(source, guess_columns(source), tmp_path / "s", EncodeSpec(rows=rows, layers="0,6"), encoder)
+    encode(source, guess_columns(source), tmp_path / "s", EncodeSpec(rows=rows, layers="0,6", dtype=dtype), encoder)
     store, chunks = open_store(tmp_path / "s"), 0
     for split in store.splits:
         found = reader.read_states(tmp_path / "s", split)

@@ -1,0 +1,61 @@
+"""A server that goes away: one clear error whatever was under way, and what was finished is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.errors import StoreError
+from fusionkit.store import open_store, verify_store
+
+Encoding = Callable[..., Any]
+
+
+def test_an_encode_keeps_the_parts_that_were_finished(doomed: Any, encoded: Encoding, tmp_path: Path) -> None:
+    asked = iter(range(100))
+
+    def stop() -> bool:
+        if next(asked) == 6:
+            doomed.stop()
+        return False
+
+    with pytest.raises(StoreError, match=r"cannot use s3://bucket/begun") as caught:
+        encoded(doomed.begun, stop=stop)
+    assert "check the address, the credentials" in str(caught.value.remedy)
+    kept = tmp_path / "buckets" / "bucket" / "begun"
+    assert (kept / "plan.json").is_file()
+    assert len(list((kept / "parts").iterdir())) >= 4
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path, opened: opened["train"].hidden_states[:],
+        lambda path, opened: opened["train"].take([0, 5]),
+        lambda path, opened: opened["train"].row_mask,
+        lambda path, opened: opened["train"].examples,
+        lambda path, opened: opened["validation"],
+        lambda path, opened: open_store(path),
+        lambda path, opened: list(verify_store(path)),
+    ],
+    ids=["slice", "take", "mask", "examples", "split", "open", "verify"],
+)
+def test_a_reader_is_told_of_the_place(doomed: Any, read: Callable[[Any, Any], Any]) -> None:
+    opened = open_store(doomed.out)
+    assert len(opened["train"]) == 36
+    doomed.stop()
+    with pytest.raises(StoreError, match=r"cannot use s3://bucket/s") as caught:
+        read(doomed.out, opened)
+    assert "the network" in str(caught.value.remedy)
+
+
+def test_a_verify_that_cannot_go_on_says_so(doomed: Any) -> None:
+    """What was not read is not called missing."""
+    seen = verify_store(doomed.out)
+    assert next(seen).fault is None
+    doomed.stop()
+    with pytest.raises(StoreError, match=r"cannot use s3://bucket/s"):
+        list(seen)
