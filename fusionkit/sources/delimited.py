@@ -21,8 +21,8 @@ from fusionkit.sources.examples import Examples
 from fusionkit.sources.text import read_lines
 
 DECIMAL = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
-# Arrow parses a file in blocks, and a row must not be longer than one.
-BLOCK_BYTES, LARGEST_BLOCK_BYTES = 1 << 20, 64 << 20
+# Arrow parses a file in blocks, eight read ahead, and a row must not be longer than one.
+BLOCK_BYTES, LARGEST_BLOCK_BYTES = 256 << 10, 64 << 20
 
 
 def read_csv(path: Path) -> Iterator[pa.RecordBatch]:

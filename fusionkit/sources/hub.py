@@ -77,12 +77,12 @@ def read_saved(path: Path) -> dict[str, Examples]:
 def _splits(loaded: Any, name: str) -> dict[str, Examples]:
     splits = {"train": loaded} if hasattr(loaded, "features") else dict(loaded)
     return {
-        split: _examples(data, f"{name}, {split}").changed(partial(with_class_names, data.features))
+        split: examples_of(data, f"{name}, {split}").changed(partial(with_class_names, data.features))
         for split, data in splits.items()
     }
 
 
-def _examples(data: Any, name: str) -> Examples:
+def examples_of(data: Any, name: str) -> Examples:
     """The rows as they are on the disk, where ``datasets`` has them so, else copied piece by piece.
 
     Its memory map is not read: the pages of a map that was read through are memory of the process.

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fusionkit.errors import DataError, FusionkitError
 from fusionkit.files import disk_errors
@@ -131,13 +130,19 @@ def _widened(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBa
         return batch
     columns = []
     for field in schema:
+        absent = field.name not in batch.schema.names
         try:
-            missing = field.name not in batch.schema.names
-            given = pa.nulls(batch.num_rows) if missing else batch.column(field.name)
-            columns.append(pc.cast(given, field.type))
+            columns.append(_cast(pa.nulls(batch.num_rows) if absent else batch.column(field.name), field.type))
         except pa.ArrowInvalid as error:
             raise mixed_types(name, field.name, error) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type.equals(kind):
+        return column
+    # Arrow 26 makes too short a child of nulls that stay nulls inside a list.
+    return pa.array(column.to_pylist(), kind) if pa.types.is_nested(kind) else column.cast(kind)
 
 
 def _temporary_folder() -> Path:

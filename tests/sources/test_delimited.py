@@ -145,3 +145,40 @@ def test_numeric_labels_of_a_csv_become_integers_whatever_the_suffix_is_written_
     path = tmp_path / name
     path.write_text("text,label\na,1\nb,0\n", encoding="utf-8")
     assert open_source(str(path)).splits["train"].to_table().column("label").to_pylist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("late", "kind"),
+    [("2", "int64"), ("0.5", "double"), ("two", "string"), ("007", "string"), ("-0", "string"), ("", "string")],
+)
+def test_a_value_far_down_decides_the_type_of_the_whole_column(tmp_path: Path, late: str, kind: str) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("text,n\n" + "a,1\n" * 2500 + f"b,{late}\n", encoding="utf-8")
+    column = open_source(str(path)).splits["train"].to_table().column("n")
+    assert str(column.type) == kind
+    same = {"int64": int, "double": float, "string": str}[kind]
+    assert column.to_pylist() == [same("1")] * 2500 + [same(late)]
+
+
+def test_minus_zero_among_fractions_is_a_number_wherever_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("text,n\n" + "a,-0\n" * 2500 + "b,0.5\n", encoding="utf-8")
+    assert open_source(str(path)).splits["train"].schema.field("n").type == pa.float64()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_ragged_row_beyond_the_first_block_is_named_by_its_number(tmp_path: Path, suffix: str) -> None:
+    path, line = tmp_path / f"train{suffix}", "some words,1\n" if suffix == ".csv" else "some words\t1\n"
+    path.write_text(f"text{line[-3]}label\n" + line * 200_000 + "no label\n", encoding="utf-8")
+    assert path.stat().st_size > 2 << 20
+    with pytest.raises(DataError, match="Row #200002: Expected 2 columns, got 1"):
+        read(path)
+
+
+def test_a_quote_that_is_never_closed_is_found_beyond_the_first_block(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("text,label\n" + "some words,1\n" * 150_000 + 'x,"2\n' + "some words,1\n" * 150_000)
+    with pytest.raises(DataError, match="a quote is never closed") as caught:
+        read(path)
+    assert caught.value.received is not None
+    assert caught.value.received.startswith("a last field of 150002 lines")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from fusionkit.errors import DataError, UsageError
 from fusionkit.sources import Columns, guess_columns, open_source, prepared
+from fusionkit.sources.hub import examples_of
 
 FEATURES = datasets.Features(
     {
@@ -145,3 +147,46 @@ def test_a_hub_id_without_network_gives_one_usage_error(name: str) -> None:
     assert str(caught.value).startswith(f"cannot load the data set '{name}'")
     assert "network" in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def many(count: int) -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"text": [f"text {i}" for i in range(count)], "label": [0] * count})
+
+
+def test_a_saved_data_set_is_read_where_it_lies_and_not_copied(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(2500).save_to_disk(tmp_path / "saved", num_shards=3)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary / "absent"))  # a copy would have no place
+    source = open_source(str(tmp_path / "saved"))
+    expected = {"text": [f"text {i}" for i in range(2500)], "label": [0] * 2500}
+    assert source.splits["train"].to_table().to_pydict() == expected
+
+
+REARRANGED: dict[str, Callable[[datasets.Dataset], datasets.Dataset]] = {
+    "rows in another order": lambda data: data.select([4, 0, 3, 1, 2]),
+    "rows in another order, kept in memory": lambda data: data.shuffle(seed=0, keep_in_memory=True),
+    "a part of the rows": lambda data: data.select(range(1, 4)),
+    "rows twice": lambda data: datasets.concatenate_datasets([data, data]),
+    "half of the rows twice": lambda data: datasets.concatenate_datasets([data.select(range(2))] * 2 + [data]),
+    "another type": lambda data: data.cast_column("label", datasets.Value("string")),
+    "another name": lambda data: data.rename_column("text", "sentence"),
+    "another order of columns": lambda data: data.select_columns(["label", "text"]),
+    "fewer columns": lambda data: data.remove_columns("label"),
+    "another column": lambda data: data.add_column("more", [7] * 5),
+    "no rows": lambda data: data.select([]),
+}
+
+
+@pytest.mark.parametrize("name", REARRANGED)
+def test_a_data_set_that_is_not_its_files_is_read_as_it_is(tmp_path: Path, name: str) -> None:
+    many(5).save_to_disk(tmp_path / "saved")
+    data = REARRANGED[name](datasets.load_from_disk(tmp_path / "saved"))
+    examples = examples_of(data, "corpus")
+    assert examples.num_rows == len(data)
+    assert examples.to_table().to_pydict() == data.to_dict()
+    assert examples.column_names == data.column_names
+
+
+def test_a_data_set_in_memory_is_read_in_pieces() -> None:
+    assert examples_of(many(2500), "corpus").to_table().to_pydict() == many(2500).to_dict()

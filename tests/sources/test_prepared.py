@@ -108,3 +108,49 @@ def test_a_column_that_does_not_suit_its_role_is_refused(columns: dict[str, Any]
     with pytest.raises(UsageError) as caught:
         prepared(source_of(train=columns), roles)
     assert str(caught.value).startswith(named)
+
+
+LATE: list[tuple[Any, Any, str]] = [
+    (None, ["O"], "train, example 2500: column 'tokens' has no value"),
+    (["a", None], ["O", "O"], "train, example 2500: 'tokens' has an entry"),
+    (["a"], ["O", "O"], "train, example 2500: 'tags' does not match"),
+    (["a"], None, "train, example 2500: 'tags' does not match"),
+    (["a"], [None], "train, example 2500: 'tags' has an entry"),
+]
+
+
+@pytest.mark.parametrize(("words", "tags", "named"), LATE)
+def test_an_example_far_down_is_named_by_its_number_in_the_split(words: Any, tags: Any, named: str) -> None:
+    tokens = [["a"]] * 2500 + [words] + [["a"]] * 10
+    source = source_of(train={"tokens": tokens, "tags": [["O"]] * 2500 + [tags] + [["O"]] * 10})
+    with pytest.raises(DataError) as caught:
+        prepared(source, TAGGED)
+    assert str(caught.value).startswith(named)
+
+
+def test_all_missing_texts_of_a_split_are_counted() -> None:
+    source = source_of(train={"text": ["a", None, *["b"] * 2500, None, None]})
+    with pytest.raises(DataError) as caught:
+        prepared(source, Columns(text="text"))
+    assert caught.value.received == "3 missing"
+
+
+@pytest.mark.parametrize("at", [0, 2500])
+def test_one_iob1_row_anywhere_mends_the_whole_split(at: int) -> None:
+    tags = [["B-X", "I-X"]] * 3000
+    tags[at] = ["I-X", "I-X"]
+    mended, notes = prepared(source_of(train={"tokens": [["a", "b"]] * 3000, "tags": tags}), TAGGED)
+    assert mended.splits["train"].to_table().column("tags").to_pylist() == [["B-X", "I-X"]] * 3000
+    assert notes == ["train: column tags held IOB1 tags, turned into BIO2"]
+
+
+def test_one_tag_of_another_kind_anywhere_leaves_all_as_they_are() -> None:
+    tags = [["I-NP"]] * 2500 + [["NN"]]
+    mended, notes = prepared(source_of(train={"tokens": [["a"]] * 2501, "tags": tags}), TAGGED)
+    assert mended.splits["train"].to_table().column("tags").to_pylist() == tags
+    assert notes == []
+
+
+def test_ids_count_on_from_piece_to_piece() -> None:
+    mended, _ = prepared(source_of(train={"text": ["a"] * 2300}), Columns(text="text"))
+    assert mended.splits["train"].to_table().column("id").to_pylist() == [f"train-{i}" for i in range(2300)]
