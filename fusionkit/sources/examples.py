@@ -62,13 +62,14 @@ class Examples:
         empty = pa.RecordBatch.from_arrays(nothing, schema=self.schema)
         return Examples(change(empty, 0).schema, self.num_rows, read)
 
-    def slice(self, start: int, length: int) -> pa.Table:
-        """Some neighbouring examples, in memory."""
+    def slice(self, start: int, length: int | None = None) -> pa.Table:
+        """Some neighbouring examples, or all from a place on, in memory."""
+        stop = self.num_rows if length is None else start + length
         found, at = [], 0
         for batch in self.batches():
-            if at >= start + length:
+            if at >= stop:
                 break
-            found.append(batch[max(start - at, 0) : max(start + length - at, 0)])
+            found.append(batch[max(start - at, 0) : stop - at])
             at += batch.num_rows
         return pa.Table.from_batches(found, self.schema)
 

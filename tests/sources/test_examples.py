@@ -59,6 +59,7 @@ def test_a_slice_is_what_a_list_would_give(start: int, length: int) -> None:
     table = counted(5, 0, 5, 2).slice(start, length)
     assert table.column("n").to_pylist() == list(range(12))[start : start + length]
     assert table.schema == SCHEMA
+    assert counted(5, 0, 5, 2).slice(start).column("n").to_pylist() == list(range(start, 12))
 
 
 @pytest.mark.parametrize("numbers", [[0, 4, 5, 11], [7], [], list(range(12))])
