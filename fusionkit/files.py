@@ -97,8 +97,14 @@ def sync_tree(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def disk_errors(path: Place) -> Iterator[None]:
-    """Turn the operating system's refusal to write into one clear error."""
+def disk_errors(
+    path: Place, remedy: str = "free some space and run the same command again: finished work is kept"
+) -> Iterator[None]:
+    """Turn the operating system's refusal to write into one clear error.
+
+    Args:
+        remedy: against a full disk.
+    """
     try:
         yield
     except OSError as error:
@@ -109,7 +115,7 @@ def disk_errors(path: Place) -> Iterator[None]:
             raise FusionkitError(
                 f"the disk is full: cannot write {path}",
                 received=f"{error.strerror}; {free / GIB:.2f} GiB free there",
-                remedy="free some space and run the same command again: finished work is kept",
+                remedy=remedy,
             ) from error
         if error.errno in REFUSALS:
             raise FusionkitError(

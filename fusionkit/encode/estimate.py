@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -27,7 +26,7 @@ from fusionkit.encode.rows import batch_rows
 from fusionkit.encode.staging import TORCH_DTYPES, rounded
 from fusionkit.encoder import Encoder
 from fusionkit.ragged import flat_rows
-from fusionkit.sources import Columns, Source, prepared
+from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
 from fusionkit.store.layout import CHUNK_BYTES, StatesLayout, balanced_rows_per_chunk, row_bytes
@@ -64,8 +63,8 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     Raises:
         UsageError, DataError: what an encode of the source would raise.
     """
-    sizes = {split: table.num_rows for split, table in source.splits.items()}
-    sample = replace(source, splits={split: _sampled(table) for split, table in source.splits.items()})
+    sizes = {split: examples.num_rows for split, examples in source.splits.items()}
+    sample = replace(source, splits={split: _sampled(examples) for split, examples in source.splits.items()})
     sample, _ = prepared(sample, columns)
     rows = choose_rows(spec.rows, columns, encoder)
     with tempfile.TemporaryDirectory(prefix="fusionkit-estimate-") as folder:
@@ -103,11 +102,11 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     )
 
 
-def _sampled(table: pa.Table) -> pa.Table:
-    if table.num_rows <= SAMPLE_EXAMPLES:
-        return table
-    chosen = np.random.default_rng(0).choice(table.num_rows, SAMPLE_EXAMPLES, replace=False)
-    return table.take(np.sort(chosen))
+def _sampled(examples: Examples) -> Examples:
+    if examples.num_rows <= SAMPLE_EXAMPLES:
+        return examples
+    chosen = np.random.default_rng(0).choice(examples.num_rows, SAMPLE_EXAMPLES, replace=False)
+    return Examples.of(examples.take(np.sort(chosen)))
 
 
 def _layout(counts: dict[str, int], layers: int, hidden: int, dtype: str) -> StatesLayout:

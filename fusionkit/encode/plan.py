@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fusionkit.alignment import lay_rows
 from fusionkit.encode.alike import Alike
@@ -24,7 +22,7 @@ from fusionkit.errors import UsageError
 from fusionkit.files import write_json
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray
-from fusionkit.sources import Columns, Source
+from fusionkit.sources import Columns, Examples, Source
 from fusionkit.specs import EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.layout import (
     FORMAT,
@@ -39,7 +37,6 @@ from fusionkit.store.layout import (
 from fusionkit.store.manifest import PLAN, split_layout
 from fusionkit.store.verify import small_files
 
-BLOCK = 1000  # examples tokenised at once
 # Padded sub-tokens a batch. One CPU core's caches hold a batch of about a thousand; a GPU wants many more.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 
@@ -73,15 +70,15 @@ def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encode
         "compute_dtype": spec.compute_dtype,
         "max_length": _max_length(spec, encoder),
         "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
-        "data": {split: fingerprint(table) for split, table in source.splits.items()},
+        "data": {split: fingerprint(examples) for split, examples in source.splits.items()},
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
     }
 
 
-def fingerprint(table: pa.Table) -> str:
+def fingerprint(examples: Examples) -> str:
     """SHA-256 over a split's columns and values, whatever file they came from."""
-    digest = hashlib.sha256(canonical_json(table.column_names).encode())
-    for batch in table.to_batches(max_chunksize=BLOCK):
+    digest = hashlib.sha256(canonical_json(examples.column_names).encode())
+    for batch in examples.batches():
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             digest.update(canonical_json([str(v) if not _plain(v) else v for v in row]).encode())
     return digest.hexdigest()
@@ -128,12 +125,12 @@ def write_plan(
             "splits": {},
         }
         alike = Alike()
-        for split, table in source.splits.items():
-            plan["splits"][split] = _plan_split(aside, split, table, columns, encoder, plan, alike, on_examples)
+        for split, examples in source.splits.items():
+            plan["splits"][split] = _plan_split(aside, split, examples, columns, encoder, plan, alike, on_examples)
             create_states(aside, split, split_layout(plan, split), tuple(plan["layers"]))
             path = examples_path(aside, split)
             path.parent.mkdir(exist_ok=True)
-            pq.write_table(table, path)
+            examples.write_parquet(path)
         # Later parts copy from the chunks of earlier ones. Where these are elsewhere or compressed, a few rows would
         # cost a whole chunk: there each part keeps to itself.
         _write_alike(aside, plan, alike, whole_store=isinstance(out, Path) and spec.compress == "none")
@@ -146,7 +143,7 @@ def write_plan(
 def _plan_split(
     store: Path,
     split: str,
-    table: pa.Table,
+    examples: Examples,
     columns: Columns,
     encoder: Encoder,
     plan: dict[str, Any],
@@ -157,8 +154,7 @@ def _plan_split(
     for name in ("row_offsets", "token_offsets"):
         arrays[name].append(np.zeros(1, dtype=np.int64))
     counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut"), 0)
-    for start in range(0, table.num_rows, BLOCK):
-        block = table.slice(start, BLOCK)
+    for block in examples.batches():
         texts = block.column(columns.tokens or columns.text).to_pylist()
         pairs = block.column(columns.pair).to_pylist() if columns.pair else None
         tokenized = encoder.tokenize(texts, pairs, plan["identity"]["max_length"])

@@ -7,27 +7,40 @@ the last the tag; between them part of speech and chunk. Any other white space (
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from fusionkit.errors import DataError
-from fusionkit.sources.text import read_lines
+from fusionkit.sources.text import in_pieces, read_lines
 
 COLUMN_NAMES = {2: ("tokens", "tags"), 3: ("tokens", "pos", "tags"), 4: ("tokens", "pos", "chunk", "tags")}
+Sentence = list[list[str]]
 
 
-def read_conll(path: Path) -> pa.Table:
+def read_conll(path: Path) -> Iterator[pa.RecordBatch]:
     """Sentences as rows with list columns ``tokens``, ``tags`` and, where present, ``pos``, ``chunk``."""
-    tabs, width = False, 0
-    sentences: list[list[list[str]]] = []
-    words: list[list[str]] = []
+    for sentences in in_pieces(_sentences(path)):
+        yield _piece(sentences)
+
+
+def _piece(sentences: list[Sentence]) -> pa.RecordBatch:
+    names = COLUMN_NAMES[len(sentences[0][0])]
+    return pa.record_batch(
+        {name: pa.array([[word[k] for word in s] for s in sentences]) for k, name in enumerate(names)}
+    )
+
+
+def _sentences(path: Path) -> Iterator[tuple[Sentence, int]]:
+    tabs, width, characters, empty = False, 0, 0, True
+    words: Sentence = []
     for number, whole in enumerate(read_lines(path), start=1):
         line = whole.rstrip(" \t")
         if not line or line.startswith("-DOCSTART-"):
             if words:
-                sentences.append(words)
-                words = []
+                yield words, characters
+                words, characters, empty = [], 0, False
             continue
         if not width:
             tabs = "\t" in line
@@ -48,12 +61,11 @@ def read_conll(path: Path) -> pa.Table:
                 remedy="mend the line; sentences are separated by an empty line",
             )
         words.append(fields)
+        characters += len(line)
     if words:
-        sentences.append(words)
-    if not sentences:
+        yield words, characters
+    elif empty:
         raise DataError(f"{path} holds no sentence", expected="lines of word … tag", received="an empty file")
-    names = COLUMN_NAMES[width]
-    return pa.table({name: [[word[k] for word in s] for s in sentences] for k, name in enumerate(names)})
 
 
 def _fields(line: str, tabs: bool) -> list[str]:

@@ -7,6 +7,9 @@ split: ``007`` and numbers of more digits than a float holds stay text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,27 +17,30 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from fusionkit.errors import DataError
+from fusionkit.sources.examples import Examples
 from fusionkit.sources.text import read_lines
 
 DECIMAL = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
+# Arrow parses a file in blocks, eight read ahead, and a row must not be longer than one.
+BLOCK_BYTES, LARGEST_BLOCK_BYTES = 256 << 10, 64 << 20
 
 
-def read_csv(path: Path) -> pa.Table:
+def read_csv(path: Path) -> Iterator[pa.RecordBatch]:
     """A comma-separated table, every column as text."""
     return _read(path, pacsv.ParseOptions(delimiter=",", newlines_in_values=True))
 
 
-def read_tsv(path: Path) -> pa.Table:
+def read_tsv(path: Path) -> Iterator[pa.RecordBatch]:
     """A tab-separated table without quoting, every column as text."""
     return _read(path, pacsv.ParseOptions(delimiter="\t", quote_char=False))
 
 
-def _read(path: Path, parse: pacsv.ParseOptions) -> pa.Table:
-    last = ""
-    for line in read_lines(path):  # a clear error for an encoding that Arrow would report by byte
-        last = line or last
+def _read(path: Path, parse: pacsv.ParseOptions) -> Iterator[pa.RecordBatch]:
+    last, longest = _last_line_and_longest_row(path, quotes=bool(parse.quote_char))
+    block = min(max(BLOCK_BYTES, longest), LARGEST_BLOCK_BYTES)
     # One thread: only then does Arrow name the row of a ragged line.
-    read = pacsv.ReadOptions(use_threads=False, block_size=64 << 20)
+    read = pacsv.ReadOptions(use_threads=False, block_size=block)
+    final = None
     try:
         header = pacsv.open_csv(path, read_options=read, parse_options=parse).schema.names
         if repeated := sorted({name for name in header if header.count(name) > 1}):
@@ -45,7 +51,10 @@ def _read(path: Path, parse: pacsv.ParseOptions) -> pa.Table:
                 remedy="rename one of them in the header line",
             )
         convert = pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False)
-        table = pacsv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+        for batch in pacsv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert):
+            if batch.num_rows:
+                yield batch
+                final = batch
     except pa.ArrowInvalid as error:
         empty = "Empty CSV file" in str(error)
         raise DataError(
@@ -54,41 +63,69 @@ def _read(path: Path, parse: pacsv.ParseOptions) -> pa.Table:
             received="no line at all" if empty else str(error),
             remedy="quote fields that hold the separator, or use JSON lines",
         ) from error
-    if table.num_rows == 0:
+    if final is None:
         raise DataError(f"{path} holds no rows", expected="lines after the header", received="a header alone")
     # Arrow takes a quote that is never closed to reach to the end of the file, and with it all rows behind.
-    if "\n" in (swallowed := table.column(-1)[-1].as_py()) and not last.rstrip().endswith('"'):
+    if "\n" in (swallowed := final.column(-1)[-1].as_py()) and not last.rstrip().endswith('"'):
         raise DataError(
             f"{path}: a quote is never closed",
             expected="each quoted field to end with a quote",
             received=f"a last field of {swallowed.count(chr(10)) + 1} lines: {swallowed[:60]!r}",
             remedy='close it, or write a quote inside a quoted field as ""',
         )
-    return table
 
 
-def with_numbers(splits: dict[str, pa.Table]) -> dict[str, pa.Table]:
+def _last_line_and_longest_row(path: Path, *, quotes: bool) -> tuple[str, int]:
+    """The last line that is not empty, and at most how many bytes a row has, with the line ends in its quotes."""
+    last, longest, row, quoted = "", 0, 0, False
+    for line in read_lines(path):  # a clear error for an encoding that Arrow would report by byte
+        last = line or last
+        row += 4 * len(line) + 2  # a character is at most four bytes, a line end two
+        quoted ^= quotes and line.count('"') % 2 == 1
+        if not quoted:
+            longest, row = max(longest, row), 0
+    return last, max(longest, row)
+
+
+def with_numbers(splits: dict[str, Examples]) -> dict[str, Examples]:
     """Text columns turned into numbers where that loses nothing in any split."""
-    names = list(next(iter(splits.values())).column_names)
-    for name in names:
-        tables = [table for table in splits.values() if name in table.column_names]
-        kind = _number_type([table.column(name) for table in tables])
-        if kind is None:
-            continue
-        for split, table in splits.items():
-            if name in table.column_names:
-                at = table.column_names.index(name)
-                splits[split] = table.set_column(at, name, pc.cast(table.column(name), kind))
-    return splits
+    kinds = {name: _Kind() for name in next(iter(splits.values())).column_names}
+    for examples in splits.values():
+        for batch in examples.batches():
+            for name in kinds.keys() & set(batch.schema.names):
+                kinds[name].see(batch.column(name))
+    types = {name: found for name, kind in kinds.items() if (found := kind.number_type())}
+    if not types:
+        return splits
+    return {split: examples.changed(partial(_cast, types)) for split, examples in splits.items()}
 
 
-def _number_type(columns: list[pa.ChunkedArray]) -> pa.DataType | None:
-    try:
-        numbers = [pc.cast(column, pa.int64()) for column in columns]
-        exact = all(pc.cast(n, pa.string()).equals(c) for n, c in zip(numbers, columns, strict=True))
-        return pa.int64() if exact else None
-    except pa.ArrowInvalid:
-        pass
-    # "nan" and "inf" are words before they are numbers, and a float holds 15 digits before the point.
-    plain = all(pc.all(pc.match_substring_regex(column, DECIMAL)).as_py() for column in columns)
-    return pa.float64() if plain else None
+def _cast(types: dict[str, pa.DataType], batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    for at, name in enumerate(batch.schema.names):
+        if name in types:
+            batch = batch.set_column(at, name, pc.cast(batch.column(at), types[name]))
+    return batch
+
+
+@dataclass
+class _Kind:
+    """What the texts of a column, seen so far, could be besides texts."""
+
+    integers: bool = True
+    exact: bool = True
+    decimals: bool = True
+
+    def see(self, texts: pa.Array) -> None:
+        if self.integers:
+            try:
+                same = pc.cast(pc.cast(texts, pa.int64()), pa.string()).equals(texts)
+                self.exact = self.exact and same
+            except pa.ArrowInvalid:
+                self.integers = False
+        # "nan" and "inf" are words before they are numbers, and a float holds 15 digits before the point.
+        self.decimals = self.decimals and bool(pc.all(pc.match_substring_regex(texts, DECIMAL)).as_py())
+
+    def number_type(self) -> pa.DataType | None:
+        if self.integers:
+            return pa.int64() if self.exact else None
+        return pa.float64() if self.decimals else None

@@ -1,8 +1,8 @@
-"""The table of file formats: suffix → reader."""
+"""The table of file formats: suffix → reader, which gives the file's examples in pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from fusionkit.sources.delimited import read_csv, read_tsv
 from fusionkit.sources.jsonl import read_jsonl
 from fusionkit.sources.parquet import read_parquet
 
-FORMATS: dict[str, Callable[[Path], pa.Table]] = {
+FORMATS: dict[str, Callable[[Path], Iterator[pa.RecordBatch]]] = {
     ".csv": read_csv,
     ".tsv": read_tsv,
     ".jsonl": read_jsonl,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.sources.examples import PIECE_EXAMPLES, Examples
+from fusionkit.sources.spool import spooled
 
 
-def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, pa.Table]:
+def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, Examples]:
     """The splits of a hub id or of a folder laid out as a hub repository.
 
     Raises:
@@ -25,14 +28,14 @@ def read_hub(name: str, config: str | None, revision: str | None) -> dict[str, p
     failures = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
     try:
         with _quiet_retries():
-            return _tables(datasets.load_dataset(name, config, revision=revision))
+            return _splits(datasets.load_dataset(name, config, revision=revision), name)
     except failures as error:
         if config is None and "/" in name and not Path(name).exists():
             # `glue/sst2`: a canonical data set with its configuration behind the slash.
             base, _, short = name.partition("/")
             try:
                 with _quiet_retries():
-                    return _tables(datasets.load_dataset(base, short, revision=revision))
+                    return _splits(datasets.load_dataset(base, short, revision=revision), name)
             except failures:
                 pass
         message = " ".join(str(error).split())  # the configurations to choose from are on a later line
@@ -56,12 +59,12 @@ def _quiet_retries() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def read_saved(path: Path) -> dict[str, pa.Table]:
+def read_saved(path: Path) -> dict[str, Examples]:
     """The splits of a folder written by ``datasets``' ``save_to_disk``."""
     import datasets
 
     try:
-        return _tables(datasets.load_from_disk(str(path)))
+        return _splits(datasets.load_from_disk(str(path)), str(path))
     except (OSError, ValueError, KeyError, pa.ArrowInvalid) as error:
         raise DataError(
             f"{path} is a damaged datasets folder",
@@ -71,19 +74,61 @@ def read_saved(path: Path) -> dict[str, pa.Table]:
         ) from error
 
 
-def _tables(loaded: Any) -> dict[str, pa.Table]:
+def _splits(loaded: Any, name: str) -> dict[str, Examples]:
     splits = {"train": loaded} if hasattr(loaded, "features") else dict(loaded)
-    return {name: named_labels(split) for name, split in splits.items()}
+    return {
+        split: examples_of(data, f"{name}, {split}").changed(partial(with_class_names, data.features))
+        for split, data in splits.items()
+    }
 
 
-def named_labels(split: Any) -> pa.Table:
-    """The split's table with each class number replaced by its name; -1, the hub's 'no label', is null."""
-    table: pa.Table = split.with_format("arrow")[:]
-    for at, (name, feature) in enumerate(split.features.items()):
+def examples_of(data: Any, name: str) -> Examples:
+    """The rows as they are on the disk, where ``datasets`` has them so, else copied piece by piece.
+
+    Its memory map is not read: the pages of a map that was read through are memory of the process.
+    """
+    files = tuple(Path(each["filename"]) for each in data.cache_files)
+    schema = data.data.schema
+    mapped = getattr(data, "_indices", data) is None  # else the rows are others, or in another order
+    if mapped and all(_stream_schema(file).equals(schema) for file in files):
+        stored = Examples(schema, data.num_rows, partial(_read_streams, files, schema))
+        # A map of a part of a file, or none, is no file's content.
+        if sum(batch.num_rows for batch in stored.read()) == data.num_rows:
+            return stored
+    if not data.num_rows:
+        return Examples.of(schema.empty_table())
+    return spooled((in_arrow(piece) for piece in _pieces(data)), name)
+
+
+def _pieces(data: Any) -> Iterator[Any]:
+    for start in range(0, data.num_rows, PIECE_EXAMPLES):
+        yield data.select(range(start, min(start + PIECE_EXAMPLES, data.num_rows)))
+
+
+def _stream_schema(file: Path) -> pa.Schema:
+    with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
+        return stream.schema
+
+
+def _read_streams(files: tuple[Path, ...], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                yield batch.replace_schema_metadata(schema.metadata)
+
+
+def in_arrow(data: Any) -> pa.RecordBatch:
+    """All rows of a small data set."""
+    return data.with_format("arrow")[:].combine_chunks().to_batches()[0]
+
+
+def with_class_names(features: Any, batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    """The batch with each class number replaced by its name; -1, the hub's 'no label', is null."""
+    for at, (name, feature) in enumerate(features.items()):
         inner = getattr(feature, "feature", None)
         if isinstance(feature, list):
             inner = feature[0]
-        values = table.column(name).to_pylist() if _names(feature) or _names(inner) else []
+        values = batch.column(name).to_pylist() if _names(feature) or _names(inner) else []
         if names := _names(feature):
             column = pa.array([_name(names, v) for v in values], pa.string())
         elif names := _names(inner):
@@ -91,8 +136,8 @@ def named_labels(split: Any) -> pa.Table:
             column = pa.array(rows, pa.list_(pa.string()))
         else:
             continue
-        table = table.set_column(at, name, column)
-    return table
+        batch = batch.set_column(at, name, column)
+    return batch
 
 
 def _name(names: list[str], number: int | None) -> str | None:

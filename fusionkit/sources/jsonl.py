@@ -3,52 +3,61 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from fusionkit.errors import DataError
-from fusionkit.sources.text import read_lines
+from fusionkit.sources.spool import mixed_types
+from fusionkit.sources.text import in_pieces, read_lines
 
 
-def read_jsonl(path: Path) -> pa.Table:
-    """All objects as a table; blank lines are skipped, a key absent from a line is null there."""
-    rows: list[dict[str, object]] = []
+def read_jsonl(path: Path) -> Iterator[pa.RecordBatch]:
+    """The objects piece by piece; blank lines are skipped, a key absent from all of a piece is no column of it."""
+    for rows in in_pieces(_objects(path)):
+        yield _piece(path, rows)
+
+
+def _objects(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    empty = True
     for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "deep nesting"
-            raise DataError(
-                f"{path}: line {number} is broken JSON",
-                expected="one JSON object a line",
-                received=f"{what}: {line[:60]!r}",
-                remedy="mend or remove the line",
-            ) from error
-        if not isinstance(row, dict):
-            raise DataError(
-                f"{path}: line {number} is no JSON object",
-                expected='{"column": value, …}',
-                received=line[:60],
-                remedy="write one object a line (JSON lines), not an array",
-            )
-        rows.append(row)
-    if not rows:
+        if line.strip():
+            yield _object(path, number, line), len(line)
+            empty = False
+    if empty:
         raise DataError(f"{path} holds no rows", expected="one JSON object a line", received="an empty file")
-    names = list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "deep nesting"
+        raise DataError(
+            f"{path}: line {number} is broken JSON",
+            expected="one JSON object a line",
+            received=f"{what}: {line[:60]!r}",
+            remedy="mend or remove the line",
+        ) from error
+    if not isinstance(row, dict):
+        raise DataError(
+            f"{path}: line {number} is no JSON object",
+            expected='{"column": value, …}',
+            received=line[:60],
+            remedy="write one object a line (JSON lines), not an array",
+        )
+    return row
+
+
+def _piece(path: Path, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     columns = {}
-    for name in names:
+    for name in dict.fromkeys(name for row in rows for name in row):
         try:
             columns[name] = pa.array([row.get(name) for row in rows])
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError(
-                f"{path}: column {name!r} mixes types",
-                expected="one type in all lines",
-                received=str(error),
-                remedy="write the column's values all as text, or all as numbers",
-            ) from error
+            raise mixed_types(str(path), name, error) from error
         except (OverflowError, UnicodeEncodeError) as error:
             raise DataError(
                 f"{path}: column {name!r} holds a value that cannot be stored",
@@ -56,4 +65,6 @@ def read_jsonl(path: Path) -> pa.Table:
                 received=str(error),
                 remedy="write large numbers as text; mend the text's encoding",
             ) from error
-    return pa.table(columns)
+    if not columns:  # objects without a key are rows all the same: a later piece may have columns
+        return pa.RecordBatch.from_struct_array(pa.array(rows, pa.struct([])))
+    return pa.record_batch(columns)

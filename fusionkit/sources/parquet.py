@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fusionkit.errors import DataError
+from fusionkit.sources.examples import PIECE_EXAMPLES
+
+READ_BYTES = 1 << 20  # of a column at once: all rows may be in one row group
 
 
-def read_parquet(path: Path) -> pa.Table:
-    """One Parquet file as a table."""
+def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
+    """One Parquet file."""
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
+            if file.metadata.num_rows == 0:
+                raise DataError(f"{path} holds no rows", expected="one row an example", received="an empty table")
+            named = b"huggingface" in (file.schema_arrow.metadata or {})
+            for batch in file.iter_batches(PIECE_EXAMPLES):
+                yield _with_class_names(batch) if named else _without_dictionaries(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
             f"{path} is not a readable Parquet file",
             received=str(error).splitlines()[0],
             remedy="write it again",
         ) from error
-    if table.num_rows == 0:
-        raise DataError(f"{path} holds no rows", expected="one row an example", received="an empty table")
-    if b"huggingface" in (table.schema.metadata or {}):
-        import datasets
 
-        from fusionkit.sources.hub import named_labels
 
-        return named_labels(datasets.Dataset(table))
-    for at, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):  # what pandas makes of a categorical
-            table = table.set_column(at, column.name, table.column(at).cast(column.type.value_type))
-    return table
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for at, field in enumerate(batch.schema):
+        if pa.types.is_dictionary(field.type):  # what pandas makes of a categorical
+            batch = batch.set_column(at, field.name, batch.column(at).cast(field.type.value_type))
+    return batch
+
+
+def _with_class_names(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import datasets
+
+    from fusionkit.sources.hub import in_arrow, with_class_names
+
+    # Without a name given, one is made from all values.
+    piece = datasets.Dataset(pa.Table.from_batches([batch]), fingerprint="piece")
+    return with_class_names(piece.features, in_arrow(piece), 0)

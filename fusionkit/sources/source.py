@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from fusionkit.errors import DataError, UsageError
 from fusionkit.sources.delimited import with_numbers
+from fusionkit.sources.examples import Examples
 from fusionkit.sources.formats import FORMATS
 from fusionkit.sources.hub import read_hub, read_saved
+from fusionkit.sources.spool import spooled
 
 SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"} | dict.fromkeys(
@@ -22,17 +24,21 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 @dataclass(frozen=True)
 class Source:
-    """Splits of examples as tables that share their columns.
+    """Splits of examples that share their columns.
 
     Attributes:
         name: what a reader calls it: the folder's or file's stem, or the hub id.
-        splits: ``train``, ``validation``, ``test``, those that exist, in that order.
+        splits: ``train``, ``validation``, ``test``, those that exist, in that order; a table is taken for its examples.
         notes: what was left out or renamed, for the user to see.
     """
 
     name: str
-    splits: dict[str, pa.Table]
+    splits: dict[str, Examples]
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        of_all = {k: Examples.of(v) if isinstance(v, pa.Table) else v for k, v in self.splits.items()}
+        object.__setattr__(self, "splits", of_all)  # the dataclass is frozen
 
 
 def open_source(source: str, *, config: str | None = None, revision: str | None = None) -> Source:
@@ -85,16 +91,16 @@ def _refuse_hub_options(path: Path, config: str | None, revision: str | None) ->
             )
 
 
-def _checked(name: str, source: str, tables: dict[str, pa.Table]) -> Source:
+def _checked(name: str, source: str, tables: dict[str, Examples]) -> Source:
     notes, splits = [], {}
-    for found, table in tables.items():
+    for found, examples in tables.items():
         split = SPLIT_NAMES.get(found.lower())
         if split is None or split in splits:
             notes.append(f"split {found!r} is left out: only {', '.join(SPLITS)} are used")
-        elif table.num_rows == 0:
+        elif examples.num_rows == 0:
             notes.append(f"split {found!r} is left out: it has no rows")
         else:
-            splits[split] = table
+            splits[split] = examples
     if not splits:
         raise UsageError(
             f"{source} has no usable split",
@@ -104,13 +110,13 @@ def _checked(name: str, source: str, tables: dict[str, pa.Table]) -> Source:
         )
     ordered = {split: splits[split] for split in SPLITS if split in splits}
     first = next(iter(ordered))
-    for split, table in ordered.items():
-        if missing := sorted(set(ordered[first].column_names) - set(table.column_names)):
+    for split, examples in ordered.items():
+        if missing := sorted(set(ordered[first].column_names) - set(examples.column_names)):
             notes.append(f"{split} lacks column {', '.join(missing)}, which {first} has")
     return Source(name, ordered, notes)
 
 
-def _read_file(path: Path) -> pa.Table:
+def _read_file(path: Path) -> Examples:
     reader = FORMATS.get(path.suffix.lower())
     if reader is None:
         raise UsageError(
@@ -122,7 +128,7 @@ def _read_file(path: Path) -> pa.Table:
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty", expected="examples", received="0 bytes", remedy="give a full file")
-        return reader(path)
+        return spooled(reader(path), str(path))
     except PermissionError as error:
         raise UsageError(f"{path} may not be read", remedy="change its permissions") from error
 
@@ -147,7 +153,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _folder_as_hub(folder: Path, config: str | None) -> dict[str, pa.Table]:
+def _folder_as_hub(folder: Path, config: str | None) -> dict[str, Examples]:
     """A folder laid out as a hub repository: a README with configurations, or data files in folders."""
     if not any(path.suffix.lower() in (*FORMATS, ".arrow", ".md") for path in folder.rglob("*")):
         raise UsageError(

@@ -1,11 +1,16 @@
-"""Reading text files line by line, with errors that name the file."""
+"""Reading text files line by line, with errors that name the file, and in pieces that bound what is held."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from fusionkit.errors import DataError
+from fusionkit.sources.examples import PIECE_EXAMPLES
+
+PIECE_CHARACTERS = 1 << 20
+Example = TypeVar("Example")
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -20,3 +25,17 @@ def read_lines(path: Path) -> Iterator[str]:
             received=f"byte 0x{error.object[error.start]:02x} at offset {error.start} of a block",
             remedy="convert it, e.g. iconv -f latin1 -t utf-8",
         ) from error
+
+
+def in_pieces(examples: Iterable[tuple[Example, int]]) -> Iterator[list[Example]]:
+    """Examples, each with the characters it was read from, in lists of at most 1000 and about a million characters."""
+    held: list[Example] = []
+    characters = 0
+    for example, length in examples:
+        held.append(example)
+        characters += length
+        if len(held) == PIECE_EXAMPLES or characters >= PIECE_CHARACTERS:
+            yield held
+            held, characters = [], 0
+    if held:
+        yield held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from fusionkit.encode import EncodeReport
+from fusionkit.encode.plan import fingerprint
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
-from fusionkit.sources import Source
+from fusionkit.sources import Examples, Source
 from fusionkit.store import open_store
 
 Encoding = Callable[..., EncodeReport]
@@ -67,7 +69,7 @@ def test_other_data_and_another_encoder_are_told_by_their_hashes(
     few: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path
 ) -> None:
     encoded(few, tmp_path / "s")
-    table = few.splits["train"]
+    table = few.splits["train"].to_table()
     words = table["tokens"].to_pylist()
     words[3] = [*words[3][:-1], "changed"]
     other = Source("few", {"train": table.set_column(0, "tokens", pa.array(words))})
@@ -83,7 +85,8 @@ def test_other_data_and_another_encoder_are_told_by_their_hashes(
 def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded: Encoding, tmp_path: Path) -> None:
     encoded(few, tmp_path / "s")
     renamed = Source("another name", dict(few.splits))
-    sliced = {split: pa.concat_tables([table.slice(0, 2), table.slice(2)]) for split, table in few.splits.items()}
+    tables = {split: examples.to_table() for split, examples in few.splits.items()}
+    sliced = {split: pa.concat_tables([table.slice(0, 2), table.slice(2)]) for split, table in tables.items()}
     for source in (renamed, Source("few", sliced)):
         assert encoded(source, tmp_path / "s", layers="0:4", max_length=64).outcome == "complete"
 
@@ -165,3 +168,16 @@ def test_an_interrupted_overwrite_goes_on_when_asked_again(
     assert len(kept) == 2
     assert encoded(source, tmp_path / "s", overwrite=True).outcome == "resumed"
     assert [part.stat().st_mtime_ns for part in kept] == before
+
+
+def test_the_data_is_known_by_the_hash_of_its_columns_and_values() -> None:
+    """The formula written out: a store of an earlier version must still be recognised."""
+    rows = [[f"n{i}", i, i / 2, i % 2 == 0, ["a", f"{i}"], None, b"x"] for i in range(2345)]
+    names = ["id", "whole", "half", "even", "words", "nothing", "bytes"]
+    table = pa.table({name: [row[k] for row in rows] for k, name in enumerate(names)})
+    plain = [[*row[:-1], str(row[-1])] for row in rows]  # what JSON does not know is written as Python shows it
+    lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in [names, *plain]]
+    expected = hashlib.sha256("".join(lines).encode()).hexdigest()
+    assert fingerprint(Examples.of(table)) == expected
+    pieces = [table.slice(start, 7) for start in range(0, 2345, 7)]
+    assert fingerprint(Examples.of(pa.concat_tables(pieces))) == expected

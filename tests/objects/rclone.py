@@ -46,16 +46,17 @@ def serve(root: Path) -> Iterator[Server]:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     arguments = ["serve", "s3", "--config", "", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}"]
-    with subprocess.Popen(
-        ["sh", "-c", SUPERVISED, RCLONE, *arguments, str(root)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as running:
+    command = ["sh", "-c", SUPERVISED, RCLONE, *arguments, str(root)]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RCLONE_")}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=plain) as running:
         try:
             _await(url)
             yield Server(
                 root,
                 {
                     "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
-                    "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+                    "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "127.0.0.1",
+                    "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
                 },
             )  # fmt: skip
         finally:

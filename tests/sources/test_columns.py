@@ -119,3 +119,11 @@ def test_columns_go_to_a_dict_and_back() -> None:
 
 def test_columns_are_shown_role_by_role() -> None:
     assert str(Columns("a", labels=("x", "y"))) == "text = a · labels = x, y"
+
+
+def test_a_column_is_no_label_however_late_its_values_become_many() -> None:
+    values = {"kind": ["u", "v"] * 1500, "note": ["u"] * 2799 + [f"note {i}" for i in range(201)]}
+    source = source_of(text=[f"sentence {i}" for i in range(3000)], **values)
+    assert guess_columns(source) == Columns(text="text", labels=("kind",))
+    few = source_of(text=[f"sentence {i}" for i in range(3000)], note=[*values["note"][:-2], "u", "u"])
+    assert guess_columns(few) == Columns(text="text", labels=("note",))  # 200 different values, the most there may be

@@ -12,6 +12,11 @@ import pytest
 
 from fusionkit.errors import DataError
 from fusionkit.sources.parquet import read_parquet
+from fusionkit.sources.spool import spooled
+
+
+def read(path: Path) -> pa.Table:
+    return spooled(read_parquet(path), str(path)).to_table()
 
 
 def test_class_labels_kept_in_the_schema_by_datasets_become_their_names(tmp_path: Path) -> None:
@@ -24,7 +29,7 @@ def test_class_labels_kept_in_the_schema_by_datasets_become_their_names(tmp_path
     schema = datasets.Features(features).arrow_schema
     rows = {"text": ["a b", "c", "d"], "label": [1, 0, -1], "tags": [[1, 2], [0], [-1]]}
     pq.write_table(pa.table(rows, schema=schema), tmp_path / "train.parquet")
-    table = read_parquet(tmp_path / "train.parquet")
+    table = read(tmp_path / "train.parquet")
     assert table.column("label").to_pylist() == ["pos", "neg", None]
     assert table.column("tags").to_pylist() == [["B-x", "I-x"], ["O"], [None]]
     assert table.column("text").to_pylist() == ["a b", "c", "d"]
@@ -33,7 +38,7 @@ def test_class_labels_kept_in_the_schema_by_datasets_become_their_names(tmp_path
 def test_labels_that_are_all_absent_keep_the_type_of_text(tmp_path: Path) -> None:
     schema = datasets.Features({"label": datasets.ClassLabel(names=["neg", "pos"])}).arrow_schema
     pq.write_table(pa.table({"label": [-1, -1]}, schema=schema), tmp_path / "test.parquet")
-    column = read_parquet(tmp_path / "test.parquet").column("label")
+    column = read(tmp_path / "test.parquet").column("label")
     assert str(column.type) == "string"
     assert column.to_pylist() == [None, None]
 
@@ -41,13 +46,13 @@ def test_labels_that_are_all_absent_keep_the_type_of_text(tmp_path: Path) -> Non
 def test_a_plain_table_is_read_as_it_stands(tmp_path: Path) -> None:
     rows = {"text": ["a", "b"], "label": [1, 0], "tokens": [["a"], []]}
     pq.write_table(pa.table(rows), tmp_path / "train.parquet")
-    assert read_parquet(tmp_path / "train.parquet").to_pydict() == rows
+    assert read(tmp_path / "train.parquet").to_pydict() == rows
 
 
 def test_a_pandas_categorical_becomes_text(tmp_path: Path) -> None:
     frame = pd.DataFrame({"text": ["a", "b", "c"], "kind": pd.Categorical(["x", "y", "x"])})
     frame.to_parquet(tmp_path / "train.parquet")
-    column = read_parquet(tmp_path / "train.parquet").column("kind")
+    column = read(tmp_path / "train.parquet").column("kind")
     assert pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     assert column.to_pylist() == ["x", "y", "x"]
 
@@ -57,7 +62,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, content: bytes) -> No
     path = tmp_path / "train.parquet"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"train\.parquet is not a readable Parquet file"):
-        read_parquet(path)
+        read(path)
 
 
 def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
@@ -65,10 +70,10 @@ def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a"] * 100}), path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError, match="not a readable Parquet file"):
-        read_parquet(path)
+        read(path)
 
 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "train.parquet")
     with pytest.raises(DataError, match="holds no rows"):
-        read_parquet(tmp_path / "train.parquet")
+        read(tmp_path / "train.parquet")

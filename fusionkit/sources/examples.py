@@ -1,0 +1,99 @@
+"""The examples of one split, read in pieces from the disk: a split is never whole in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+PIECE_EXAMPLES = 1000
+PIECE_BYTES = 4 << 20
+ROW_GROUP_BYTES = 8 << 20
+
+# A piece and the number of its first example → the piece as it should be, as many examples in it.
+Change = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples with named columns, read anew each time they are asked for.
+
+    Attributes:
+        schema: the columns' names and types. num_rows: how many examples there are.
+        read: gives all of them in order, in batches of any size that have this schema.
+    """
+
+    schema: pa.Schema
+    num_rows: int
+    read: Callable[[], Iterator[pa.RecordBatch]]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Examples:
+        """Those of a table in memory."""
+        return cls(table.schema, table.num_rows, lambda: iter(table.to_batches()))
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.schema.names)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All examples in order, at most :data:`PIECE_EXAMPLES` and, unless one is larger, 4 MiB at a time."""
+        for batch in self.read():
+            fitting = PIECE_BYTES * batch.num_rows // max(batch.nbytes, 1)
+            size = max(1, min(PIECE_EXAMPLES, fitting))
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size)
+
+    def changed(self, change: Change) -> Examples:
+        """These examples, each piece changed when it is read."""
+
+        def read() -> Iterator[pa.RecordBatch]:
+            start = 0
+            for batch in self.batches():
+                yield change(batch, start)
+                start += batch.num_rows
+
+        nothing = [column.chunk(0) for column in self.schema.empty_table().columns]
+        empty = pa.RecordBatch.from_arrays(nothing, schema=self.schema)
+        return Examples(change(empty, 0).schema, self.num_rows, read)
+
+    def slice(self, start: int, length: int | None = None) -> pa.Table:
+        """Some neighbouring examples, or all from a place on, in memory."""
+        stop = self.num_rows if length is None else start + length
+        found, at = [], 0
+        for batch in self.batches():
+            if at >= stop:
+                break
+            found.append(batch[max(start - at, 0) : stop - at])
+            at += batch.num_rows
+        return pa.Table.from_batches(found, self.schema)
+
+    def take(self, numbers: NDArray[np.int64]) -> pa.Table:
+        """The examples of these numbers, which ascend, in memory."""
+        found, at = [], 0
+        for batch in self.batches():
+            inside = numbers[(numbers >= at) & (numbers < at + batch.num_rows)]
+            found.append(batch.take(pa.array(inside - at)))
+            at += batch.num_rows
+        return pa.Table.from_batches(found, self.schema)
+
+    def to_table(self) -> pa.Table:
+        """All of them, in memory."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+    def write_parquet(self, path: Path) -> None:
+        """A Parquet file of them, in row groups of about 8 MiB of values."""
+        with pq.ParquetWriter(path, self.schema) as writer:
+            held: list[pa.RecordBatch] = []
+            for batch in self.batches():
+                held.append(batch)
+                if sum(piece.nbytes for piece in held) >= ROW_GROUP_BYTES:
+                    writer.write_table(pa.Table.from_batches(held, self.schema))
+                    held = []
+            if held:
+                writer.write_table(pa.Table.from_batches(held, self.schema))

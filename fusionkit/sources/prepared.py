@@ -1,0 +1,143 @@
+"""A source made ready for encoding: its columns checked against their roles, tags in BIO2, every example with an id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fusionkit.errors import DataError, UsageError
+from fusionkit.sources.columns import IDS, Columns, is_text, is_words
+from fusionkit.sources.examples import Examples
+from fusionkit.sources.source import Source
+from fusionkit.tags import is_bio2, is_span_tag, to_bio2
+
+TAGS = pa.list_(pa.string())
+
+
+def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
+    """The source with checked texts, BIO2 tags and an ``id`` column, and what was changed.
+
+    Everything is read once here and found sound; the changes are made anew each time the examples are read.
+
+    Raises:
+        UsageError: a column is absent from a split, or its type does not suit its role.
+        DataError: a missing text, or tags that do not match their words, with the example named.
+    """
+    notes: list[str] = []
+    splits: dict[str, Examples] = {}
+    for split, examples in source.splits.items():
+        tags = [name for name in columns.tags if name in examples.column_names and columns.tokens is not None]
+        schemes = _checked(examples, columns, {name: _Scheme() for name in tags}, split)
+        iob1 = {name: scheme.is_iob1() for name, scheme in schemes.items()}
+        notes += [f"{split}: column {name} held IOB1 tags, turned into BIO2" for name in tags if iob1[name]]
+        splits[split] = examples.changed(partial(_mended, split, iob1))
+    return replace(source, splits=splits), notes
+
+
+def _mended(split: str, iob1: dict[str, bool], batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    for name, old in iob1.items():
+        column = batch.column(name)
+        if old or not column.type.equals(TAGS):
+            rows = _tags(column)
+            column = pa.array([to_bio2(row) for row in rows] if old else rows, TAGS)
+        batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+    if not any(name in batch.schema.names for name in IDS):
+        ids = pa.array([f"{split}-{start + i}" for i in range(batch.num_rows)], pa.string())
+        batch = batch.add_column(0, "id", ids)
+    return batch
+
+
+def _tags(column: pa.Array) -> list[list[str]]:
+    return [[str(tag) for tag in row] for row in column.to_pylist()]
+
+
+@dataclass
+class _Scheme:
+    """What a column of tags, seen so far, is written in."""
+
+    spans: bool = True  # every tag is O, B-type or I-type
+    opened: bool = False  # a tag is no O
+    bio2: bool = True
+
+    def see(self, column: pa.Array) -> None:
+        distinct = {str(tag) for tag in pc.unique(pc.list_flatten(column)).to_pylist()}
+        self.spans = self.spans and all(is_span_tag(tag) for tag in distinct)
+        self.opened = self.opened or bool(distinct - {"O"})
+        self.bio2 = self.bio2 and (not self.spans or all(is_bio2(row) for row in _tags(column)))
+
+    def is_iob1(self) -> bool:
+        return self.spans and self.opened and not self.bio2
+
+
+def _checked(examples: Examples, columns: Columns, schemes: dict[str, _Scheme], split: str) -> dict[str, _Scheme]:
+    """All examples looked at, in order; the schemes have seen all tags."""
+    texts = [name for name in (columns.text, columns.pair, columns.tokens) if name is not None]
+    for name in texts:
+        _check_type(examples, name, split, words=name == columns.tokens)
+    start = 0
+    for batch in examples.batches():
+        for name in texts:
+            _check_present(examples, batch, start, name, split)
+        if columns.tokens is not None:
+            _check_filled(batch, start, columns.tokens, split)
+            for name, scheme in schemes.items():
+                _check_aligned(batch, start, columns.tokens, name, split)
+                _check_filled(batch, start, name, split)
+                scheme.see(batch.column(name))
+        start += batch.num_rows
+    return schemes
+
+
+def _check_type(examples: Examples, name: str, split: str, *, words: bool) -> None:
+    if name not in examples.column_names:
+        raise UsageError(f"{split} has no column {name!r}", expected=name, received=", ".join(examples.column_names))
+    kind = examples.schema.field(name).type
+    # Where all values are missing there is no type: that is said of the first example.
+    if not pa.types.is_null(kind) and not (is_words(kind) if words else is_text(kind)):
+        raise UsageError(
+            f"column {name!r} of {split} holds no {'words' if words else 'text'}",
+            expected="lists of words" if words else "strings",
+            received=str(kind),
+            remedy="name the right column with --tokens for lists of words, with --text for strings",
+        )
+
+
+def _check_present(examples: Examples, batch: pa.RecordBatch, start: int, name: str, split: str) -> None:
+    column = batch.column(name)
+    if column.null_count:
+        row = start + pc.index(pc.is_null(column), True).as_py()
+        missing = sum(each.column(name).null_count for each in examples.batches())
+        raise DataError(
+            f"{split}, example {row}: column {name!r} has no value",
+            expected="a text in every example",
+            received=f"{missing} missing",
+            remedy="remove these examples or fill them in",
+        )
+
+
+def _check_aligned(batch: pa.RecordBatch, start: int, tokens: str, tags: str, split: str) -> None:
+    words, marks = (pc.list_value_length(batch.column(n)) for n in (tokens, tags))
+    same = pc.fill_null(pc.equal(words, marks), False)
+    if not pc.all(same).as_py():
+        row = pc.index(same, False).as_py()
+        raise DataError(
+            f"{split}, example {start + row}: {tags!r} does not match {tokens!r}",
+            expected=f"{words[row].as_py()} tags, one a word",
+            received=f"{marks[row].as_py()}",
+            remedy="mend the example; tags and words are matched by position",
+        )
+
+
+def _check_filled(batch: pa.RecordBatch, start: int, name: str, split: str) -> None:
+    column = batch.column(name)
+    if pc.list_flatten(column).null_count:
+        row = next(i for i, entries in enumerate(column) if entries.values.null_count)
+        raise DataError(
+            f"{split}, example {start + row}: {name!r} has an entry without a value",
+            expected="a string for each word",
+            received=str(column[row].as_py())[:80],
+            remedy="mend the example",
+        )

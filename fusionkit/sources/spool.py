@@ -1,0 +1,154 @@
+"""What was parsed is kept on disk, as Arrow record batches in a file without a name where temporary files go.
+
+Nothing can be left behind: the file's space is free again once nobody reads it any more, also when the process is
+killed. Later pieces may have more columns and wider types, as lines of JSON do; all are read back as the widest.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from fusionkit.errors import DataError, FusionkitError
+from fusionkit.files import disk_errors
+from fusionkit.sources.examples import Examples
+
+ROOM = "free some space there, or set TMPDIR to a folder with more"
+
+
+def spooled(pieces: Iterable[pa.RecordBatch], name: str) -> Examples:
+    """Examples on disk, from pieces that come once.
+
+    Args:
+        pieces: record batches of any size. name: the source's, for errors.
+
+    Raises:
+        DataError: two pieces have types that no type holds both of. FusionkitError: the disk is full.
+    """
+    folder = _temporary_folder()
+    with disk_errors(folder, ROOM):
+        file = _UnnamedFile()
+    stream, schema, count, streams = None, pa.schema([]), 0, 0
+    for piece in pieces:
+        wider = _agreed(schema, piece.schema, name) if streams else piece.schema
+        piece = _widened(piece, wider, name)
+        with disk_errors(folder, ROOM):
+            if stream is None or wider != schema:
+                _end(stream)
+                stream, schema, streams = pa.ipc.new_stream(pa.PythonFile(file, "w"), wider), wider, streams + 1
+            stream.write_batch(piece)
+        count += piece.num_rows
+    with disk_errors(folder, ROOM):
+        _end(stream)
+    read = partial(_read, file, schema, name)
+    if streams > 1:
+        for _ in read():  # a number that the wider type cannot hold is better known now
+            pass
+    return Examples(schema, count if len(schema) else 0, read)
+
+
+def mixed_types(name: str, column: str, error: Exception) -> DataError:
+    """The error for a column whose values no one type holds."""
+    return DataError(
+        f"{name}: column {column!r} mixes types",
+        expected="one type in all lines",
+        received=str(error),
+        remedy="write the column's values all as text, or all as numbers",
+    )
+
+
+class _UnnamedFile:
+    """A file that grows at its end and is read at any place; closed when nobody holds it."""
+
+    closed = False  # Arrow asks
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            self.handle = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self.handle)
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:  # the system may take less than all
+            taken = os.pwrite(self.handle, left, self.size)
+            self.size, left = self.size + taken, left[taken:]
+
+    def flush(self) -> None:
+        return
+
+
+class _Place:
+    """A reader's own place in an unnamed file."""
+
+    closed = False
+
+    def __init__(self, file: _UnnamedFile) -> None:
+        self.file, self.at = file, 0
+
+    def read(self, count: int) -> bytes:
+        data = os.pread(self.file.handle, count, self.at)
+        self.at += len(data)
+        return data
+
+
+def _read(file: _UnnamedFile, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    place = _Place(file)
+    source = pa.PythonFile(place, "r")
+    while place.at < file.size:  # one stream for each width of the columns
+        for batch in pa.ipc.open_stream(source):
+            yield _widened(batch, schema, name)
+
+
+def _end(stream: pa.RecordBatchStreamWriter | None) -> None:
+    if stream is not None:
+        stream.close()
+
+
+def _agreed(known: pa.Schema, fresh: pa.Schema, name: str) -> pa.Schema:
+    """The narrowest schema that holds both; the columns known come first."""
+    if fresh.equals(known):
+        return known
+    fields = {field.name: field for field in known}
+    for field in fresh:
+        both = [pa.schema([fields.get(field.name, field)]), pa.schema([field])]
+        try:
+            fields[field.name] = pa.unify_schemas(both, promote_options="permissive").field(0)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise mixed_types(name, field.name, error) from error
+    return pa.schema(fields.values(), metadata=known.metadata)
+
+
+def _widened(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        absent = field.name not in batch.schema.names
+        try:
+            columns.append(_cast(pa.nulls(batch.num_rows) if absent else batch.column(field.name), field.type))
+        except pa.ArrowInvalid as error:
+            raise mixed_types(name, field.name, error) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type.equals(kind):
+        return column
+    # Arrow 26 makes too short a child of nulls that stay nulls inside a list.
+    return pa.array(column.to_pylist(), kind) if pa.types.is_nested(kind) else column.cast(kind)
+
+
+def _temporary_folder() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:  # none of the usual places takes a single byte
+        raise FusionkitError(
+            "no folder for temporary files can be written", received=error.strerror, remedy=ROOM
+        ) from error
