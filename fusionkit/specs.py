@@ -21,6 +21,7 @@ STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
 COMPRESSIONS = ("none", "zstd")
 SCHEDULES = ("linear", "constant")
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
+LATER = ("fusion_layers",)  # fields of a run that its first digests did not have
 
 
 def canonical_json(value: Any) -> str:
@@ -88,7 +89,8 @@ class RunSpec:
     Attributes:
         store: digest of the store's identity.
         task, label: the task's name and the column it learns.
-        fusion, head: names from their tables; ``layer:3`` carries its argument.
+        fusion, head: names from their tables; a fusion's carries its options, ``dwatt:scale=yes``.
+        fusion_layers: the layers the fusion reads where they were chosen, like ``0,3,6``.
         pool: how token rows become one vector an example, None where rows need no pooling.
         shots: labelled examples per class; None is the whole training split.
         data_seed: sets the draw and the order of minibatches.
@@ -113,6 +115,7 @@ class RunSpec:
     epochs: int = 10
     batch_size: int = 32
     schedule: str = "linear"
+    fusion_layers: str | None = None
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
@@ -125,11 +128,13 @@ class RunSpec:
         _require(0 <= self.dropout < 1, "dropout", "from 0, below 1", self.dropout)
         _require(self.epochs >= 1, "epochs", "1 or more", self.epochs)
         _require(self.batch_size >= 1, "batch_size", "1 or more", self.batch_size)
+        listed = self.fusion_layers is None or re.fullmatch("[0-9]+(,[0-9]+)*", self.fusion_layers) is not None
+        _require(listed, "fusion_layers", "layer indices like 0,3,6", self.fusion_layers)
 
     @property
     def digest(self) -> str:
-        """The run's name on disk."""
-        return digest_of(self.to_dict())
+        """The run's name on disk: fields that came later count only where they are set, so that runs keep theirs."""
+        return digest_of({k: v for k, v in self.to_dict().items() if k not in LATER or v is not None})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, by field name."""
@@ -159,12 +164,12 @@ def parse_bytes(text: str) -> int:
     return int(number * (1024 if match[3] else 1000) ** " kmgt".index((match[2] or " ").lower()))
 
 
-def parse_layers(text: str, count: int) -> tuple[int, ...]:
+def parse_layers(text: str, count: int, option: str = "--layers") -> tuple[int, ...]:
     """Layer indices from ``all``, ``0,6,12``, ``-4:`` or ``2:5``.
 
     Args:
         text: the choice; negative indices count from the last layer.
-        count: how many layers there are, the embedding output included.
+        count: how many layers there are, the embedding output included. option: what the user gave it by.
 
     Returns:
         ascending, distinct indices in ``range(count)``.
@@ -180,8 +185,8 @@ def parse_layers(text: str, count: int) -> tuple[int, ...]:
             chosen = {range(count)[int(part)] for part in text.split(",")}
     except (ValueError, IndexError) as error:
         raise UsageError(
-            "these layers do not exist", expected=expected, received=text, remedy="choose --layers among these"
+            "these layers do not exist", expected=expected, received=text, remedy=f"choose {option} among these"
         ) from error
     if not chosen:
-        raise UsageError("no layer is chosen", expected=expected, received=text, remedy="choose --layers among these")
+        raise UsageError("no layer is chosen", expected=expected, received=text, remedy=f"choose {option} among these")
     return tuple(sorted(chosen))

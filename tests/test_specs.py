@@ -17,13 +17,14 @@ RUN = RunSpec(store="0123456789abcdef", task="tagging", label="slots", fusion="a
 OTHER: dict[str, Any] = {
     "store": "fedcba9876543210", "task": "classification", "label": "intent", "fusion": "layer:3", "head": "tagger",
     "pool": "mean", "shots": 8, "data_seed": 1, "init_seed": 1, "lr": 5e-4, "weight_decay": 0.01, "dropout": 0.1,
-    "epochs": 3, "batch_size": 16, "schedule": "constant",
+    "epochs": 3, "batch_size": 16, "schedule": "constant", "fusion_layers": "0,3",
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("pool", "sum"), ("schedule", "cosine"), ("shots", 0), ("lr", 0.0), ("lr", -1e-3), ("lr", 100.0),
     ("lr", float("nan")),
     ("weight_decay", -0.1), ("dropout", 1.0), ("dropout", -0.1), ("epochs", 0), ("batch_size", 0),
+    ("fusion_layers", "-4:"),
 ]  # fmt: skip
 
 
@@ -63,9 +64,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert name in str(caught.value).splitlines()[0]
 
 
-def test_the_table_of_values_out_of_range_covers_eight_fields() -> None:
-    assert len(OUT_OF_RANGE) == 12
-    assert len({name for name, _ in OUT_OF_RANGE}) == 8
+def test_the_table_of_values_out_of_range_covers_nine_fields() -> None:
+    assert len(OUT_OF_RANGE) == 13
+    assert len({name for name, _ in OUT_OF_RANGE}) == 9
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from fusionkit.cli.results import summary_table
 from fusionkit.fit import RunsFolder, expand, summarise
 from fusionkit.fit import fit as run_fit
 from fusionkit.fit.results import flat_record
-from fusionkit.fusions import FUSIONS
+from fusionkit.fusions import FUSIONS, usage
 from fusionkit.heads import HEADS
 from fusionkit.places import Place
 from fusionkit.specs import POOLS, SCHEDULES
 from fusionkit.tasks import TASKS
 
 DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
+_FUSIONS = ", ".join(usage(name, fusion) for name, fusion in FUSIONS.items())
 
 
 class FitBars(Bars):
@@ -54,7 +55,8 @@ class FitBars(Bars):
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]")
 @click.option("--label", help="Column to learn. [default: guessed]")
-@click.option("--fusion", "fusions", multiple=True, help=f"{', '.join(FUSIONS)} (layer:k); give it several times.")
+@click.option("--fusion", "fusions", multiple=True, help=f"{_FUSIONS}; give it several times.")
+@click.option("--fusion-layers", multiple=True, help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]")
 @click.option("--head", help=f"{', '.join(HEADS)}. [default: the task's]")
 @click.option("--pool", type=click.Choice(POOLS), help="Token rows → one vector, after the fusion.")
 @click.option("--shots", multiple=True, type=int, help="Examples per class, drawn uniformly. [default: all]")
@@ -71,6 +73,7 @@ def fit(
     store: Place,
     runs: Path,
     fusions: tuple[str, ...],
+    fusion_layers: tuple[str, ...],
     shots: tuple[int, ...],
     threads: int,
     as_json: bool,
@@ -84,7 +87,13 @@ def fit(
     # Two threads on products this small win little, and lose much as soon as anything else runs.
     torch.set_num_threads(threads)
     opened = given_store(store)
-    specs = expand(opened, fusions=fusions or DEFAULT_FUSIONS, shots=shots or (None,), **choices)
+    specs = expand(
+        opened,
+        fusions=fusions or DEFAULT_FUSIONS,
+        fusion_layers=fusion_layers or (None,),
+        shots=shots or (None,),
+        **choices,
+    )
     folder = RunsFolder(runs)
     with FitBars() as bars:
         records = run_fit(opened, specs, folder, bars)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
+from fusionkit.specs import parse_layers
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS, Task
 
@@ -59,6 +62,37 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             remedy="choose --task classification",
         )
     return chosen, label or (tags if listed else labels)[0]
+
+
+def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, str | None]:
+    """A fusion's one spelling, and the layers it reads where the user chose them.
+
+    Raises:
+        UsageError: a name, option or layer that does not exist, layers that are not stored, or rows that the fusion
+            cannot use.
+    """
+    name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
+    if sees_examples(name) and store.rows in ("cls", "mean"):
+        raise UsageError(
+            f"fusion {name!r} looks at an example's rows side by side; rows of {store.rows} are one an example",
+            expected="rows of tokens or words",
+            received=f"rows of {store.rows}",
+            remedy="encode again with --rows tokens, or choose another fusion",
+        )
+    chosen = None
+    if layers is not None:
+        chosen = store.layers if layers == "all" else parse_layers(layers, count, "--fusion-layers")
+        if absent := [layer for layer in chosen if layer not in store.layers]:
+            raise UsageError(
+                f"the store has no layer {', '.join(map(str, absent))}",
+                expected=f"some of layers {', '.join(map(str, store.layers))}",
+                received=f"--fusion-layers {layers}",
+                remedy="choose --fusion-layers among these, or encode again with these --layers",
+            )
+    read = fusion_layers(name, store.layers, count, chosen)
+    with torch.device("meta"):
+        build_fusion(name, len(read), store.hidden)  # options that only the constructor can judge, at no cost
+    return name, None if chosen is None else ",".join(map(str, read))
 
 
 def choose_pool(store: Store, task: Task, pool: str | None) -> str | None:

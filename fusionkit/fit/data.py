@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.ragged import IntArray, flat_rows
+from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import HiddenStates
 from fusionkit.tasks import Task
 
@@ -21,12 +22,16 @@ class Batch:
 
     Attributes:
         states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples + 1]`` into the rows.
-        targets: int64, ``[examples]`` or ``[rows]`` as the task's unit is; -1 where unseen in train.
+        targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train.
+        read: bool ``[rows]``, those the head reads; None is all.
+        read_offsets: int64 ``[examples + 1]`` into the rows read.
     """
 
     states: Tensor
     offsets: Tensor
     targets: Tensor
+    read: Tensor | None
+    read_offsets: Tensor
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class TaskSplit:
         kept: for word tasks bool a word: False where the word has no row (its tag is never predicted).
         word_offsets: int64 ``[examples + 1]`` into ``kept``.
         ids: the source's example ids.
+        read: bool ``[n]``, the rows that the head reads; None is all. The others are there for a fusion that
+            looks at whole examples.
     """
 
     states: HiddenStates
@@ -50,6 +57,12 @@ class TaskSplit:
     ids: list[str]
     kept: NDArray[np.bool_] | None = None
     word_offsets: IntArray | None = None
+    read: NDArray[np.bool_] | None = None
+
+    @cached_property
+    def read_offsets(self) -> IntArray:
+        """int64 ``[examples + 1]`` into the rows read."""
+        return self.offsets if self.read is None else offsets_of(self.read.astype(np.int64))[self.offsets]
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -57,13 +70,19 @@ class TaskSplit:
     def batch(self, examples: IntArray, layers: tuple[int, ...]) -> Batch:
         """The rows of some examples, in order, from the stored layers at these positions."""
         at, offsets = flat_rows(self.offsets, examples)
-        targets = self.targets[at if self.kept is not None else examples]
-        states = self.states.gather(self.rows[at], layers).float()
-        return Batch(states, torch.from_numpy(offsets), torch.from_numpy(targets))
+        read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, examples)
+        return Batch(
+            self.states.gather(self.rows[at], layers).float(),
+            torch.from_numpy(offsets),
+            torch.from_numpy(self.targets[read_at if self.kept is not None else examples]),
+            None if self.read is None else torch.from_numpy(self.read[at]),
+            torch.from_numpy(read_offsets),
+        )
 
     def subset(self, examples: IntArray) -> TaskSplit:
         """Only these examples, in the order given."""
         at, offsets = flat_rows(self.offsets, examples)
+        read_at, _ = flat_rows(self.read_offsets, examples)
         kept = word_offsets = None
         if self.kept is not None and self.word_offsets is not None:
             words, word_offsets = flat_rows(self.word_offsets, examples)
@@ -72,11 +91,12 @@ class TaskSplit:
             self.states,
             self.rows[at],
             offsets,
-            self.targets[at if self.kept is not None else examples],
+            self.targets[read_at if self.kept is not None else examples],
             [self.gold[i] for i in examples],
             [self.ids[i] for i in examples],
             kept,
             word_offsets,
+            None if self.read is None else self.read[at],
         )
 
 

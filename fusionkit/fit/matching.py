@@ -6,6 +6,7 @@ errors, and are counted aloud. Examples without any label are left out, and coun
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fusionkit.alignment import first_pieces
 from fusionkit.draws import carve
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.ragged import flat_rows, offsets_of
+from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import Task
@@ -25,8 +26,11 @@ VALIDATION_SHARE = 0.1
 UNSEEN = -1
 
 
-def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskData:
+def load_task(store: Store, task: Task, label: str, pool: str | None, whole: bool = False) -> TaskData:
     """Match a store's rows with labels.
+
+    Args:
+        whole: keep all rows of each example, for a fusion that looks at them, not only those the head reads.
 
     Raises:
         UsageError: the rows or the column cannot carry the task, or there is no train split.
@@ -67,6 +71,8 @@ def load_task(store: Store, task: Task, label: str, pool: str | None) -> TaskDat
             notes.append(f"{name} has no labels: not used")
             continue
         splits[name] = _task_split(store[name], store, task, pool, gold, present, names)
+        if whole:
+            splits[name] = _with_all_rows(splits[name], store[name], np.flatnonzero(present))
         unseen = int((splits[name].targets == UNSEEN).sum())
         if unseen:
             missing = sorted({g for row in splits[name].gold for g in ([row] if isinstance(row, str) else row)})
@@ -182,9 +188,7 @@ def _task_split(
         return TaskSplit(split.hidden_states, rows[words][kept], offsets, targets, gold, ids, kept, word_offsets)
     targets = np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
     if pool in ("mean", "max"):
-        rows, offsets = flat_rows(split.row_offsets, chosen)
-        kept = split.row_mask[rows]  # the zeros of a word without a state are no part of a sentence's mean
-        rows, offsets = rows[kept], offsets_of(kept.astype(np.int64))[offsets]
+        rows, offsets = _rows_with_states(split, chosen)
     else:  # cls, or rows that are one an example already
         if empty := int((np.diff(split.row_offsets)[chosen] == 0).sum()):
             raise UsageError(
@@ -195,6 +199,20 @@ def _task_split(
             )
         rows, offsets = split.row_offsets[chosen], np.arange(len(chosen) + 1, dtype=np.int64)
     return TaskSplit(split.hidden_states, rows, offsets, targets, gold, ids)
+
+
+def _rows_with_states(split: Split, examples: IntArray) -> tuple[IntArray, IntArray]:
+    """All rows of some examples and the offsets of each, without the zeros of words that have no state."""
+    rows, offsets = flat_rows(split.row_offsets, examples)
+    kept = split.row_mask[rows]
+    return rows[kept], offsets_of(kept.astype(np.int64))[offsets]
+
+
+def _with_all_rows(narrow: TaskSplit, split: Split, examples: IntArray) -> TaskSplit:
+    """The same examples with all of their rows; the head reads those that it read before."""
+    rows, offsets = _rows_with_states(split, examples)
+    read = np.isin(rows, narrow.rows)
+    return dataclasses.replace(narrow, rows=rows, offsets=offsets, read=None if read.all() else read)
 
 
 def _few(names: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fusionkit.fusions import build_fusion
+from fusionkit.fusions import Fusion, build_fusion
 from fusionkit.heads import build_head
 from fusionkit.ragged import segment_max, segment_mean
 from fusionkit.specs import RunSpec
@@ -13,6 +13,8 @@ from fusionkit.specs import RunSpec
 
 class FusedModel(nn.Module):
     """States of all layers → scores: the layer axis is fused first, tokens are pooled after (the papers' order).
+
+    A fusion that looks at whole examples gets all of their rows; the head reads some of them.
 
     Args:
         layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
@@ -24,16 +26,26 @@ class FusedModel(nn.Module):
         self.head = build_head(spec.head, self.fusion.width, classes, spec.dropout)
         self.pool = spec.pool
 
-    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
-        """``[rows, layers, hidden]``, offsets ``[examples + 1]`` → scores, ``[examples, classes]`` or a row each."""
-        fused = self.fusion(states)  # [rows, width]
+    def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
+        """The scores of a batch.
+
+        Args:
+            states: ``[rows, layers, hidden]``. offsets: int64 ``[examples + 1]`` into the rows.
+            read: bool ``[rows]``, those the head reads; None is all.
+
+        Returns:
+            ``[examples, classes]`` where rows are pooled, else ``[rows read, classes]``.
+        """
+        fused = self.fusion(states, offsets)  # [rows, width]
+        if read is not None:
+            fused = fused[read]
         if self.pool == "mean":
             fused = segment_mean(fused, offsets)  # [examples, width]
         elif self.pool == "max":
             fused = segment_max(fused, offsets)
         return self.head(fused)  # type: ignore[no-any-return]
 
-    def parameters_of(self, part: nn.Module) -> int:
+    def parameters_of(self, part: Fusion | nn.Module) -> int:
         """How many numbers a part learns."""
         return sum(p.numel() for p in part.parameters())
 

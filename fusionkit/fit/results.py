@@ -23,7 +23,7 @@ from fusionkit.specs import RunSpec
 RECORD, WEIGHTS, TABLE = "run.json", "weights.safetensors", "results.parquet"
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
-    "head_parameters", "encoder_parameters", "seconds",
+    "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
 )  # fmt: skip
 
 

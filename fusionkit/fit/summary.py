@@ -10,8 +10,8 @@ from fusionkit.errors import unknown_name
 
 # What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
 AXES = (
-    "data", "encoder", "rows", "store", "pool", "task", "label", "fusion", "head", "shots", "epochs", "batch_size",
-    "lr", "dropout", "weight_decay", "schedule",
+    "data", "encoder", "rows", "store", "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
+    "batch_size", "lr", "dropout", "weight_decay", "schedule",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 

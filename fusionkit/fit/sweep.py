@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from fusionkit.draws import uniform_draw
 from fusionkit.errors import unknown_name
-from fusionkit.fit.choices import choose_pool, choose_task
+from fusionkit.fit.choices import choose_fusion, choose_pool, choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.train import DivergenceError, Outcome, train_run
-from fusionkit.fusions import fusion_layers
-from fusionkit.specs import RunSpec
+from fusionkit.fusions import fusion_layers as layers_of
+from fusionkit.fusions import sees_examples
+from fusionkit.specs import RunSpec, parse_layers
 from fusionkit.store import Store
 
 
@@ -42,6 +43,7 @@ def expand(
     pool: str | None = None,
     head: str | None = None,
     fusions: Sequence[str],
+    fusion_layers: Sequence[str | None] = (None,),
     seeds: int = 1,
     lrs: Sequence[float] = (2e-3,),
     shots: Sequence[int | None] = (None,),
@@ -59,14 +61,14 @@ def expand(
     chosen, column = choose_task(store, task, label)
     if head is not None and head not in chosen.heads:
         raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
-    for fusion in fusions:
-        fusion_layers(fusion, store.layers, store.manifest["encoder"]["layers"])
+    fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
     runs = [
         RunSpec(
             store=store.digest,
             task=chosen.name,
             label=column,
             fusion=fusion,
+            fusion_layers=layers,
             head=head or chosen.heads[0],
             pool=choose_pool(store, chosen, pool),
             shots=shot,
@@ -79,8 +81,8 @@ def expand(
             epochs=epoch,
             batch_size=size,
         )
-        for fusion, shot, lr, epoch, size, seed in itertools.product(
-            fusions, shots, lrs, epochs, batch_sizes, range(seeds)
+        for (fusion, layers), shot, lr, epoch, size, seed in itertools.product(
+            fused, shots, lrs, epochs, batch_sizes, range(seeds)
         )
     ]
     # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
@@ -97,22 +99,25 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
         UsageError: ``runs`` holds other files, or a draw is larger than train. FusionkitError: the disk is full.
     """
     runs.claim()
-    data: dict[tuple[str, str, str | None], TaskData] = {}
+    data: dict[tuple[Any, ...], TaskData] = {}
+    notes: dict[str, None] = {}
     missing = [spec for spec in specs if runs.record(spec) is None]
     if len(missing) < len(specs):
         progress.say(f"{len(specs) - len(missing)} of {len(specs)} runs are there already")
     for spec in missing:
-        key = (spec.task, spec.label, spec.pool)
-        if key not in data:
+        # What cannot work is refused now, not after hours of the other runs.
+        choose_fusion(store, spec.fusion, spec.fusion_layers)
+        if (key := _data_key(spec)) not in data:
             task, label = choose_task(store, spec.task, spec.label)
-            data[key] = load_task(store, task, label, spec.pool)
-            for note in data[key].notes:
-                progress.say(note)
-        if spec.shots is not None:  # refused now, not after hours of the other runs
+            data[key] = load_task(store, task, label, spec.pool, sees_examples(spec.fusion))
+            notes = dict.fromkeys([*notes, *data[key].notes])
+        if spec.shots is not None:
             uniform_draw(len(data[key].train), spec.shots, data[key].classes, spec.data_seed)
+    for note in notes:
+        progress.say(note)
     progress.begin(len(missing), sum(spec.epochs for spec in missing))
     for spec in missing:
-        progress.run(run_one(store, spec, data[(spec.task, spec.label, spec.pool)], runs, progress))
+        progress.run(run_one(store, spec, data[_data_key(spec)], runs, progress))
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
@@ -120,7 +125,8 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
 def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progress: FitProgress) -> dict[str, Any]:
     """Train one run and keep it. A run that diverges is kept as failed, with the reason."""
     encoder = store.manifest["encoder"]
-    layers = fusion_layers(spec.fusion, store.layers, encoder["layers"])
+    chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, encoder["layers"])
+    layers = layers_of(spec.fusion, store.layers, encoder["layers"], chosen)
     positions = tuple(store.layers.index(layer) for layer in layers)
     record: dict[str, Any] = {
         "spec": spec.to_dict(),
@@ -147,6 +153,11 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
         }
     runs.write(spec, record, weights)
     return record
+
+
+def _data_key(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs over the same rows and labels share."""
+    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion)
 
 
 def _fields(outcome: Outcome) -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,8 @@ class Outcome:
         metric: the score's name. score: on test, None without one. validation_score: at the best epoch.
         scores: all metrics by split. curve: loss and validation score, an epoch each.
         seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
+        largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
+        temperature: what the fusion's scores are divided by, where it has scores.
         weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
     """
 
@@ -42,6 +45,8 @@ class Outcome:
     fusion_parameters: int
     head_parameters: int
     layer_weights: list[float] | None
+    largest_weight: float | None
+    temperature: float | None
     draw: list[str] | None
     weights: dict[str, Tensor] = field(repr=False)
 
@@ -90,6 +95,7 @@ def train_run(
     if data.test is not None:
         scores["test"] = score(model, data, data.test, layers)
     metric = next(iter(best[3]))
+    weights, largest = _mean_layer_weights(model, data.validation, layers)
     return Outcome(
         metric=metric,
         score=scores["test"][metric] if "test" in scores else None,
@@ -100,7 +106,9 @@ def train_run(
         seconds=time.perf_counter() - began,
         fusion_parameters=model.parameters_of(model.fusion),
         head_parameters=model.parameters_of(model.head),
-        layer_weights=_mean_layer_weights(model, data.validation, layers),
+        layer_weights=weights,
+        largest_weight=largest,
+        temperature=getattr(model.fusion, "temperature", None),
         draw=train.ids if spec.shots is not None else None,
         weights=best[2],
     )
@@ -118,12 +126,13 @@ def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[i
     with torch.inference_mode():
         for examples in _blocks(split):
             batch = split.batch(examples, layers)
-            classes = model.head.decode(model(batch.states, batch.offsets), batch.offsets).numpy()
+            scores = model(batch.states, batch.offsets, batch.read)
+            classes = model.head.decode(scores, batch.read_offsets).numpy()
             if split.kept is None or split.word_offsets is None:
                 for example, k in zip(examples, classes, strict=True):
                     decided[example] = data.labels[k]
                 continue
-            bounds = batch.offsets.numpy()
+            bounds = batch.read_offsets.numpy()
             for at, example in enumerate(examples):
                 kept = split.kept[split.word_offsets[example] : split.word_offsets[example + 1]]
                 tags = np.full(len(kept), data.default, dtype=object)
@@ -132,6 +141,18 @@ def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[i
     return decided
 
 
+@contextmanager
+def _denormals_as_zero() -> Iterator[None]:
+    """Numbers below 1e-38 count as 0: a softmax that is nearly one-hot makes many, and CPUs take long over each."""
+    before = not float(torch.tensor(1e-39) * 1)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+@_denormals_as_zero()
 def _train_epoch(
     model: FusedModel,
     optimizer: torch.optim.Optimizer,
@@ -148,7 +169,8 @@ def _train_epoch(
         examples = order[start : start + spec.batch_size]
         batch = train.batch(examples, layers)
         optimizer.zero_grad()
-        loss = model.head.loss(model(batch.states, batch.offsets), batch.targets, batch.offsets)
+        scores = model(batch.states, batch.offsets, batch.read)
+        loss = model.head.loss(scores, batch.targets, batch.read_offsets)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         rate.step()
@@ -172,11 +194,15 @@ def _blocks(split: TaskSplit) -> list[IntArray]:
 
 
 @torch.inference_mode()
-def _mean_layer_weights(model: FusedModel, split: TaskSplit, layers: tuple[int, ...]) -> list[float] | None:
-    total, rows = torch.zeros(len(layers)), 0
+def _mean_layer_weights(
+    model: FusedModel, split: TaskSplit, layers: tuple[int, ...]
+) -> tuple[list[float], float] | tuple[None, None]:
+    """The mean of each layer's weight over the rows, and of each row's largest weight."""
+    total, largest, rows = torch.zeros(len(layers)), 0.0, 0
     for examples in _blocks(split):
         weights = model.fusion.layer_weights(split.batch(examples, layers).states)
         if weights is None:
-            return None
+            return None, None
         total, rows = total + weights.sum(0), rows + len(weights)
-    return (total / max(rows, 1)).tolist()
+        largest += float(weights.amax(1).sum())
+    return (total / max(rows, 1)).tolist(), largest / max(rows, 1)

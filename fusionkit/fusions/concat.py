@@ -20,11 +20,11 @@ class Concat(nn.Module):
         self.project = nn.Linear(layers * hidden, WIDTH)
 
     @staticmethod
-    def reads(last: int, argument: str | None = None) -> tuple[int, ...]:
+    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Layers 1 … L; of an encoder that is embeddings alone, those."""
-        return tuple(range(1, last + 1)) or (0,)
+        return chosen or tuple(range(1, last + 1)) or (0,)
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, 256]``."""
         return self.project(states.flatten(-2))  # type: ignore[no-any-return]
 

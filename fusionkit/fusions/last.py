@@ -16,11 +16,11 @@ class Last(nn.Module):
         self.width = hidden
 
     @staticmethod
-    def reads(last: int, argument: str | None = None) -> tuple[int, ...]:
-        """The last layer."""
+    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """The last layer, whatever is chosen: another one is ``layer:k``."""
         return (last,)
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, 1, hidden]`` → ``[…, hidden]``."""
         return states[..., -1, :]
 

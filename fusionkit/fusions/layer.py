@@ -15,18 +15,22 @@ class Layer(nn.Module):
         self.width = hidden
 
     @staticmethod
-    def reads(last: int, argument: str | None = None) -> tuple[int, ...]:
-        """Layer ``k`` of 0 … ``last``."""
-        try:
-            return (range(last + 1)[int(argument or "")],)
-        except (ValueError, IndexError):
+    def reads(last: int, chosen: tuple[int, ...] | None = None, *, k: int) -> tuple[int, ...]:
+        """Layer ``k`` of 0 … ``last``, whatever is chosen.
+
+        Raises:
+            UsageError: there is no such layer.
+        """
+        if not -last - 1 <= k <= last:
             raise UsageError(
                 "this layer does not exist",
                 expected=f"layer:k with k from {-last - 1} to {last}",
-                received=f"layer:{argument or ''}",
-            ) from None
+                received=f"layer:{k}",
+                remedy="choose a layer of this encoder",
+            )
+        return (k % (last + 1),)
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, 1, hidden]`` → ``[…, hidden]``."""
         return states[..., 0, :]
 

@@ -2,12 +2,19 @@
 
 Symbols: ``z_j`` the states of layer j at one token, ``w`` one scalar a layer, ``γ`` a scale.
 Source: ELMo's scalar mix (Peters et al. 2018); "linear-fusion" in Cao et al. (2022), over layers 0…L.
+
+Options: ``gamma=no`` leaves γ out (it is 1). ``embeddings=no`` leaves layer 0 out. ``norm=token`` puts
+``(z_j − mean) / std`` for ``z_j``, over the numbers of each token alone: ELMo's own layer norm runs over the
+whole batch, so that a token's output would depend on its neighbours.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class Linear(nn.Module):
@@ -16,20 +23,27 @@ class Linear(nn.Module):
     Starts as the plain mean of the layers: ``w`` = 0, ``γ`` = 1.
     """
 
-    def __init__(self, layers: int, hidden: int) -> None:
+    def __init__(
+        self, layers: int, hidden: int, *, gamma: bool = True, norm: Literal["none", "token"] = "none"
+    ) -> None:
         super().__init__()
         self.width = hidden
+        self.norm = norm
         self.weight = nn.Parameter(torch.zeros(layers))
-        self.gamma = nn.Parameter(torch.ones(()))
+        self.gamma = nn.Parameter(torch.ones(())) if gamma else None
 
     @staticmethod
-    def reads(last: int, argument: str | None = None) -> tuple[int, ...]:
-        """All layers, the embedding output included."""
-        return tuple(range(last + 1))
+    def reads(last: int, chosen: tuple[int, ...] | None = None, *, embeddings: bool = True) -> tuple[int, ...]:
+        """All layers, the embedding output included unless ``embeddings`` is False."""
+        return tuple(j for j in chosen or range(last + 1) if embeddings or j > 0)
 
-    def forward(self, states: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
-        mix = self.gamma * self.weight.softmax(-1)  # [layers]
+        mix = self.weight.softmax(-1)  # [layers]
+        if self.gamma is not None:
+            mix = self.gamma * mix
+        if self.norm == "token":
+            states = functional.layer_norm(states, states.shape[-1:])
         return torch.einsum("l,...ld->...d", mix, states)
 
     def layer_weights(self, states: Tensor) -> Tensor | None:

@@ -2,80 +2,116 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import UsageError
 from fusionkit.fusions.attention import Attention
 from fusionkit.fusions.concat import Concat
+from fusionkit.fusions.concat_affine import ConcatAffine
+from fusionkit.fusions.depth_lstm import DepthLstm
+from fusionkit.fusions.dwatt import DWAtt
+from fusionkit.fusions.element_wise import ElementWise
+from fusionkit.fusions.extra_layers import ExtraLayers
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
 from fusionkit.fusions.linear import Linear
+from fusionkit.fusions.mlp_weights import MlpWeights
+from fusionkit.fusions.spelling import accepted, parse, spell
+
+Layers = tuple[int, ...]
 
 
 class Fusion(Protocol):
     """What each fusion is: a module that removes the layer axis.
 
-    Built as ``Fusion(layers, hidden)`` for the number of layers it will read; ``width`` is its output's.
+    Built as ``Fusion(layers, hidden, **options)`` for the number of layers it will read; ``width`` is its output's.
+    ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of 0 … ``last`` or of those chosen.
+    One that looks at a row's neighbours says ``whole_examples = True``; one that scores its layers before a softmax
+    has the ``temperature`` it divides the scores by.
     """
 
     width: int
 
-    def __call__(self, states: Tensor) -> Tensor:
-        """``[…, layers, hidden]`` → ``[…, width]``, in any leading shape."""
+    def __call__(self, states: Tensor, offsets: Tensor) -> Tensor:
+        """``[rows, layers, hidden]``, offsets of the examples ``[examples + 1]`` → ``[rows, width]``.
+
+        Without ``whole_examples`` the offsets may be left out, and ``rows`` may be any leading shape.
+        """
         ...
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
         """The weight each layer had, ``[…, layers]``, where the fusion has such weights."""
         ...
 
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What it learns."""
+        ...
 
-FUSIONS: dict[str, type[Last | Layer | Linear | Concat | Attention]] = {
+
+FUSIONS: dict[str, type[Any]] = {
     "last": Last,
     "layer": Layer,
     "linear": Linear,
     "concat": Concat,
+    "concat-affine": ConcatAffine,
     "attention": Attention,
+    "dwatt": DWAtt,
+    "extra-layers": ExtraLayers,
+    "element-wise": ElementWise,
+    "mlp-weights": MlpWeights,
+    "depth-lstm": DepthLstm,
 }
 
 
-def fusion_layers(name: str, stored: tuple[int, ...], encoder_layers: int) -> tuple[int, ...]:
-    """The stored layers a fusion reads: its default layers, as far as they are stored.
-
-    Args:
-        name: a name of the table, ``layer:k`` with its argument.
-        stored: layer indices in the store. encoder_layers: how many the encoder has, L + 1.
+def fusion_name(text: str) -> str:
+    """The one spelling of a fusion and its options: equal fusions get equal names.
 
     Raises:
-        UsageError: an unknown name, or none of its layers is stored (for ``last`` and ``layer:k``, its one).
+        UsageError: an unknown name or option, or a value that does not fit.
     """
-    kind, argument = _parse(name)
-    wanted = FUSIONS[kind].reads(encoder_layers - 1, argument)
-    found = tuple(layer for layer in wanted if layer in stored)
+    return spell(text, FUSIONS)
+
+
+def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers | None = None) -> Layers:
+    """The stored layers a fusion reads: its default layers as far as they are stored, or those chosen.
+
+    Args:
+        name: a fusion with its options. stored: layer indices in the store. encoder_layers: how many the encoder
+            has, L + 1. chosen: some of the stored layers instead of the default ones.
+
+    Raises:
+        UsageError: an unknown name, or none of its layers is stored or chosen (for ``last`` and ``layer:k``, its one).
+    """
+    kind, options = parse(name, FUSIONS)
+    reads = FUSIONS[kind].reads
+    wanted: Layers = reads(encoder_layers - 1, chosen, **accepted(reads, options))
+    offered = stored if chosen is None else chosen
+    found = tuple(layer for layer in wanted if layer in offered)
     if not found:
+        remedy = "encode again with these --layers" if chosen is None else "choose it in --fusion-layers too"
         raise UsageError(
-            f"the store has no layer that fusion {name!r} reads",
-            expected=f"layer {', '.join(map(str, wanted))}",
-            received=f"layers {', '.join(map(str, stored))}",
-            remedy="encode again with these --layers, or choose another fusion",
+            f"{'the store' if chosen is None else '--fusion-layers'} has no layer that fusion {name!r} reads",
+            expected=f"layer {', '.join(map(str, wanted))}" if wanted else "a layer above the embeddings",
+            received=f"layers {', '.join(map(str, offered))}",
+            remedy=f"{remedy}, or choose another fusion",
         )
     return found
 
 
-def build_fusion(name: str, layers: int, hidden: int) -> Last | Layer | Linear | Concat | Attention:
-    """A fusion with fresh weights over ``layers`` layers of width ``hidden``."""
-    return FUSIONS[_parse(name)[0]](layers, hidden)
+def sees_examples(name: str) -> bool:
+    """True for a fusion that looks at all rows of an example, so that it must get all of them."""
+    return getattr(FUSIONS[parse(name, FUSIONS)[0]], "whole_examples", False)
 
 
-def _parse(name: str) -> tuple[str, str | None]:
-    kind, colon, argument = name.partition(":")
-    if kind not in FUSIONS:
-        raise unknown_name("fusion", name, [n if n != "layer" else "layer:k" for n in FUSIONS])
-    if (kind == "layer") != bool(colon):
-        raise UsageError(
-            f"fusion {name!r} is not complete" if kind == "layer" else f"fusion {kind!r} takes no argument",
-            expected="layer:k, e.g. layer:3 or layer:-1" if kind == "layer" else kind,
-            received=name,
-        )
-    return kind, argument or None
+def build_fusion(name: str, layers: int, hidden: int) -> Fusion:
+    """A fusion with fresh weights over ``layers`` layers of width ``hidden``.
+
+    Raises:
+        UsageError: an unknown name or option, or a value that does not fit.
+    """
+    kind, options = parse(name, FUSIONS)
+    made: Fusion = FUSIONS[kind](layers, hidden, **accepted(FUSIONS[kind], options))
+    return made

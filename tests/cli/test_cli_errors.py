@@ -24,6 +24,16 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "encode {text} --out {small}": (2, "holds something else", "--overwrite to replace it"),
     "fit {small} --out {out} --fusion atention": (2, "unknown fusion 'atention'", "did you mean 'attention'?"),
     "fit {small} --out {out} --fusion layer:2": (2, "no layer that fusion 'layer:2' reads", "layers 6"),
+    "fit {small} --out {out} --fusion linear:nrm=token": (
+        2,
+        "unknown option of fusion 'linear'",
+        "did you mean 'norm'?",
+    ),
+    "fit {small} --out {out} --fusion linear:norm=tok": (2, "unknown norm of fusion 'linear'", "did you mean 'token'?"),
+    "fit {small} --out {out} --fusion extra-layers": (2, "'extra-layers' is not complete", "extra-layers:n"),
+    "fit {small} --out {out} --fusion-layers -2:": (2, "the store has no layer 5", "some of layers 6"),
+    "fit {store} --out {out} --label slots --fusion-layers 0,3": (2, "no layer that fusion 'last' reads", "layer 6"),
+    "fit {pooled} --out {out} --fusion extra-layers:1": (2, "rows of mean are one an example", "--rows tokens"),
     "fit {small} --out {out} --head tagger": (2, "unknown head for classification 'tagger'", "one of classifier"),
     "fit {small} --out {out} --task clasification": (2, "unknown task", "did you mean 'classification'?"),
     "fit {small} --out {out} --task tagging": (2, "has no column for the task tagging", "name it with --label"),
@@ -67,9 +77,11 @@ def places(
     words[1] = {"tokens": ["a", "b"], "tags": ["O"]}
     runs = base / "runs"
     assert fusionkit("fit", small, "--out", runs, "--fusion", "last", "--epochs", 1).code == 0
+    texts, pooled = write_source(train=[{"text": "one", "label": "a"}] * 3), base / "pooled"
+    assert fusionkit("encode", texts, "--out", pooled, "--rows", "mean", "--layers", "6").code == 0
     return {
-        "corpus": corpus, "store": store, "small": small, "runs": runs, "missing": base / "missing",
-        "ragged": write_source(train=words), "text": write_source(train=[{"text": "one", "label": "a"}] * 3),
+        "pooled": pooled, "corpus": corpus, "store": store, "small": small, "runs": runs, "missing": base / "missing",
+        "ragged": write_source(train=words), "text": texts,
         **{name: base / name for name in ("folder", "broken", "empty")},
     }  # fmt: skip
 
@@ -93,7 +105,7 @@ def test_a_mistake_is_one_message_and_changes_nothing(
 
 
 def test_every_place_and_both_exit_codes_are_tried(places: dict[str, Path]) -> None:
-    assert len(MISTAKES) == 29
+    assert len(MISTAKES) == 35
     assert set(LEFT_OUT) <= set(MISTAKES)
     assert {name for name in places if any(f"{{{name}}}" in line for line in MISTAKES)} == set(places)
     assert {code for code, *_ in MISTAKES.values()} == {1, 2}

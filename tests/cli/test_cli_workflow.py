@@ -17,7 +17,8 @@ Command = Callable[..., Any]
 FIT_KEYS = {
     "store", "task", "label", "fusion", "head", "pool", "shots", "data_seed", "init_seed", "lr", "weight_decay",
     "dropout", "epochs", "batch_size", "schedule", "status", "data", "encoder", "rows", "metric", "score",
-    "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "seconds",
+    "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "temperature",
+    "largest_weight", "fusion_layers", "seconds",
 }  # fmt: skip
 
 
@@ -163,6 +164,22 @@ def test_a_tagger_is_fitted_over_the_same_store(fusionkit: Command, store: Path,
     assert done.code == 0
     assert "layer:3" in done.out
     assert f"kept in {tmp_path / 'runs'}" in done.out
+
+
+def test_variants_of_a_fusion_stand_apart_in_the_table(fusionkit: Command, store: Path, tmp_path: Path) -> None:
+    fusions = ["linear", "linear:norm=token,gamma=no", "dwatt", "dwatt:scale=yes", "extra-layers:1"]
+    options: list[Any] = [part for fusion in fusions for part in ("--fusion", fusion)]
+    options += ["--label", "slots", "--epochs", 1, "--fusion-layers", "all", "--fusion-layers", "3,6"]
+    done = fusionkit("fit", store, "--out", tmp_path / "runs", *options)
+    assert done.code == 0, done.err
+    written = ["linear", "linear:gamma=no,norm=token", "dwatt", "dwatt:scale=yes"]
+    rows = [line.split()[:2] for line in done.out.splitlines() if "," in line]
+    # The new layers stand on the last of those chosen: one run serves both choices.
+    expected = [[fusion, layers] for fusion in written for layers in ("0,3,6", "3,6")] + [["extra-layers:1", "6"]]
+    assert [row for row in rows if row[0] in (*written, "extra-layers:1")] == expected
+    found = fusionkit("results", tmp_path / "runs", "--json").json
+    assert [[row["fusion"], row["fusion_layers"]] for row in found] == expected
+    assert found[-1]["parameters"] - found[0]["parameters"] == (12 * 384**2 + 13 * 384) - (3 + 1)
 
 
 def test_a_pipe_gets_results_alone(store: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,8 @@ def test_a_cheaper_choice_is_estimated_as_it_would_be_if_it_were_made(minilm: En
     close = 0.03 if compress == "none" else 0.15
     for choice, size in usual.choices.items():
         option, value = choice.removeprefix("--").split()
-        spec = replace(EncodeSpec(rows="tokens", compress=compress, dtype="float32"), **{option: value})
+        how: dict[str, Any] = {"rows": "tokens", "compress": compress, "dtype": "float32", option: value}
+        spec = EncodeSpec(**how)
         assert size == pytest.approx(estimate(source, columns, spec, minilm).bytes, rel=close)
 
 

@@ -1,0 +1,37 @@
+"""A weight for each layer and each number of it: ``Σ_j softmax_j(W)_j ⊙ z_j``.
+
+Symbols: ``z_j`` the states of layer j at one token, ``d`` their width, ``W_j`` a learned vector of d a layer; the
+softmax runs over the layers, for each of the d numbers alone.
+Source: "fine-grained layer attention" in Liu et al. (2021), over layers 0…L; one of the mixes that ElNokrashy et
+al. (2024) compare with.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class ElementWise(nn.Module):
+    """A scalar mix for each number of the state. Parameters: layers · hidden.
+
+    Starts as the plain mean of the layers: ``W`` = 0.
+    """
+
+    def __init__(self, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.width = hidden
+        self.weight = nn.Parameter(torch.zeros(layers, hidden))
+
+    @staticmethod
+    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """All layers, the embedding output included."""
+        return chosen or tuple(range(last + 1))
+
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        """``[…, layers, hidden]`` → ``[…, hidden]``."""
+        return torch.einsum("ld,...ld->...d", self.weight.softmax(0), states)
+
+    def layer_weights(self, states: Tensor) -> Tensor | None:
+        """The mean of a layer's weights over its numbers, for each token: ``[…, layers]``."""
+        return self.weight.softmax(0).mean(-1).expand(states.shape[:-1])

@@ -1,0 +1,121 @@
+"""How a fusion and its options are written: ``name:argument,option=value,…``.
+
+``last``, ``layer:3``, ``dwatt:scale=yes``, ``linear:norm=token,gamma=no``. A fusion's options are the keyword-only
+parameters of its constructor and of its ``reads``, with their types; one without a default is its argument.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusionkit.errors import UsageError, unknown_name
+
+Kinds = Mapping[str, type[Any]]
+TRUTH = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a fusion.
+
+    Attributes:
+        choices: what may be written, and what it means; None is any integer.
+        required: True for the fusion's argument, which is written without its name.
+    """
+
+    name: str
+    choices: Mapping[str, Any] | None
+    required: bool
+    default: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}={'|'.join(self.choices) if self.choices else 'INTEGER'}"
+
+    def write(self, value: Any) -> str:
+        """A value as it is written."""
+        return str(value) if self.choices is None else next(k for k, v in self.choices.items() if v == value)
+
+
+def options_of(fusion: type[Any]) -> dict[str, Option]:
+    """A fusion's options by name, its argument first."""
+    found = []
+    for function in (fusion.__init__, fusion.reads):
+        types = typing.get_type_hints(function)
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                choices = TRUTH if types[name] is bool else {value: value for value in typing.get_args(types[name])}
+                required = parameter.default is parameter.empty
+                found.append(Option(name, choices or None, required, parameter.default))
+    return {option.name: option for option in sorted(found, key=lambda option: not option.required)}
+
+
+def accepted(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a fusion's options that its constructor or its ``reads`` takes."""
+    return {name: options[name] for name in inspect.signature(function).parameters if name in options}
+
+
+def parse(text: str, kinds: Kinds) -> tuple[str, dict[str, Any]]:
+    """A fusion's name in the table and all of its options, defaults included.
+
+    Raises:
+        UsageError: an unknown name or option (with the nearest), a value that does not fit, an argument that is
+            missing or not taken, an option given twice.
+    """
+    kind, colon, rest = text.partition(":")
+    if kind not in kinds:
+        raise unknown_name("fusion", kind, [named(name, kinds[name]) for name in kinds])
+    known, given = options_of(kinds[kind]), dict[str, Any]()
+    argument = next((name for name, option in known.items() if option.required), None)
+
+    def refused(what: str) -> UsageError:
+        return UsageError(what, expected=usage(kind, kinds[kind]), received=text, remedy="write it as expected")
+
+    if colon and not known:
+        raise refused(f"fusion {kind!r} takes no options")
+    for place, part in enumerate(rest.split(",") if colon else []):
+        name, equals, value = part.partition("=")
+        if not equals:
+            if argument is None or place > 0:
+                raise refused(f"{part!r} is no option of fusion {kind!r}")
+            name, value = argument, part
+        if name not in known:
+            raise unknown_name(f"option of fusion {kind!r}", name, known)
+        if name in given:
+            raise refused(f"{name} of fusion {kind!r} is given twice")
+        choices = known[name].choices
+        if choices is not None and value not in choices:
+            raise unknown_name(f"{name} of fusion {kind!r}", value, choices)
+        try:
+            given[name] = int(value) if choices is None else choices[value]
+        except ValueError:
+            raise refused(f"{name} of fusion {kind!r} is no integer") from None
+    if argument is not None and argument not in given:
+        raise refused(f"fusion {text!r} is not complete")
+    return kind, {name: given.get(name, option.default) for name, option in known.items()}
+
+
+def spell(text: str, kinds: Kinds) -> str:
+    """The one spelling of a fusion: defaults left out, options in the order of its constructor."""
+    kind, values = parse(text, kinds)
+    parts = [
+        option.write(values[name]) if option.required else f"{name}={option.write(values[name])}"
+        for name, option in options_of(kinds[kind]).items()
+        if option.required or values[name] != option.default
+    ]
+    return f"{kind}:{','.join(parts)}" if parts else kind
+
+
+def named(kind: str, fusion: type[Any]) -> str:
+    """A fusion's name as help shows it, its argument behind: ``layer:k``."""
+    return ":".join([kind, *(name for name, option in options_of(fusion).items() if option.required)])
+
+
+def usage(kind: str, fusion: type[Any]) -> str:
+    """All that may be written: ``linear[:gamma=yes|no,norm=none|token,embeddings=yes|no]``."""
+    optional = ",".join(str(option) for option in options_of(fusion).values() if not option.required)
+    name = named(kind, fusion)
+    return name if not optional else f"{name}[{',' if ':' in name else ':'}{optional}]"
