@@ -1,9 +1,10 @@
-"""Is an encode's peak memory independent of how much there is to encode?
+"""Does peak memory while encoding depend on the size of the data?
 
-    python benchmarks/memory.py CONLL_FILE [--times 1 4 16] [--json]
+    python benchmarks/memory.py SOURCE [--times 1 4 16] [--json]
 
-The same sentences are repeated 1, 4 and 16 times over and encoded, each in a process of its own, whose
-largest resident size the kernel reports. Repeats lie in different parts, so each is encoded again.
+The examples of a source's first split are written 1, 4 and 16 times over and encoded, each in a process of its own,
+whose largest resident size the kernel reports. Each time has a word of its own at the end of every example: sequences
+that repeat would be encoded once.
 """
 
 from __future__ import annotations
@@ -16,6 +17,23 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fusionkit.sources import Columns, Examples, guess_columns, open_source
+
+
+def write_times(examples: Examples, columns: Columns, times: int, path: Path) -> None:
+    """The examples so many times as JSON lines."""
+    with path.open("w", encoding="utf-8") as file:
+        for time in range(times):
+            for batch in examples.batches():
+                for row in batch.to_pylist():
+                    if columns.tokens:
+                        row[columns.tokens].append(str(time))
+                        for name in columns.tags:
+                            row[name].append("O")
+                    else:
+                        row[columns.text] += f" {time}"
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
 
 def peak_mb(source: Path, store: Path) -> float:
     """Largest resident size of `fusionkit encode`, in MB."""
@@ -25,24 +43,25 @@ def peak_mb(source: Path, store: Path) -> float:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"encode of {source} failed with exit {process.returncode}")
-    return usage.ru_maxrss / 1000
+    return usage.ru_maxrss * 1024 / 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("source", type=Path)
+    parser.add_argument("source")
     parser.add_argument("--times", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
-    text = options.source.read_text(encoding="utf-8").rstrip("\n") + "\n\n"
+    source = open_source(options.source)
+    examples, columns = next(iter(source.splits.values())), guess_columns(source)
     peaks = {}
     with tempfile.TemporaryDirectory() as folder:
         for times in options.times:
-            source = Path(folder) / f"times{times}" / "train.txt"
-            source.parent.mkdir()
-            source.write_text(text * times, encoding="utf-8")
+            place = Path(folder) / f"times{times}"
+            place.mkdir()
+            write_times(examples, columns, times, place / "train.jsonl")
             store = Path(folder) / f"times{times}.store"
-            peaks[times] = peak_mb(source.parent, store)
+            peaks[times] = peak_mb(place, store)
             size = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
             print(f"{times:3} ×: peak {peaks[times]:7,.0f} MB for a store of {size / 1e6:7,.0f} MB", flush=True)
     first = peaks[options.times[0]]
