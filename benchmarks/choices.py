@@ -1,11 +1,13 @@
 """What each way of storing costs and gives: bytes a word, speeds, and the change of test scores.
 
-    python benchmarks/choices.py DATA WORK [--seeds 3] [--epochs 5] [--only NAME …]
+    python benchmarks/choices.py DATA WORK [--limit N] [--seeds 3] [--epochs 5] [--only NAME …]
 
 DATA holds `conll2003` and `sst2`. Each choice is encoded once (a store in WORK that is there already is not made
 again, and its encode speed is not printed), read in minibatches of 32 examples as a fit reads them, and fitted with
 `attention`; scores are paired by seed with those of the first choice of each data set. Markdown tables come out.
-Speeds mean something on an idle machine only; scores do not depend on it.
+Speeds mean something on an idle machine only, scores do not depend on it: with `--limit` (examples a split) the
+speeds of all choices come in minutes and nothing is fitted; without it compressed stores, which hold the same
+numbers, are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
-from fusionkit.store import Store, open_store
+from fusionkit.store import Store, is_complete, open_store
 
 FUSION = "attention"
 
@@ -77,12 +79,14 @@ class Quiet:
         return lambda *_, **__: None
 
 
-def encoded(source: Path, choice: Choice, out: Path) -> tuple[Store, float | None]:
+def encoded(source: Path, choice: Choice, out: Path, limit: int | None) -> tuple[Store, float | None]:
     """The store, and sub-tokens a second where it was made now."""
-    if out.exists():
+    if is_complete(out):
         return open_store(out), None
     spec = EncodeSpec(**choice.options)
     opened = open_source(str(source))
+    if limit is not None:
+        opened = replace(opened, splits={name: table.slice(0, limit) for name, table in opened.splits.items()})
     columns = guess_columns(opened)
     encoder = load_encoder("minilm", compute_dtype=spec.compute_dtype, words=columns.tokens is not None)
     report = encode(opened, columns, out, spec, encoder, progress=Quiet())
@@ -111,6 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
+    parser.add_argument("--limit", type=int, help="examples a split; speeds only")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=sorted(CHOICES), default=sorted(CHOICES))
@@ -121,12 +126,16 @@ def main() -> None:
         print(f"\n| {name} | bytes a row | encode, sub-tokens/s | read, rows/s | {FUSION}, test | change |")
         print("|---|---|---|---|---|---|", flush=True)
         for choice in CHOICES[name]:
+            if options.limit is None and "compress" in choice.options:
+                continue
             place = options.work / f"{name} {choice.name}".replace(" ", "_").replace(",", "_")
             torch.set_num_threads(threads)
-            store, speed = encoded(options.data / name, choice, place.with_suffix(".store"))
+            store, speed = encoded(options.data / name, choice, place.with_suffix(".store"), options.limit)
             torch.set_num_threads(1)  # as `fusionkit fit` does
             reading = read_speed(store)
-            found = scores(store, choice, options.work / f"{name}.runs", options.seeds, options.epochs)
+            found = []
+            if options.limit is None:
+                found = scores(store, choice, options.work / f"{name}.runs", options.seeds, options.epochs)
             base = base or found
             rows = sum(fields["rows"] for fields in store.manifest["splits"].values())
             size = sum(
@@ -135,16 +144,18 @@ def main() -> None:
                 for path in Path(str(store.path)).glob(f"states.zarr/*/{array}/c/**/*")
                 if path.is_file()
             )
-            changes = [one - other for one, other in zip(found, base, strict=True)]
+            changes = [] if found is base else [one - other for one, other in zip(found, base, strict=True)]
             print(
                 f"| `{choice.name}` | {size / rows:,.0f} | {'' if speed is None else f'{speed:,.0f}'} | {reading:,.0f} "
-                f"| {spread(found)} | {spread(changes, sign='+') if found is not base else ''} |",
+                f"| {spread(found)} | {spread(changes, sign='+')} |",
                 flush=True,
             )
 
 
 def spread(values: list[float], sign: str = "") -> str:
-    """Mean ± standard deviation."""
+    """Mean ± standard deviation; nothing of nothing."""
+    if not values:
+        return ""
     return f"{statistics.mean(values):{sign}.1f} ± {statistics.stdev(values):.1f}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import FusionkitError, StoreError
-from fusionkit.places import Place, place_errors
+from fusionkit.places import Place, place_errors, read_bytes
 
 GIB = 1 << 30
 REFUSALS = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO)
@@ -55,7 +55,7 @@ def read_json(path: Place) -> dict[str, Any]:
         StoreError: the file is missing, cut off, or holds something else.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise StoreError(f"{path} is missing", remedy="run the command that makes it again") from None
     return parse_json(content, path)

@@ -1,4 +1,4 @@
-"""Where a store lies: a local folder, or an address on object storage (``s3://…``, ``gs://…``, any that fsspec knows).
+"""Where a store lies: a local folder, or an address that fsspec or obstore knows (``s3://…``, ``gs://…``, ``az://…``).
 
 Local places are :class:`pathlib.Path`, all others :class:`upath.UPath`; code that reads and lists treats both alike.
 """
@@ -6,10 +6,12 @@ Local places are :class:`pathlib.Path`, all others :class:`upath.UPath`; code th
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import fsspec
 from upath import UPath
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
@@ -19,8 +21,8 @@ AnyPlace = TypeVar("AnyPlace", Path, UPath, Place)
 # Whose errors tell of the place, beside the operating system's.
 BACKENDS = {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "aiohttp", "adlfs", "azure", "fsspec", "obstore"}
 PATTERN = set("*?[")  # what fsspec's operations on several files take for a pattern of names
-# The optional dependencies that bring each scheme, where they have a name of their own.
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
+# The optional dependencies that bring each scheme.
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "obstore", "abfs": "obstore", "abfss": "obstore"}
 
 
 def place_of(address: str | Place) -> Place:
@@ -37,6 +39,8 @@ def place_of(address: str | Place) -> Place:
         return Path(address)
     if scheme in ("file", "local"):
         return Path(rest)
+    if not rest.strip("/"):
+        raise _nameless(scheme, address)
     if PATTERN & set(rest):  # to fsspec, removing "a*/manifest.json" is removing that of every store whose name fits
         raise UsageError(
             f"no address of one place: {address}",
@@ -44,17 +48,14 @@ def place_of(address: str | Place) -> Place:
             received=address,
         )
     try:
-        if not scheme.replace("::", "").replace("+", "").isalnum():  # UPath would make it a local path
-            raise ValueError(f"no scheme is called {scheme!r}")
+        plain, name = _is_obstores(_filesystem(scheme)), address.rstrip("/")
         # Another process may write the same store: a listing from a minute ago is no answer.
-        place = UPath(address.rstrip("/"), use_listings_cache=False) if rest.strip("/") else None
-        _ = place and place.fs  # made when first asked for, and only then found to be missing
+        place = UPath(name) if plain else UPath(name, use_listings_cache=False)
     except ImportError as error:
-        extra = EXTRAS.get(scheme)
         raise UsageError(
             f"addresses of {scheme}:// need a package that is not installed",
             received=str(error),
-            remedy=f"pip install 'fusionkit[{extra}]'" if extra else "install the package that fsspec names",
+            remedy=f"pip install 'fusionkit[{EXTRAS[scheme]}]'" if scheme in EXTRAS else "install the package it names",
         ) from error
     except ValueError as error:
         raise UsageError(
@@ -62,9 +63,34 @@ def place_of(address: str | Place) -> Place:
             expected="a folder, s3://BUCKET/NAME, gs://BUCKET/NAME or another address that fsspec knows",
             received=str(error),
         ) from error
-    if place is None or not place.name:
-        raise UsageError(f"an address without a name: {address}", expected=f"{scheme}://BUCKET/NAME", received=address)
+    if not place.name:
+        raise _nameless(scheme, address)
     return place
+
+
+def _nameless(scheme: str, address: str) -> UsageError:
+    return UsageError(f"an address without a name: {address}", expected=f"{scheme}://BUCKET/NAME", received=address)
+
+
+def _filesystem(scheme: str) -> Any:
+    """fsspec's class for a scheme, or obstore's where it is installed and the package that fsspec asks for is not.
+
+    Raises:
+        ImportError: neither is installed. ValueError: fsspec does not know the scheme.
+    """
+    try:
+        return fsspec.get_filesystem_class(scheme or "none at all")
+    except ImportError:
+        with contextlib.suppress(ImportError):
+            obstore = importlib.import_module("obstore.fsspec")
+            if scheme in obstore.SUPPORTED_PROTOCOLS:
+                obstore.register(scheme)
+        return fsspec.get_filesystem_class(scheme)
+
+
+def _is_obstores(filesystem: Any) -> bool:
+    """Whether it is obstore's, which caches no listings and refuses options that it does not know."""
+    return str(filesystem.__module__).startswith("obstore")
 
 
 @contextlib.contextmanager
@@ -102,6 +128,11 @@ def is_file(place: Place) -> bool:
             return bool(place.fs.info(place.path)["type"] == "file")
         except FileNotFoundError:
             return False
+
+
+def read_bytes(place: Place) -> bytes:
+    """The content of a file, in one request where it is remote and small."""
+    return place.read_bytes() if isinstance(place, Path) else bytes(place.fs.cat_file(place.path))
 
 
 def sizes_below(folder: Place) -> dict[str, int]:

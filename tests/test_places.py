@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from upath import UPath
 
 from fusionkit.errors import DataError, StoreError, UsageError
-from fusionkit.places import Place, is_file, place_errors, place_of, read_all, refusal, sizes_below
+from fusionkit.places import Place, is_file, place_errors, place_of, read_all, read_bytes, refusal, sizes_below
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_paths_and_addresses_of_files_are_local(address: Any, path: str) -> None
 def test_other_addresses_are_remote() -> None:
     place = place_of("memory://a/b/")
     assert isinstance(place, UPath)
-    assert not isinstance(place, Path)
+    assert not issubclass(type(place), Path)
     assert (str(place), place.name, str(place / "c")) == ("memory://a/b", "b", "memory://a/b/c")
     assert place_of(place) is place
 
@@ -71,16 +71,28 @@ def test_what_names_no_one_place_is_wrong_use(address: str) -> None:
     ("scheme", "package", "remedy"),
     [
         ("gs", "gcsfs", "pip install 'fusionkit[gs]'"),
-        ("abfs", "adlfs", "install the package that fsspec names"),
+        ("abfs", "adlfs", "pip install 'fusionkit[obstore]'"),
+        ("sftp", "paramiko", "install the package it names"),
     ],
 )
-def test_a_scheme_without_its_package_says_what_to_install(scheme: str, package: str, remedy: str) -> None:
-    if importlib.util.find_spec(package):
-        pytest.skip(f"{package} is installed")
+def test_a_scheme_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, package: str, remedy: str
+) -> None:
+    for name in (package, "obstore", "obstore.fsspec"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     with pytest.raises(UsageError, match=f"addresses of {scheme}:// need a package") as caught:
         place_of(f"{scheme}://bucket/s")
     assert package in str(caught.value.received)
     assert caught.value.remedy == remedy
+
+
+def test_obstore_serves_a_scheme_whose_own_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    place = place_of("az://container/s")
+    assert isinstance(place, UPath)
+    assert type(place.fs).__module__.startswith("obstore")
+    assert (str(place), place.storage_options) == ("az://container/s", {})
 
 
 @pytest.mark.parametrize("where", ["local", "memory"])
@@ -94,6 +106,7 @@ def test_files_below_a_folder_are_listed_and_read(where: str, memory: Any, tmp_p
         if isinstance(path, Path):
             path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    assert read_bytes(folder / "deep" / "er" / "b") == b"22"
     assert sizes_below(folder) == {"a": 1, "deep/er/b": 2, "deep/c": 0}
     assert read_all(folder, ["deep/er/b", "none", "a", "deep"]) == {"deep/er/b": b"22", "a": b"1"}
     assert read_all(folder, []) == {}

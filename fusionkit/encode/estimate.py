@@ -129,7 +129,7 @@ def _measured(store: Path, plan: dict[str, Any], encoder: Encoder) -> tuple[floa
     spread = np.random.default_rng(0).permutation(len(batches))
     seconds, tokens, held = 0.0, 0, 0 if plan["compression"] == "zstd" else CHUNK_BYTES
     kept: dict[str, list[list[Rounded]]] = {}
-    for turn, at in enumerate([spread[0], *spread]):
+    for turn, at in enumerate([*spread[:1], *spread]):
         part, batch = batches[at]
         inputs = [tensor.to(encoder.device) for tensor in (batch.token_ids, batch.mask, batch.segments)]
         began = time.perf_counter()

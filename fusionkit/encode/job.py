@@ -290,8 +290,14 @@ def _work(known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begun(out: Place, wanted: dict[str, Any]) -> bool:
-    """An unfinished store of this work: an interrupted --overwrite goes on with it."""
+    """An unfinished store of this work, as it was planned: an interrupted --overwrite goes on with it."""
+    if is_complete(out):
+        return False
     try:
-        return not is_complete(out) and _work(read_plan(out)) == wanted
+        plan = read_plan(out)
+        _refuse_changed_files(out, plan)
+        for split in plan["splits"]:
+            agreed_layout(out, plan, split)
     except StoreError:
         return False
+    return _work(plan) == wanted

@@ -7,7 +7,6 @@ neither it makes the batches again, to the same bytes: parts stay independent of
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +20,11 @@ from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encode.staging import TORCH_DTYPES, rounded
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError
+from fusionkit.files import read_json
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.store.blocks import MappedBlocks
-from fusionkit.store.chunks import chunk_fault, written_checksum
+from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import split_layout
 
@@ -117,15 +117,17 @@ class Repeats:
 
     def _is_sound(self, part: Part) -> bool:
         """Whether a part is finished; its bytes are read once, so that damage in a chunk does not spread to others."""
-        if not part_path(self._store, part.split, part.chunk).is_file():
+        record = part_path(self._store, part.split, part.chunk)
+        if not record.is_file():
             return False  # not remembered: it may be on its way
         if part not in self._sound:
             layout = split_layout(self._plan, part.split)
             places = {array: chunk_path(self._store, part.split, part.chunk, array.name) for array in layout.arrays}
             try:
-                faults = [chunk_fault(path, array, "none", written_checksum(path)) for array, path in places.items()]
+                told = read_json(record)["crc32c"]
+                faults = [chunk_fault(path, array, "none", told[array.name]) for array, path in places.items()]
                 self._sound[part] = not any(faults)
-            except (OSError, StoreError, struct.error):
+            except (OSError, StoreError, LookupError, TypeError):
                 self._sound[part] = False
         return self._sound[part]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
 from fusionkit.files import write_durably
-from fusionkit.places import Place
+from fusionkit.places import Place, read_bytes
 from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray
 
 
@@ -85,7 +85,7 @@ def written_checksum(path: Place) -> int:
 def chunk_fault(path: Place, array: ChunkedArray, compression: str, recorded: int) -> str | None:
     """What is wrong with a chunk's file, or None: its size, its own checksum, the recorded checksum."""
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
     except (FileNotFoundError, IsADirectoryError):
         return "missing"
     if compression == "none" and len(raw) != array.chunk_bytes + CHECKSUM_BYTES:

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.places import Place, place_errors, place_of
+from fusionkit.places import Place, place_errors, place_of, read_bytes
 from fusionkit.ragged import IntArray, Ragged, flat_rows
 from fusionkit.specs import digest_of
 from fusionkit.store.blocks import Blocks, FetchedBlocks, MappedBlocks
@@ -69,7 +69,7 @@ class Split:
         """The source's columns, a line an example."""
         path = examples_path(self._store, self.name)
         try:
-            file = path if isinstance(path, Path) else BytesIO(path.read_bytes())
+            file = path if isinstance(path, Path) else BytesIO(read_bytes(path))
         except Exception as error:  # a remote place's libraries have errors of their own
             raise damaged(path, error) from error
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError
-from fusionkit.places import Place, is_file, place_errors
+from fusionkit.places import Place, is_file, place_errors, read_bytes
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import ChunkedArray, chunk_path
 from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
@@ -93,6 +93,6 @@ def _file(file: Place, name: str, digest: Any) -> Checked:
 
 def _sha256(file: Place) -> str:
     if not isinstance(file, Path):
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashlib.sha256(read_bytes(file)).hexdigest()
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -6,10 +6,12 @@ import copy
 import dataclasses
 import json
 import shutil
+import string
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -17,7 +19,8 @@ from fusionkit.encode.repair import damaged_parts, repair
 from fusionkit.encode.sample import compare_sample
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
-from fusionkit.store import open_store, verify_store
+from fusionkit.sources import Source
+from fusionkit.store import layout, open_store, verify_store
 
 CHUNKS = "states.zarr/{}/hidden_states/c/{}/0/0"
 
@@ -110,3 +113,27 @@ def test_one_wrong_number_is_seen_if_its_example_is_looked_at(store: Path, encod
     chunk.flush()
     differences = compare_sample(open_store(store), encoder, 60)
     assert [round(difference.largest, 1) for difference in differences] == [0.0, 0.0, 4.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_rows_are_not_copied_from_a_chunk_that_is_itself_to_be_mended(
+    encoded: Callable[..., object], encoder: Encoder, assert_same: Callable[[Path, Path], None], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, dtype: str,
+) -> None:  # fmt: skip
+    """A sequence of every part is at home in the first, where another part's sound chunk lies."""
+    monkeypatch.setattr(layout, "CHUNK_BYTES", 8 * layout.row_bytes(4, 16, dtype))
+    letters = string.ascii_lowercase
+    words = [row for k in range(12) for row in (["ab", "cd"], [letters[k], letters[k + 1], letters[2 * k]])]
+    source = Source("again", {"train": pa.table({"tokens": words, "tags": [["O"] * len(row) for row in words]})})
+    for name in ("whole", "s"):
+        encoded(source, tmp_path / name, dtype=dtype)
+    array = "scales" if dtype == "int8" else "hidden_states"
+    first, second = (tmp_path / f"s/states.zarr/train/{array}/c/{k}/0{'' if dtype == 'int8' else '/0'}" for k in (0, 1))
+    shutil.copy(second, first)
+    (tmp_path / "s" / CHUNKS.format("train", 4)).unlink()
+    parts = damaged_parts(tmp_path / "s", faults(tmp_path / "s"))
+    assert sorted(part.chunk for part in parts) == [0, 4]
+    for ordered in (parts, parts[::-1]):
+        copied = Path(shutil.copytree(tmp_path / "s", tmp_path / str(len(list(tmp_path.iterdir())))))
+        assert repair(copied, ordered, encoder, lambda _: None) == []
+        assert_same(copied, tmp_path / "whole")

@@ -23,6 +23,13 @@ from fusionkit.store import layout
 
 hf: Any = transformers
 LAYERS, HIDDEN = 3, 16
+# Stores that the same source is encoded into.
+KINDS: dict[str, dict[str, Any]] = {
+    "float16": {},
+    "int8": {"dtype": "int8"},
+    "zstd": {"compress": "zstd"},
+    "int8-zstd": {"dtype": "int8", "compress": "zstd"},
+}
 
 
 @pytest.fixture(scope="session")
@@ -80,24 +87,46 @@ Encoding = Callable[..., EncodeReport]
 
 @pytest.fixture(scope="session")
 def encoded(source: Source, encoder: Encoder, chunk_bytes: int) -> Encoding:
-    """``encode`` of the source into a place, in many parts; keywords of ``encode``."""
+    """``encode`` of the source into a place, in many parts; the kind of store, and keywords of ``encode``."""
 
-    def run(out: Path, **how: Any) -> EncodeReport:
+    def run(out: Path, kind: str = "float16", **how: Any) -> EncodeReport:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(layout, "CHUNK_BYTES", chunk_bytes)
-            return encode(source, guess_columns(source), out, EncodeSpec(), encoder, **how)
+            return encode(source, guess_columns(source), out, EncodeSpec(**KINDS[kind]), encoder, **how)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def whole(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kinds() -> dict[str, dict[str, Any]]:
+    """What each kind of store asks of an encode's spec."""
+    return KINDS
+
+
+@pytest.fixture(scope="session")
+def whole_of(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The undisturbed store of a kind; not to be changed."""
+    folder = tmp_path_factory.mktemp("stores")
+
+    def find(kind: str) -> Path:
+        out = folder / kind
+        if not out.exists():
+            report = encoded(out, kind)
+            assert report.outcome == "encoded"
+            # A row of int8 is smaller: fewer parts.
+            at_least = 10 if "int8" in kind else 16
+            assert (
+                sum(len(split["chunks"]["hidden_states"]) for split in report.manifest["splits"].values()) >= at_least
+            )
+        return out
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def whole(whole_of: Callable[[str], Path]) -> Path:
     """The undisturbed store; not to be changed."""
-    out = tmp_path_factory.mktemp("stores") / "whole"
-    report = encoded(out)
-    assert report.outcome == "encoded"
-    assert sum(len(split["chunks"]["hidden_states"]) for split in report.manifest["splits"].values()) >= 16
-    return out
+    return whole_of("float16")
 
 
 @pytest.fixture(scope="session")
@@ -120,14 +149,22 @@ def content() -> Callable[[Path], dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def assert_same(whole: Path, content: Callable[[Path], dict[str, Any]]) -> Callable[[Path], None]:
-    """A store is the undisturbed one, file by file, and nothing is left over beside it."""
-    expected = content(whole)
+def assert_same(whole_of: Callable[[str], Path], content: Callable[[Path], dict[str, Any]]) -> Callable[..., None]:
+    """A store is the undisturbed one of its kind, file by file, and nothing is left over beside it."""
+    known: dict[str, dict[str, Any]] = {}
 
-    def compare(store: Path) -> None:
+    def compare(store: Path, kind: str = "float16") -> None:
+        expected = known.setdefault(kind, content(whole_of(kind)))
         found = content(store)
         assert sorted(found) == sorted(expected)
         assert [name for name in found if found[name] != expected[name]] == []
         assert [path.name for path in store.parent.iterdir() if path.name.startswith(f".{store.name}.")] == []
 
     return compare
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded chunks are not kept: what one test has read hides no damage from another."""
+    monkeypatch.setenv("FUSIONKIT_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("FUSIONKIT_CACHE", "0")

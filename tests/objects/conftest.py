@@ -189,6 +189,7 @@ def fusionkit(
             end: int = signal.SIGKILL,
             environment: dict[str, str | None] | None = None,
             to_the_end: bool = False,
+            without: tuple[str, ...] = (),
         ) -> Ended:
             assert forks.stdin is not None
             assert forks.stdout is not None
@@ -196,7 +197,7 @@ def fusionkit(
             request = {
                 "arguments": list(map(str, arguments)), "environment": environment or {}, "folder": str(folder),
                 "chunk_bytes": chunk_bytes, "after": after, "moment": moment.split(), "end": int(end),
-                "to_the_end": to_the_end,
+                "to_the_end": to_the_end, "without": without,
             }  # fmt: skip
             print(json.dumps(request), file=forks.stdin)
             code = int(forks.stdout.readline())

@@ -1,10 +1,10 @@
 """Runs the command line in forked children: a request a line on standard input, an exit status a line on output.
 
 A request is JSON: ``arguments`` of ``fusionkit``; ``environment`` to set (null removes); ``folder`` for ``out`` and
-``err``, what the child printed; ``chunk_bytes``; ``to_the_end``, whether Python itself is taken down as usual. A child
-is ended before its time ``after`` so many seconds, or at the ``moment`` when it is about to send an S3 request whose
-operation and keys hold all these words, by the signal ``end``. One that was stopped so (SIGSTOP) is answered for by
-its process id, and is the caller's to end.
+``err``, what the child printed; ``chunk_bytes``; packages it is ``without``; ``to_the_end``, whether Python itself is
+taken down as usual. A child is ended before its time ``after`` so many seconds, or at the ``moment`` when it is about
+to send an S3 request whose operation and keys hold all these words, by the signal ``end``. One that was stopped so
+(SIGSTOP) is answered for by its process id, and is the caller's to end.
 
 Imports are done once; each child is a process of its own that begins in the command's entry point.
 """
@@ -55,6 +55,7 @@ def run(request: dict[str, Any]) -> None:
     if request["moment"]:
         end_at(request["moment"], request["end"])
     sys.argv = ["fusionkit", *request["arguments"]]
+    sys.modules.update(dict.fromkeys(request["without"]))  # to import None is an ImportError
     if request["to_the_end"]:
         main()
     status: Any = 1

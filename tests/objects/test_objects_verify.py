@@ -15,7 +15,6 @@ Command = Callable[..., Any]
 CHUNK = "states.zarr/train/{}/c/{}"
 # A spec, and an array of its store with what stands behind a chunk's number there.
 SPECS = {
-    "float16": ({}, "hidden_states", "/0/0"),
     "int8": ({"dtype": "int8"}, "scales", "/0"),
     "zstd": ({"compress": "zstd"}, "hidden_states", "/0/0"),
 }
