@@ -112,9 +112,17 @@ def _stream_schema(file: Path) -> pa.Schema:
 
 def _read_streams(files: tuple[Path, ...], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for file in files:
-        with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
-            for batch in stream:
-                yield batch.replace_schema_metadata(schema.metadata)
+        try:
+            with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as stream:
+                for batch in stream:
+                    yield batch.replace_schema_metadata(schema.metadata)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(
+                f"{file} can no longer be read",
+                expected="the file that `datasets` keeps the examples in",
+                received=str(error).splitlines()[0],
+                remedy="leave it in place until the work is done, and run the same command again",
+            ) from error
 
 
 def in_arrow(data: Any) -> pa.RecordBatch:

@@ -163,6 +163,15 @@ def test_a_saved_data_set_is_read_where_it_lies_and_not_copied(
     assert source.splits["train"].to_table().to_pydict() == expected
 
 
+def test_a_data_set_that_goes_away_while_it_is_needed_is_one_error(tmp_path: Path) -> None:
+    many(5).save_to_disk(tmp_path / "saved")
+    examples = open_source(str(tmp_path / "saved")).splits["train"]
+    (file,) = (tmp_path / "saved").glob("*.arrow")
+    file.unlink()
+    with pytest.raises(DataError, match=r"data-00000-of-00001\.arrow can no longer be read"):
+        examples.to_table()
+
+
 REARRANGED: dict[str, Callable[[datasets.Dataset], datasets.Dataset]] = {
     "rows in another order": lambda data: data.select([4, 0, 3, 1, 2]),
     "rows in another order, kept in memory": lambda data: data.shuffle(seed=0, keep_in_memory=True),
