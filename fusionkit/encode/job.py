@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from fusionkit.encode.batches import Part, PartReader
 from fusionkit.encode.lock import only_encoder
+from fusionkit.encode.memory import give_back
 from fusionkit.encode.parts import (
     NotFiniteError,
     PartRecord,
@@ -47,7 +48,9 @@ from fusionkit.store.manifest import (
 )
 from fusionkit.store.verify import small_files
 
-STAGINGS = 3  # one part being computed, one waiting for the disk, one being written; then the encoder waits too
+# One part being computed, one on its way to the disk; then the encoder waits too. A third would be made only when the
+# disk is slow, and the peak of memory would be a matter of luck.
+STAGINGS = 2
 
 
 class EncodeProgress(Protocol):
@@ -220,6 +223,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
                     following = reader.submit(inputs.read, parts[done])
                 staging = pool.take()
                 compute_part(plan, encoder, part, given, repeats, staging, watch.advance)
+                give_back()
                 waiting.append((part, writer.submit(write, part, given.tokens, staging, staging.hand_over(), start)))
                 # A failed write stops the work here, one part later, not at the end.
                 while waiting and waiting[0][1].done():
