@@ -1,9 +1,12 @@
-"""Scores of predictions, all from 0 to 1 (Matthews from -1): scikit-learn's and, for spans, seqeval's."""
+"""Scores of predictions, all from 0 to 1 (correlations from -1): scikit-learn's, SciPy's and, for spans, seqeval's."""
 
 from __future__ import annotations
 
+import warnings
 from itertools import chain
 
+import numpy as np
+from scipy import stats
 from seqeval.metrics import f1_score as span_f1
 from seqeval.metrics import precision_score as span_precision
 from seqeval.metrics import recall_score as span_recall
@@ -43,3 +46,20 @@ def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[s
         "recall": float(span_recall(gold, predicted, zero_division=0)),
         "word_accuracy": float(accuracy_score(words_gold, words_predicted)),
     }
+
+
+def number_scores(gold: list[float], predicted: list[float], labels: list[str]) -> dict[str, float]:
+    """Pearson's and Spearman's correlation of numbers.
+
+    0 where there is none: fewer than two numbers, the same number throughout, or one that is not finite.
+    """
+    told, found = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
+    if any(len(side) < 2 or not np.isfinite(side).all() or np.ptp(side) == 0 for side in (told, found)):
+        return {"pearson": 0.0, "spearman": 0.0}
+    with warnings.catch_warnings():
+        # Nearly the same number throughout: a correlation of rounding, which is a score and no news to the user.
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        return {
+            "pearson": float(stats.pearsonr(told, found).statistic),
+            "spearman": float(stats.spearmanr(told, found).statistic),
+        }

@@ -19,9 +19,14 @@ ROWS = ("tokens", "words", "words-mean", "cls", "mean")
 POOLS = ("cls", "mean", "max")
 STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
 COMPRESSIONS = ("none", "zstd")
-SCHEDULES = ("linear", "constant")
+SCHEDULES = ("linear", "cosine", "constant")
+OPTIMIZERS = ("adamw", "adam")
+CLASS_WEIGHTS = ("none", "balanced")
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
-LATER = ("fusion_layers",)  # fields of a run that its first digests did not have
+# Fields of a run that its first digests did not have.
+LATER = (
+    "fusion_layers", "optimizer", "warmup", "clip_norm", "label_smoothing", "class_weights", "patience",
+)  # fmt: skip
 
 
 def canonical_json(value: Any) -> str:
@@ -95,9 +100,15 @@ class RunSpec:
         shots: labelled examples per class; None is the whole training split.
         data_seed: sets the draw and the order of minibatches.
         init_seed: sets initial weights and dropout.
-        lr, weight_decay, dropout, epochs, batch_size: as everywhere; the optimizer is AdamW.
-        schedule: ``linear`` falls from lr to 0 over all steps without warm-up (ElNokrashy et al. 2024);
-            ``constant`` stays.
+        lr, weight_decay, dropout, epochs, batch_size: as everywhere; decay is ``adamw``'s or, for ``adam``, L2.
+        schedule: ``linear`` falls from lr to 0 over all steps (ElNokrashy et al. 2024), ``cosine`` too, along half a
+            wave; ``constant`` stays.
+        optimizer: ``adamw`` or ``adam``.
+        warmup: share of all steps in which the rate rises from 0 to lr, before the schedule.
+        clip_norm: the norm that the gradient of all weights together is cut down to; None leaves it.
+        label_smoothing: share of each target that is spread over all classes.
+        class_weights: ``balanced`` weighs a class in the loss by one over its share of the training labels.
+        patience: epochs without a better validation score after which a run stops; None trains all of them.
     """
 
     store: str
@@ -116,25 +127,41 @@ class RunSpec:
     batch_size: int = 32
     schedule: str = "linear"
     fusion_layers: str | None = None
+    optimizer: str = "adamw"
+    warmup: float = 0.0
+    clip_norm: float | None = None
+    label_smoothing: float = 0.0
+    class_weights: str = "none"
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
             raise unknown_name("pool", self.pool, POOLS)
         if self.schedule not in SCHEDULES:
             raise unknown_name("schedule", self.schedule, SCHEDULES)
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
+        if self.class_weights not in CLASS_WEIGHTS:
+            raise unknown_name("choice of class_weights", self.class_weights, CLASS_WEIGHTS)
         _require(self.shots is None or self.shots >= 1, "shots", "1 or more", self.shots)
         _require(0 < self.lr < 100, "lr", "above 0, below 100", self.lr)
         _require(self.weight_decay >= 0, "weight_decay", "0 or more", self.weight_decay)
         _require(0 <= self.dropout < 1, "dropout", "from 0, below 1", self.dropout)
         _require(self.epochs >= 1, "epochs", "1 or more", self.epochs)
         _require(self.batch_size >= 1, "batch_size", "1 or more", self.batch_size)
+        _require(0 <= self.warmup < 1, "warmup", "a share of the steps, from 0, below 1", self.warmup)
+        clips = self.clip_norm is None or 0 < self.clip_norm < float("inf")
+        _require(clips, "clip_norm", "above 0", self.clip_norm)
+        _require(0 <= self.label_smoothing < 1, "label_smoothing", "from 0, below 1", self.label_smoothing)
+        _require(self.patience is None or self.patience >= 1, "patience", "1 or more epochs", self.patience)
         listed = self.fusion_layers is None or re.fullmatch("[0-9]+(,[0-9]+)*", self.fusion_layers) is not None
         _require(listed, "fusion_layers", "layer indices like 0,3,6", self.fusion_layers)
 
     @property
     def digest(self) -> str:
-        """The run's name on disk: fields that came later count only where they are set, so that runs keep theirs."""
-        return digest_of({k: v for k, v in self.to_dict().items() if k not in LATER or v is not None})
+        """The run's name on disk: later fields count only where they were chosen, so that runs keep theirs."""
+        plain = {field.name: field.default for field in dataclasses.fields(self) if field.name in LATER}
+        return digest_of({k: v for k, v in self.to_dict().items() if k not in plain or v != plain[k]})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, by field name."""

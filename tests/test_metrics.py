@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fusionkit.metrics import label_scores, tag_scores
+from fusionkit.metrics import label_scores, number_scores, tag_scores
 from fusionkit.tasks import TASKS
 
 Sentences = list[list[str]]
@@ -137,6 +137,41 @@ def test_one_label_throughout_is_right_and_has_no_correlation() -> None:
 def test_every_tasks_own_metric_comes_first() -> None:
     first = {}
     for name, task in TASKS.items():
-        gold = [["O", "B-x"]] if task.unit == "word" else ["B-x", "O"]
+        gold = [["O", "B-x"]] if task.unit == "word" else [1.5, 2.0] if task.numeric else ["B-x", "O"]
         first[name] = next(iter(task.scores(gold, gold, ["O", "B-x"])))
-    assert first == {"classification": "accuracy", "pair-classification": "accuracy", "tagging": "f1"}
+    assert first == {
+        "classification": "accuracy", "pair-classification": "accuracy", "tagging": "f1", "regression": "pearson"
+    }  # fmt: skip
+
+
+def test_correlations_of_numbers_by_hand() -> None:
+    gold, predicted = [1.0, 2.0, 3.0, 4.5, 2.0], [0.5, 2.5, 2.0, 9.0, 2.5]
+    x, y = np.array(gold), np.array(predicted)
+    x, y = x - x.mean(), y - y.mean()
+    scores = number_scores(gold, predicted, [])
+    assert list(scores) == ["pearson", "spearman"]  # the task's own metric first
+    assert scores["pearson"] == pytest.approx((x * y).sum() / math.sqrt((x * x).sum() * (y * y).sum()), rel=1e-12)
+    # Ranks, the mean of those that tie: gold 1 2.5 4 5 2.5, predicted 1 3.5 2 5 3.5.
+    a, b = np.array([1, 2.5, 4, 5, 2.5]) - 3, np.array([1, 3.5, 2, 5, 3.5]) - 3
+    assert scores["spearman"] == pytest.approx((a * b).sum() / math.sqrt((a * a).sum() * (b * b).sum()), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted"),
+    [
+        ([1.0, 2.0, 3.0], [2.5, 2.5, 2.5]),
+        ([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]),
+        ([1.0], [1.0]),
+        ([], []),
+        ([1.0, 2.0, 3.0], [1.0, math.nan, 2.0]),
+        ([1.0, 2.0, 3.0], [1.0, math.inf, 2.0]),
+    ],
+)
+def test_numbers_without_a_correlation_score_zero_and_say_nothing(gold: list[float], predicted: list[float]) -> None:
+    assert number_scores(gold, predicted, []) == {"pearson": 0.0, "spearman": 0.0}  # a warning would be an error
+
+
+def test_numbers_that_hardly_differ_are_scored_without_a_warning() -> None:
+    scores = number_scores([1.0, 2.0, 3.0], [1e15, 1e15 + 1, 1e15 + 2], [])
+    assert scores == {"pearson": pytest.approx(1.0), "spearman": pytest.approx(1.0)}
+    assert number_scores([1.0, 2.0], [4.0, 3.0], []) == {"pearson": -1.0, "spearman": pytest.approx(-1.0)}

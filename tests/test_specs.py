@@ -18,13 +18,17 @@ OTHER: dict[str, Any] = {
     "store": "fedcba9876543210", "task": "classification", "label": "intent", "fusion": "layer:3", "head": "tagger",
     "pool": "mean", "shots": 8, "data_seed": 1, "init_seed": 1, "lr": 5e-4, "weight_decay": 0.01, "dropout": 0.1,
     "epochs": 3, "batch_size": 16, "schedule": "constant", "fusion_layers": "0,3",
+    "optimizer": "adam", "warmup": 0.1, "clip_norm": 1.0, "label_smoothing": 0.1, "class_weights": "balanced",
+    "patience": 2,
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
-    ("pool", "sum"), ("schedule", "cosine"), ("shots", 0), ("lr", 0.0), ("lr", -1e-3), ("lr", 100.0),
+    ("pool", "sum"), ("schedule", "cosin"), ("shots", 0), ("lr", 0.0), ("lr", -1e-3), ("lr", 100.0),
     ("lr", float("nan")),
     ("weight_decay", -0.1), ("dropout", 1.0), ("dropout", -0.1), ("epochs", 0), ("batch_size", 0),
-    ("fusion_layers", "-4:"),
+    ("fusion_layers", "-4:"), ("optimizer", "sgd"), ("class_weights", "even"), ("warmup", -0.1), ("warmup", 1.0),
+    ("clip_norm", 0.0), ("clip_norm", float("inf")), ("clip_norm", float("nan")), ("label_smoothing", -0.1),
+    ("label_smoothing", 1.0), ("patience", 0),
 ]  # fmt: skip
 
 
@@ -55,6 +59,9 @@ def test_a_run_keeps_its_name_on_disk_from_release_to_release() -> None:
         '"weight_decay":0.0}'
     )
     assert RUN.digest == hashlib.sha256(text.encode()).hexdigest()[:16]
+    smoothed = text.replace('"label":"slots",', '"label":"slots","label_smoothing":0.1,')
+    later = dataclasses.replace(RUN, label_smoothing=0.1)
+    assert later.digest == hashlib.sha256(smoothed.encode()).hexdigest()[:16]
 
 
 @pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
@@ -64,9 +71,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert name in str(caught.value).splitlines()[0]
 
 
-def test_the_table_of_values_out_of_range_covers_nine_fields() -> None:
-    assert len(OUT_OF_RANGE) == 13
-    assert len({name for name, _ in OUT_OF_RANGE}) == 9
+def test_the_table_of_values_out_of_range_covers_fifteen_fields() -> None:
+    assert len(OUT_OF_RANGE) == 23
+    assert len({name for name, _ in OUT_OF_RANGE}) == 15
 
 
 @pytest.mark.parametrize(

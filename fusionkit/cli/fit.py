@@ -17,7 +17,7 @@ from fusionkit.fit.results import flat_record
 from fusionkit.fusions import FUSIONS, usage
 from fusionkit.heads import HEADS
 from fusionkit.places import Place
-from fusionkit.specs import POOLS, SCHEDULES
+from fusionkit.specs import CLASS_WEIGHTS, OPTIMIZERS, POOLS, SCHEDULES
 from fusionkit.tasks import TASKS
 
 DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
@@ -64,9 +64,15 @@ class FitBars(Bars):
 @click.option("--lr", "lrs", multiple=True, type=float, default=(2e-3,), show_default=True)
 @click.option("--epochs", multiple=True, type=int, default=(10,), show_default=True)
 @click.option("--batch-size", "batch_sizes", multiple=True, type=int, default=(32,), show_default=True)
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adamw", show_default=True)
 @click.option("--schedule", type=click.Choice(SCHEDULES), default="linear", show_default=True)
-@click.option("--dropout", default=0.0, show_default=True)
+@click.option("--warmup", default=0.0, show_default=True, help="Share of the steps in which the rate rises from 0.")
 @click.option("--weight-decay", default=0.0, show_default=True)
+@click.option("--clip-norm", type=float, help="Largest norm of the gradient. [default: none]")
+@click.option("--dropout", default=0.0, show_default=True)
+@click.option("--label-smoothing", default=0.0, show_default=True)
+@click.option("--class-weights", type=click.Choice(CLASS_WEIGHTS), default="none", show_default=True)
+@click.option("--patience", type=int, help="Stop after N epochs without a better validation score. [default: never]")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")
 @JSON_OPTION
 def fit(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import torch
 
 from fusionkit.errors import UsageError, unknown_name
@@ -20,11 +23,11 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     """
     columns = store.manifest["columns"]
     tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
+    frame = store["train" if "train" in store.splits else store.splits[0]].examples
     known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, TASKS)
     if label is not None:
-        frame = store["train" if "train" in store.splits else store.splits[0]].examples
         if label not in frame.columns:
             raise unknown_name("column", label, frame.columns)
         listed = isinstance(frame[label].iloc[0], (list, np.ndarray))
@@ -39,7 +42,11 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
                 remedy=f"choose --task from {', '.join(TASKS)} and --label from the columns",
             )
         listed = bool(tags)
-    chosen = TASKS[task or ("tagging" if listed else "pair-classification" if pair else "classification")]
+    if task is None:
+        measured = not listed and _is_measured(frame.get(label or labels[0]))
+        sentences = "pair-classification" if pair else "classification"
+        task = "tagging" if listed else "regression" if measured else sentences
+    chosen = TASKS[task]
     if label is None and not (tags if listed else labels):
         raise UsageError(
             f"{store.path} has no column for the task {chosen.name}",
@@ -54,6 +61,16 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             received="lists" if listed else "single values",
             remedy="choose another --label or --task",
         )
+    column = label or (tags if listed else labels)[0]
+    if chosen.numeric:
+        column = label or next((name for name in labels if _is_numeric(frame.get(name))), column)
+        if not _is_numeric(frame.get(column)):
+            raise UsageError(
+                f"column {column!r} does not suit the task {chosen.name}",
+                expected="a column of numbers",
+                received=f"values like {frame[column].iloc[0]!r}" if column in frame.columns else "none in train",
+                remedy="choose another --label or --task",
+            )
     if chosen.needs_pair and not pair:
         raise UsageError(
             f"the examples of {store.path} are no pairs",
@@ -61,7 +78,19 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             received=f"the column {columns['text'] or columns['tokens']}",
             remedy="choose --task classification",
         )
-    return chosen, label or (tags if listed else labels)[0]
+    return chosen, column
+
+
+def _is_numeric(column: pd.Series[Any] | None) -> bool:
+    return column is not None and pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def _is_measured(column: pd.Series[Any] | None) -> bool:
+    """True for numbers with decimals; whole ones may be classes, which a missing value turns into floats."""
+    if column is None or not pd.api.types.is_float_dtype(column):
+        return False
+    values = column.to_numpy(dtype=np.float64)
+    return bool((values[np.isfinite(values)] % 1 != 0).any())
 
 
 def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, str | None]:

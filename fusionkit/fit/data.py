@@ -22,7 +22,8 @@ class Batch:
 
     Attributes:
         states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples + 1]`` into the rows.
-        targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train.
+        targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train. float32 for
+            a task of numbers.
         read: bool ``[rows]``, those the head reads; None is all.
         read_offsets: int64 ``[examples + 1]`` into the rows read.
     """
@@ -40,8 +41,8 @@ class TaskSplit:
 
     Attributes:
         states: the store's. rows: int64 ``[n]``, stored rows in order of the examples.
-        offsets: int64 ``[examples + 1]`` into ``rows``. targets: int64, a unit each.
-        gold: a label an example, or a list of tags an example.
+        offsets: int64 ``[examples + 1]`` into ``rows``. targets: int64, a unit each; float32 for a task of numbers.
+        gold: a label or number an example, or a list of tags an example.
         kept: for word tasks bool a word: False where the word has no row (its tag is never predicted).
         word_offsets: int64 ``[examples + 1]`` into ``kept``.
         ids: the source's example ids.
@@ -52,7 +53,7 @@ class TaskSplit:
     states: HiddenStates
     rows: IntArray
     offsets: IntArray
-    targets: IntArray
+    targets: IntArray | NDArray[np.float32]
     gold: list[Any]
     ids: list[str]
     kept: NDArray[np.bool_] | None = None
@@ -105,8 +106,9 @@ class TaskData:
     """A store's splits under one task.
 
     Attributes:
-        labels: class names; a class's number is its place here. classes: what a few-shot draw counts:
-            labels, or for span tags the entity types. default: the tag of words that have no row.
+        labels: class names; a class's number is its place here. A task of numbers has none.
+        classes: what a few-shot draw counts: labels, or for span tags the entity types; 1 for a task of numbers.
+        default: the tag of words that have no row.
         test: None where the source has none. notes: what the user should know.
     """
 

@@ -1,7 +1,8 @@
 """Matching a store's rows with the labels of a task.
 
 Labels a training split lacks cannot be learned: where they occur in validation or test they count as
-errors, and are counted aloud. Examples without any label are left out, and counted aloud.
+errors, and are counted aloud. Examples without any label are left out, and counted aloud; without a number to
+come near to, they are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def load_task(store: Store, task: Task, label: str, pool: str | None, whole: boo
 
     Raises:
         UsageError: the rows or the column cannot carry the task, or there is no train split.
-        DataError: fewer than two classes to learn, or nothing to judge them on.
+        DataError: fewer than two classes or numbers to learn, a number missing, or nothing to judge them on.
     """
     if "train" not in store.splits:
         raise UsageError(
@@ -54,17 +55,23 @@ def load_task(store: Store, task: Task, label: str, pool: str | None, whole: boo
     notes: list[str] = []
     frames = {name: store[name].examples for name in store.splits}
     columns = {
-        name: _tags(frame, name, label, tokens) if task.unit == "word" else _labels(frame, name, label, notes)
+        name: _tags(frame, name, label, tokens)
+        if task.unit == "word"
+        else _numbers(frame, name, label)
+        if task.numeric
+        else _labels(frame, name, label, notes)
         for name, frame in frames.items()
     }
     names = _class_names(columns["train"][0], task)
     if len(names) < 2:
         raise DataError(
-            f"column {label!r} of train has fewer than two classes",
+            f"column {label!r} of train has fewer than two {'different numbers' if task.numeric else 'classes'}",
             expected="two or more",
             received=", ".join(names) or "none",
             remedy="choose another --label",
         )
+    if task.numeric:
+        names = []
     splits = {}
     for name, (gold, present) in columns.items():
         if not present.any():
@@ -73,7 +80,7 @@ def load_task(store: Store, task: Task, label: str, pool: str | None, whole: boo
         splits[name] = _task_split(store[name], store, task, pool, gold, present, names)
         if whole:
             splits[name] = _with_all_rows(splits[name], store[name], np.flatnonzero(present))
-        unseen = int((splits[name].targets == UNSEEN).sum())
+        unseen = 0 if task.numeric else int((splits[name].targets == UNSEEN).sum())
         if unseen:
             missing = sorted({g for row in splits[name].gold for g in ([row] if isinstance(row, str) else row)})
             missing = [g for g in missing if g not in names]
@@ -104,8 +111,8 @@ def load_task(store: Store, task: Task, label: str, pool: str | None, whole: boo
         label,
         pool,
         names,
-        len({name[2:] for name in names if name != "O"}) if spans else len(names),
-        "O" if spans else max(names, key=flat.count),
+        len({name[2:] for name in names if name != "O"}) if spans else max(len(names), 1),
+        "O" if spans else max(names, key=flat.count, default=""),
         train,
         splits["validation"],
         splits.get("test"),
@@ -140,6 +147,31 @@ def _labels(frame: pd.DataFrame, split: str, label: str, notes: list[str]) -> tu
     return [_text(value) if ok else None for value, ok in zip(values, present, strict=True)], present
 
 
+def _numbers(frame: pd.DataFrame, split: str, label: str) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Numbers, and which examples have them: all or, where the column is absent or empty, none."""
+    values = np.full(len(frame), np.nan)
+    if label in frame.columns:
+        try:
+            values = pd.to_numeric(frame[label]).to_numpy(dtype=np.float64, na_value=np.nan)
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{split}: {label!r} holds something else than numbers",
+                expected="a number in every example",
+                received=str(error),
+                remedy="mend the source and encode it again, or choose another --label",
+            ) from error
+    sound = np.isfinite(values)
+    if not sound.all() and not np.isnan(values).all():
+        first = int(np.flatnonzero(~sound)[0])
+        raise DataError(
+            f"{split}, example {first}: no number in {label!r}",
+            expected="a finite number in every example, or in none of the split",
+            received=f"{values[first]}; {int((~sound).sum())} of {len(values)} examples have none",
+            remedy="remove these examples or fill in their numbers, and encode again",
+        )
+    return values.tolist(), sound
+
+
 def _no_label(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and np.isnan(value))
 
@@ -150,6 +182,8 @@ def _text(value: Any) -> str:
 
 
 def _class_names(gold: list[Any], task: Task) -> list[str]:
+    if task.numeric:
+        return [f"{number:g}" for number in np.unique(gold) if np.isfinite(number)]
     seen = {g for row in gold if row is not None for g in (row if task.unit == "word" else [row])}
     try:
         return sorted(seen, key=lambda name: (int(name), name))
@@ -186,7 +220,11 @@ def _task_split(
         targets = np.array([number.get(tag, UNSEEN) for row in gold for tag in row], dtype=np.int64)[kept]
         offsets = offsets_of(kept.astype(np.int64))[word_offsets]
         return TaskSplit(split.hidden_states, rows[words][kept], offsets, targets, gold, ids, kept, word_offsets)
-    targets = np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
+    wanted: IntArray | NDArray[np.float32] = (
+        np.array(gold, dtype=np.float32)
+        if task.numeric
+        else np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
+    )
     if pool in ("mean", "max"):
         rows, offsets = _rows_with_states(split, chosen)
     else:  # cls, or rows that are one an example already
@@ -198,7 +236,7 @@ def _task_split(
                 remedy="choose --pool mean or max, or remove these examples",
             )
         rows, offsets = split.row_offsets[chosen], np.arange(len(chosen) + 1, dtype=np.int64)
-    return TaskSplit(split.hidden_states, rows, offsets, targets, gold, ids)
+    return TaskSplit(split.hidden_states, rows, offsets, wanted, gold, ids)
 
 
 def _rows_with_states(split: Split, examples: IntArray) -> tuple[IntArray, IntArray]:

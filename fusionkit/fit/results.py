@@ -51,7 +51,8 @@ class RunsFolder:
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
         """What a finished run left, or None."""
         path = self.path / spec.digest / RECORD
-        return read_json(path) if path.is_file() else None
+        # Its spec as of today: a record of an earlier release lacks the fields that came later.
+        return {**read_json(path), "spec": spec.to_dict()} if path.is_file() else None
 
     def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
         """Keep a run: weights first, then the record that says it is finished."""

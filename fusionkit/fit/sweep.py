@@ -11,6 +11,7 @@ from fusionkit.errors import unknown_name
 from fusionkit.fit.choices import choose_fusion, choose_pool, choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.matching import load_task
+from fusionkit.fit.options import check_options
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.train import DivergenceError, Outcome, train_run
 from fusionkit.fusions import fusion_layers as layers_of
@@ -52,11 +53,17 @@ def expand(
     dropout: float = 0.0,
     weight_decay: float = 0.0,
     schedule: str = "linear",
+    optimizer: str = "adamw",
+    warmup: float = 0.0,
+    clip_norm: float | None = None,
+    label_smoothing: float = 0.0,
+    class_weights: str = "none",
+    patience: int | None = None,
 ) -> list[RunSpec]:
     """Every run of a sweep over one store; seed k is both ``data_seed`` and ``init_seed`` of trial k.
 
     Raises:
-        UsageError: a name that does not exist, or a choice the store cannot serve.
+        UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
     """
     chosen, column = choose_task(store, task, label)
     if head is not None and head not in chosen.heads:
@@ -78,6 +85,12 @@ def expand(
             weight_decay=weight_decay,
             dropout=dropout,
             schedule=schedule,
+            optimizer=optimizer,
+            warmup=warmup,
+            clip_norm=clip_norm,
+            label_smoothing=label_smoothing,
+            class_weights=class_weights,
+            patience=patience,
             epochs=epoch,
             batch_size=size,
         )
@@ -85,6 +98,8 @@ def expand(
             fused, shots, lrs, epochs, batch_sizes, range(seeds)
         )
     ]
+    for run in runs:
+        check_options(run)
     # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
     return list(dict.fromkeys(runs))
 
@@ -107,6 +122,7 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
     for spec in missing:
         # What cannot work is refused now, not after hours of the other runs.
         choose_fusion(store, spec.fusion, spec.fusion_layers)
+        check_options(spec)
         if (key := _data_key(spec)) not in data:
             task, label = choose_task(store, spec.task, spec.label)
             data[key] = load_task(store, task, label, spec.pool, sees_examples(spec.fusion))

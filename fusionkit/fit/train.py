@@ -16,6 +16,8 @@ from fusionkit.draws import epoch_order, uniform_draw
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.model import FusedModel, build_model
+from fusionkit.fit.options import balanced_weights, check_options, optimizer_of, rate_factor
+from fusionkit.heads.softmax import Softmax
 from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 
@@ -61,21 +63,26 @@ def train_run(
     """Train one head.
 
     Args:
-        layers: positions among the stored layers that the fusion reads. on_epoch: called after each epoch.
+        layers: positions among the stored layers that the fusion reads.
+        on_epoch: called for each epoch of the spec: once it is trained, or once it is sure that it will not be.
 
     Raises:
-        DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split.
+        DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split,
+            or the head cannot use an option.
     """
+    check_options(spec)
     train = data.train
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
     model = build_model(spec, len(layers), hidden, len(data.labels))
-    # One fused kernel for all tensors: the step of heads this small is otherwise mostly calls.
-    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    if isinstance(model.head, Softmax):
+        model.head.label_smoothing = spec.label_smoothing
+        if spec.class_weights == "balanced":
+            model.head.class_weights = balanced_weights(train.targets, len(data.labels))
+    optimizer = optimizer_of(spec, model.parameters())
     began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
     steps = spec.epochs * -(-len(train) // spec.batch_size)
-    falls = spec.schedule == "linear"
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(1 - step / steps, 0.0) if falls else 1.0)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(spec, step, steps))
     curve: list[dict[str, float]] = []
     best: tuple[float, int, dict[str, Tensor], dict[str, float]] | None = None
     scores: dict[str, dict[str, float]] = {}
@@ -89,6 +96,10 @@ def train_run(
             if best is None or value > best[0]:
                 best = (value, epoch, {k: v.detach().clone() for k, v in model.state_dict().items()}, judged)
             on_epoch()
+            if spec.patience is not None and epoch - best[1] >= spec.patience:
+                break
+    for _ in range(spec.epochs - len(curve)):
+        on_epoch()
     assert best is not None
     model.load_state_dict(best[2])
     scores["validation"] = best[3]
@@ -120,7 +131,7 @@ def score(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int
 
 
 def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> list[Any]:
-    """A label an example, or a list of tags an example; words without a row get the default tag."""
+    """A label or number an example, or a list of tags an example; words without a row get the default tag."""
     decided: list[Any] = [None] * len(split)
     model.eval()
     with torch.inference_mode():
@@ -130,7 +141,7 @@ def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[i
             classes = model.head.decode(scores, batch.read_offsets).numpy()
             if split.kept is None or split.word_offsets is None:
                 for example, k in zip(examples, classes, strict=True):
-                    decided[example] = data.labels[k]
+                    decided[example] = float(k) if data.task.numeric else data.labels[k]
                 continue
             bounds = batch.read_offsets.numpy()
             for at, example in enumerate(examples):
@@ -172,6 +183,8 @@ def _train_epoch(
         scores = model(batch.states, batch.offsets, batch.read)
         loss = model.head.loss(scores, batch.targets, batch.read_offsets)
         loss.backward()  # type: ignore[no-untyped-call]
+        if spec.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), spec.clip_norm)
         optimizer.step()
         rate.step()
         total += loss.detach() * len(examples)

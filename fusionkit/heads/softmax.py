@@ -10,22 +10,33 @@ class Softmax(nn.Module):
 
     Args:
         score: a module from ``[n, width]`` to ``[n, classes]``.
+
+    Attributes:
+        label_smoothing: share of each target that the loss spreads over all classes.
+        class_weights: float ``[classes]``, what the loss weighs each row by, by its class; None is all alike.
     """
+
+    class_weights: Tensor | None
 
     def __init__(self, score: nn.Module) -> None:
         super().__init__()
         self.score = score
+        self.label_smoothing = 0.0
+        # Moves with the module, but is no part of the weights that are kept.
+        self.register_buffer("class_weights", None, persistent=False)
 
     def forward(self, states: Tensor) -> Tensor:
         """``[n, width]`` → scores ``[n, classes]``."""
         return self.score(states)  # type: ignore[no-any-return]
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
-        """Mean cross-entropy over the rows; 0 where there is none."""
+        """Mean cross-entropy over the rows, weighted and smoothed as PyTorch does; 0 where there is none."""
         # The mean over nothing is NaN, and so would a run's loss be: a batch may hold only examples without words.
         if len(targets) == 0:
             return scores.sum()
-        return nn.functional.cross_entropy(scores, targets)
+        return nn.functional.cross_entropy(
+            scores, targets, weight=self.class_weights, label_smoothing=self.label_smoothing
+        )
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
         """The best class of each row, int64 ``[n]``."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from fusionkit.errors import unknown_name
 from fusionkit.heads.classifier import classifier
 from fusionkit.heads.crf import Crf
 from fusionkit.heads.linear_tagger import linear_tagger
+from fusionkit.heads.regressor import Regressor
 from fusionkit.heads.softmax import Softmax
 from fusionkit.heads.tagger import tagger
 
@@ -22,7 +25,7 @@ class Head(Protocol):
     """
 
     def __call__(self, states: Tensor) -> Tensor:
-        """``[n, width]`` → scores ``[n, classes]``."""
+        """``[n, width]`` → scores ``[n, classes]``, or ``[n, 1]`` for a number."""
         ...
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
@@ -30,19 +33,21 @@ class Head(Protocol):
         ...
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
-        """The decided classes, int64 ``[n]``."""
+        """The decided classes, int64 ``[n]``; for numbers, float ``[n]``."""
         ...
 
 
-HEADS: dict[str, Callable[[int, int, float], Softmax | Crf]] = {
+AnyHead = Softmax | Crf | Regressor
+HEADS: dict[str, Callable[[int, int, float], AnyHead]] = {
     "classifier": classifier,
     "tagger": tagger,
     "linear-tagger": linear_tagger,
     "crf": Crf,
+    "regressor": Regressor,
 }
 
 
-def build_head(name: str, width: int, classes: int, dropout: float) -> Softmax | Crf:
+def build_head(name: str, width: int, classes: int, dropout: float) -> AnyHead:
     """A head with fresh weights.
 
     Raises:
@@ -51,3 +56,14 @@ def build_head(name: str, width: int, classes: int, dropout: float) -> Softmax |
     if name not in HEADS:
         raise unknown_name("head", name, HEADS)
     return HEADS[name](width, classes, dropout)
+
+
+@cache
+def decides_by_softmax(name: str) -> bool:
+    """Whether a head's loss is the cross-entropy of each row alone, which class weights and label smoothing act on.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    with torch.device("meta"):
+        return isinstance(build_head(name, 1, 2, 0.0), Softmax)

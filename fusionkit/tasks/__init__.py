@@ -2,9 +2,10 @@
 
 from fusionkit.tasks.classification import CLASSIFICATION
 from fusionkit.tasks.pair_classification import PAIR_CLASSIFICATION
+from fusionkit.tasks.regression import REGRESSION
 from fusionkit.tasks.tagging import TAGGING
 from fusionkit.tasks.task import Task
 
-TASKS = {task.name: task for task in (CLASSIFICATION, PAIR_CLASSIFICATION, TAGGING)}
+TASKS = {task.name: task for task in (CLASSIFICATION, PAIR_CLASSIFICATION, TAGGING, REGRESSION)}
 
 __all__ = ["TASKS", "Task"]

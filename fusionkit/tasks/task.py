@@ -15,6 +15,7 @@ class Task:
         name: as on the command line. unit: what carries a label, a whole ``example`` or each ``word``.
         heads: names of the heads that fit, the default first.
         needs_pair: True where examples are pairs of texts.
+        numeric: True where a label is a number to come near to, not a class.
         scores: gold and predicted labels, and the labels of train → named scores, the task's own metric first.
             What is scored depends on train's labels alone, so that all splits have the same scores.
     """
@@ -24,3 +25,4 @@ class Task:
     heads: tuple[str, ...]
     needs_pair: bool
     scores: Callable[[Any, Any, list[str]], dict[str, float]]
+    numeric: bool = False

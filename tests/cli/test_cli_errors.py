@@ -44,6 +44,13 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "fit {small} --out {folder}": (2, "folder is no folder of runs", "nothing was touched"),
     "fit {small} --out {out} --shots 7": (2, "smaller than the draw", "7 shots × 2 classes = 14"),
     "fit {small} --out {out} --shots 1 --shots 7": (2, "smaller than the draw", "choose fewer --shots"),
+    "fit {small} --out {out} --task regression": (2, "does not suit the task regression", "a column of numbers"),
+    "fit {store} --out {out} --label slots --head crf --label-smoothing 0.1": (
+        2,
+        "head 'crf' cannot use --label-smoothing",
+        "one of the heads classifier, tagger, linear-tagger",
+    ),
+    "fit {small} --out {out} --warmup 1": (2, "warmup is out of range", "a share of the steps"),
     "fit {small} --out {out} --lr 0": (2, "lr is out of range", "above 0"),
     "verify {missing}": (2, "is no store", "a path that does not exist"),
     "info {missing}": (2, "is no store", "a path that does not exist"),
@@ -105,7 +112,7 @@ def test_a_mistake_is_one_message_and_changes_nothing(
 
 
 def test_every_place_and_both_exit_codes_are_tried(places: dict[str, Path]) -> None:
-    assert len(MISTAKES) == 35
+    assert len(MISTAKES) == 38
     assert set(LEFT_OUT) <= set(MISTAKES)
     assert {name for name in places if any(f"{{{name}}}" in line for line in MISTAKES)} == set(places)
     assert {code for code, *_ in MISTAKES.values()} == {1, 2}

@@ -18,7 +18,8 @@ FIT_KEYS = {
     "store", "task", "label", "fusion", "head", "pool", "shots", "data_seed", "init_seed", "lr", "weight_decay",
     "dropout", "epochs", "batch_size", "schedule", "status", "data", "encoder", "rows", "metric", "score",
     "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "temperature",
-    "largest_weight", "fusion_layers", "seconds",
+    "largest_weight", "fusion_layers", "seconds", "optimizer", "warmup", "clip_norm", "label_smoothing",
+    "class_weights", "patience",
 }  # fmt: skip
 
 

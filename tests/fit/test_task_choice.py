@@ -21,11 +21,15 @@ def stores(make_store: MakeStore, corpus_store: Callable[[str], Store]) -> dict[
     tagged = [{"tokens": ["go", "on"], "pos": ["VERB", "ADP"]}, {"tokens": ["no"], "pos": ["INTJ"]}]
     texts = [{"text": "good", "label": "up", "size": 1}, {"text": "bad", "label": "down", "size": 2}]
     pairs = [{"sentence1": "a b", "sentence2": "b", "label": 1}, {"sentence1": "a", "sentence2": "c", "label": 0}]
+    similar = [{"sentence1": "a", "sentence2": "b", "score": 2.5}, {"sentence1": "c", "sentence2": "d", "score": 5.0}]
+    rated = [{"text": "good", "label": "up", "score": 4.0}, {"text": "bad", "label": "down", "score": None}] * 2
     return {
         "tags": make_store("words", train=tagged),
         "labels": make_store("mean", train=texts),
         "pairs": make_store("cls", train=pairs),
         "both": corpus_store("tokens"),
+        "similar": make_store("mean", train=similar),
+        "rated": make_store("mean", train=rated),
         "nothing": make_store("tokens", train=[{"text": f"an unlabelled text, {i}"} for i in range(9)]),
     }
 
@@ -41,6 +45,13 @@ GUESSED = [
     ("both", None, "label", "classification", "label"),
     ("labels", None, "size", "classification", "size"),
     ("labels", "classification", "size", "classification", "size"),
+    ("similar", None, None, "regression", "score"),
+    ("similar", "pair-classification", None, "pair-classification", "score"),
+    ("similar", None, "score", "regression", "score"),
+    ("rated", None, None, "classification", "label"),
+    ("rated", None, "score", "classification", "score"),  # a whole number may be a class, also as a float
+    ("rated", "regression", None, "regression", "score"),  # the first label that is a number
+    ("labels", "regression", "size", "regression", "size"),
 ]
 
 
@@ -54,7 +65,7 @@ def test_what_is_not_named_follows_from_the_columns(
 
 def test_every_task_is_guessed_in_some_case() -> None:
     assert {case[3] for case in GUESSED if case[1] is None} == set(TASKS)
-    assert len(GUESSED) == 10
+    assert len(GUESSED) == 17
 
 
 REFUSED = [
@@ -66,6 +77,20 @@ REFUSED = [
     ("both", "classification", "tags", "column 'tags' does not suit the task classification", "choose another --label"),
     ("labels", "tagging", None, "has no column for the task tagging", "name it with --label"),
     ("tags", "classification", None, "has no column for the task classification", "name it with --label"),
+    (
+        "labels",
+        "regression",
+        None,
+        "column 'label' does not suit the task regression",
+        "choose another --label or --task",
+    ),
+    (
+        "both",
+        "regression",
+        "tags",
+        "column 'tags' does not suit the task regression",
+        "choose another --label or --task",
+    ),
     ("labels", "pair-classification", None, "are no pairs", "choose --task classification"),
 ]
 
@@ -126,4 +151,7 @@ def test_a_pool_without_anything_to_pool_is_refused(
 
 def test_a_task_keeps_its_default_head_first() -> None:
     heads: dict[str, Any] = {name: task.heads[0] for name, task in TASKS.items()}
-    assert heads == {"classification": "classifier", "pair-classification": "classifier", "tagging": "tagger"}
+    assert heads == {
+        "classification": "classifier", "pair-classification": "classifier", "tagging": "tagger",
+        "regression": "regressor",
+    }  # fmt: skip

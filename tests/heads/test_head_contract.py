@@ -40,6 +40,10 @@ def cross_entropy(scores: Array, targets: Ints, offsets: Ints, w: Weights) -> fl
     return float(-log_p[np.arange(len(targets)), targets].mean())
 
 
+def squared_error(scores: Array, targets: Ints, offsets: Ints, w: Weights) -> float:
+    return float(((scores[:, 0] - targets) ** 2).sum() / len(targets))
+
+
 def paths(scores: Array, w: Weights) -> dict[tuple[int, ...], float]:
     """The score of every tag sequence of one example."""
     return {
@@ -79,33 +83,39 @@ SCORES: dict[str, Callable[[Array, Weights], Array]] = {
     "tagger": feed_forward,
     "linear-tagger": linear,
     "crf": feed_forward,
+    "regressor": feed_forward,
 }
 LOSSES: dict[str, Callable[[Array, Ints, Ints, Weights], float]] = {
     "classifier": cross_entropy,
     "tagger": cross_entropy,
     "linear-tagger": cross_entropy,
     "crf": crf_loss,
+    "regressor": squared_error,
 }
 DECODES: dict[str, Callable[[Array, Ints, Weights], list[int]]] = {
     "classifier": lambda scores, offsets, w: scores.argmax(1).tolist(),
     "tagger": lambda scores, offsets, w: scores.argmax(1).tolist(),
     "linear-tagger": lambda scores, offsets, w: scores.argmax(1).tolist(),
     "crf": crf_decode,
+    "regressor": lambda scores, offsets, w: scores[:, 0].tolist(),
 }
 COUNTS: dict[str, Callable[[int, int], int]] = {
     "classifier": feed_forward_count,
     "tagger": feed_forward_count,
     "linear-tagger": lambda width, classes: width * classes + classes,
     "crf": lambda width, classes: feed_forward_count(width, classes) + classes**2 + 2 * classes,
+    "regressor": lambda width, classes: feed_forward_count(width, 1),
 }
-# Rows of each example in a batch: a classifier has one an example, a tagger its words, which may be none.
-LENGTHS = {name: [1] * 6 if name == "classifier" else [3, 1, 0, 5, 2] for name in SCORES}
+NUMBERS = ("regressor",)  # heads that give one number a row; the others give a score a class
+# Rows of each example in a batch: a sentence's head has one an example, a tagger its words, which may be none.
+LENGTHS = {name: [1] * 6 if name in ("classifier", "regressor") else [3, 1, 0, 5, 2] for name in SCORES}
 # What a batch's loss weighs its examples' losses by.
 WEIGH: dict[str, Callable[[int], int]] = {
     "classifier": lambda rows: 1,
     "tagger": lambda rows: rows,
     "linear-tagger": lambda rows: rows,
     "crf": lambda rows: 1 if rows else 0,
+    "regressor": lambda rows: 1,
 }
 
 every_head = pytest.mark.parametrize("name", list(HEADS))
@@ -122,6 +132,8 @@ def batch_of(name: str, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     states = 3 * torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
     targets = torch.randint(CLASSES, (rows,), generator=generator)
+    if name in NUMBERS:
+        targets = 5 * torch.rand(rows, generator=generator, dtype=torch.float64)
     return states, targets, torch.tensor([0, *itertools.accumulate(LENGTHS[name])])
 
 
@@ -146,7 +158,7 @@ def test_scores_are_the_formula_at_each_row(name: str, rows: int) -> None:
     head = built(name)
     states = torch.randn(rows, WIDTH, dtype=torch.float64)
     scores = head(states)
-    assert scores.shape == (rows, CLASSES)
+    assert scores.shape == (rows, 1 if name in NUMBERS else CLASSES)
     expected = SCORES[name](states.numpy(), weights_of(head))
     np.testing.assert_allclose(scores.detach().numpy(), expected, rtol=1e-12, atol=1e-12)
 
@@ -192,7 +204,7 @@ def test_a_batch_without_rows_has_loss_zero_and_no_tags(name: str, examples: int
     assert all(p.grad is None or not p.grad.any() for p in head.parameters())
     decided = head.decode(scores, offsets)
     assert decided.shape == (0,)
-    assert decided.dtype == torch.int64
+    assert decided.dtype == (torch.float64 if name in NUMBERS else torch.int64)
 
 
 @every_head
@@ -210,7 +222,7 @@ def test_decode_is_the_best_and_the_same_again(name: str) -> None:
     head, (states, _, offsets) = built(name, dropout=0.5).eval(), batch_of(name)
     scores = head(states)
     first, again = head.decode(scores, offsets), head.decode(scores, offsets)
-    assert first.dtype == torch.int64
+    assert first.dtype == (torch.float64 if name in NUMBERS else torch.int64)
     assert first.tolist() == DECODES[name](scores.detach().numpy(), offsets.numpy(), weights_of(head))
     assert torch.equal(first, again)
 
@@ -255,4 +267,4 @@ def test_an_unknown_head_is_refused_with_the_nearest(misspelt: str, nearest: str
     with pytest.raises(UsageError, match=f"unknown head '{misspelt}'") as caught:
         build_head(misspelt, WIDTH, CLASSES, 0.0)
     assert caught.value.remedy == f"did you mean {nearest!r}?"
-    assert caught.value.expected == "one of classifier, crf, linear-tagger, tagger"
+    assert caught.value.expected == "one of classifier, crf, linear-tagger, regressor, tagger"

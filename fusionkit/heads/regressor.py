@@ -1,0 +1,35 @@
+"""Regression: two feed-forward layers of 256, then one number, trained by the squared error.
+
+    loss = mean over rows of (s − y)²
+
+Symbols: ``s`` the head's one output, ``y`` the number to predict, as the data has it.
+Source: the layers of Cao et al. (2022); the loss as fine-tuning on STS-B has it (Devlin et al. 2019).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from fusionkit.heads.feed_forward import feed_forward
+
+
+class Regressor(nn.Module):
+    """One number an example, read off its fused state. The number of classes is not used."""
+
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.score = feed_forward(width, 1, dropout)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``[n, width]`` → ``[n, 1]``."""
+        return self.score(states)  # type: ignore[no-any-return]
+
+    def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
+        """Mean squared error over the rows; 0 where there is none. ``targets``: float ``[n]``."""
+        if len(targets) == 0:
+            return scores.sum()  # the mean over nothing is NaN
+        return nn.functional.mse_loss(scores.squeeze(1), targets)
+
+    def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
+        """The number of each row, ``[n]``, in the scores' precision."""
+        return scores.squeeze(1)

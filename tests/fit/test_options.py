@@ -1,0 +1,258 @@
+"""The options of training: each does what its formula says, and is refused where a head cannot use it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from sklearn.utils.class_weight import compute_class_weight
+from torch import Tensor
+
+from fusionkit.errors import UsageError
+from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.options import balanced_weights, rate_factor
+from fusionkit.fit.train import Outcome, train_run
+from fusionkit.specs import LATER, SCHEDULES, RunSpec
+from fusionkit.store import Store
+
+Toy = Callable[..., TaskData]
+HIDDEN, WIDTH = 6, 256
+
+
+def run_spec(data: TaskData, **fields: Any) -> RunSpec:
+    head = data.task.heads[0]
+    return RunSpec(**{"store": "s", "task": data.task.name, "label": "x", "fusion": "layer:1", "head": head} | fields)
+
+
+def train(spec: RunSpec, data: TaskData) -> Outcome:
+    return train_run(spec, data, (1,), HIDDEN, lambda: None)
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.25, 0.99])
+@pytest.mark.parametrize("steps", [1, 7, 40])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_rate_of_each_step_is_that_of_transformers(schedule: str, steps: int, warmup: float) -> None:
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    theirs: dict[str, Callable[..., Any]] = {
+        "linear": transformers.get_linear_schedule_with_warmup,
+        "cosine": transformers.get_cosine_schedule_with_warmup,
+        "constant": lambda optimizer, warm, _: transformers.get_constant_schedule_with_warmup(optimizer, warm),
+    }
+    rate = theirs[schedule](optimizer, math.ceil(warmup * steps), steps)
+    spec = RunSpec(
+        store="s", task="t", label="l", fusion="last", head="tagger", lr=0.5, schedule=schedule, warmup=warmup
+    )
+    for step in range(steps):
+        assert spec.lr * rate_factor(spec, step, steps) == pytest.approx(rate.get_last_lr()[0], rel=1e-12, abs=1e-15)
+        optimizer.step()
+        rate.step()
+
+
+def test_the_rates_that_stand_in_the_formulas() -> None:
+    spec = RunSpec(store="s", task="t", label="l", fusion="last", head="tagger", warmup=0.25, schedule="cosine")
+    found = [rate_factor(spec, step, 8) for step in range(9)]
+    wave = [(1 + math.cos(math.pi * k / 6)) / 2 for k in range(7)]
+    assert found == pytest.approx([0.0, 0.5, *wave], abs=1e-15)
+    assert len(SCHEDULES) == 3
+
+
+def gradients(model: torch.nn.Module) -> list[Tensor]:
+    found = [p.grad for p in model.parameters() if p.grad is not None]
+    assert len(found) == 6
+    return found
+
+
+def adam_loop(spec: RunSpec, data: TaskData) -> list[Tensor]:
+    """Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019) written out: the weights after each epoch."""
+    torch.manual_seed(spec.init_seed)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(HIDDEN, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(),
+        torch.nn.Linear(WIDTH, 2),
+    ).double()  # fmt: skip
+    states = torch.from_numpy(data.train.states[:][data.train.rows, 1]).double()
+    targets = torch.from_numpy(np.asarray(data.train.targets))
+    counts = np.bincount(data.train.targets)
+    of_class = torch.tensor(counts.sum() / (2 * counts) if spec.class_weights == "balanced" else [1.0, 1.0]).double()
+    first, second = ([torch.zeros_like(p) for p in model.parameters()] for _ in range(2))
+    step, steps, found = 0, spec.epochs * math.ceil(len(data.train) / spec.batch_size), []
+    for epoch in range(1, spec.epochs + 1):
+        order = np.random.default_rng([spec.data_seed, 2, epoch]).permutation(len(data.train))
+        for start in range(0, len(order), spec.batch_size):
+            rows = order[start : start + spec.batch_size]
+            model.zero_grad()
+            log_p = torch.log_softmax(model(states[rows]), 1)
+            wanted = torch.full((len(rows), 2), spec.label_smoothing / 2, dtype=torch.float64)
+            wanted[range(len(rows)), targets[rows]] += 1 - spec.label_smoothing
+            loss = -(wanted * of_class * log_p).sum() / of_class[targets[rows]].sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = math.sqrt(sum(float((g**2).sum()) for g in gradients(model)))
+            shrink = min(1.0, spec.clip_norm / norm) if spec.clip_norm else 1.0
+            warm = math.ceil(spec.warmup * steps)
+            lr = spec.lr * (step / warm if step < warm else (steps - step) / (steps - warm))
+            step += 1
+            with torch.no_grad():
+                for p, grad, m, v in zip(model.parameters(), gradients(model), first, second, strict=True):
+                    g = shrink * grad
+                    if spec.optimizer == "adam":
+                        g = g + spec.weight_decay * p
+                    else:
+                        p.sub_(lr * spec.weight_decay * p)
+                    m.copy_(0.9 * m + 0.1 * g)
+                    v.copy_(0.999 * v + 0.001 * g**2)
+                    p.sub_(lr * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8))
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]).float())
+    return found
+
+
+def flat(outcome: Outcome) -> Tensor:
+    names = [f"head.score.{layer}.{kind}" for layer in (0, 3, 6) for kind in ("weight", "bias")]
+    assert set(names) == set(outcome.weights)
+    return torch.cat([outcome.weights[name].flatten() for name in names])
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "adamw with decay": {"weight_decay": 0.5},
+    "adam with decay, which is L2": {"optimizer": "adam", "weight_decay": 0.5},
+    "warm-up": {"warmup": 0.3},
+    "clipped": {"clip_norm": 0.1},
+    "smoothed": {"label_smoothing": 0.2},
+    "balanced": {"class_weights": "balanced"},
+    "all of them": {
+        "optimizer": "adam", "weight_decay": 0.5, "warmup": 0.3, "clip_norm": 0.1, "label_smoothing": 0.2,
+        "class_weights": "balanced",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def skewed(toy: Toy) -> TaskData:
+    """Twice as many training examples of one class as of the other."""
+    data = toy(gap=0.0, examples=60)
+    classes = [np.flatnonzero(data.train.targets == k) for k in (0, 1)]
+    return replace(data, train=data.train.subset(np.concatenate([classes[0][:20], classes[1][:10]])))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_gives_the_weights_of_its_formula(skewed: TaskData, name: str) -> None:
+    plain = run_spec(skewed, epochs=3, batch_size=7, lr=1e-3, init_seed=8)
+    spec = replace(plain, **OPTIONS[name])
+    outcome = train(spec, skewed)
+    expected = adam_loop(spec, skewed)[outcome.best_epoch - 1]
+    torch.testing.assert_close(flat(outcome), expected, rtol=0, atol=1e-5)
+    others = [adam_loop(plain, skewed)[outcome.best_epoch - 1]]
+    if "decay" in name:  # the two kinds of decay are two
+        others.append(adam_loop(replace(spec, optimizer={"adam": "adamw"}.get(spec.optimizer, "adam")), skewed)[-1])
+    assert all((flat(outcome) - other).abs().max() > 1e-4 for other in others)
+
+
+def test_adam_and_adamw_without_decay_are_one(skewed: TaskData) -> None:
+    spec = run_spec(skewed, epochs=2)
+    assert torch.equal(flat(train(spec, skewed)), flat(train(replace(spec, optimizer="adam"), skewed)))
+
+
+def test_a_norm_that_no_gradient_reaches_clips_nothing(skewed: TaskData) -> None:
+    spec = run_spec(skewed, epochs=2)
+    assert torch.equal(flat(train(spec, skewed)), flat(train(replace(spec, clip_norm=1e6), skewed)))
+
+
+@pytest.mark.parametrize("targets", [[0, 1, 1, 1, 2, 2], [0] * 5, [2, 0, 0, 2, 2]])
+def test_balanced_weights_are_those_of_scikit_learn(targets: list[int]) -> None:
+    found = balanced_weights(np.array(targets), 4).tolist()
+    present = sorted(set(targets))
+    theirs = compute_class_weight("balanced", classes=np.array(present), y=np.array(targets))
+    assert [found[k] for k in present] == pytest.approx(theirs.tolist())
+    assert all(found[k] == 0 for k in range(4) if k not in present)
+
+
+def test_the_weights_of_a_draw_are_the_draws(toy: Toy) -> None:
+    """Few-shot runs balance what they train on, not the split it was drawn from."""
+    data = toy(gap=0.0)
+    spec = run_spec(data, shots=3, epochs=1, data_seed=2, class_weights="balanced")
+    drawn = np.sort(np.random.default_rng([2, 1]).choice(60, 6, replace=False))
+    alone = replace(data, train=data.train.subset(drawn))
+    assert 0 < sum(alone.train.targets) != 3
+    assert torch.equal(flat(train(spec, data)), flat(train(replace(spec, shots=None), alone)))
+
+
+@pytest.mark.parametrize("patience", [1, 2, 4])
+def test_a_run_stops_when_its_patience_ends_and_keeps_the_best_epoch(toy: Toy, patience: int) -> None:
+    data = toy(learnable=False)  # chance makes the validation score go up and down
+    spec = run_spec(data, epochs=30, lr=1e-2, init_seed=3, schedule="constant")
+    seen: list[None] = []
+    whole = train(spec, data)
+    stopped = train_run(replace(spec, patience=patience), data, (1,), HIDDEN, lambda: seen.append(None))
+    scores = [point["validation_score"] for point in whole.curve]
+    best = last = 0
+    for last in range(1, 30):
+        best = last if scores[last] > scores[best] else best
+        if last - best == patience:
+            break
+    assert last + 1 < 30
+    assert stopped.curve == whole.curve[: last + 1]
+    assert (stopped.best_epoch, stopped.validation_score) == (best + 1, scores[best])
+    assert torch.equal(flat(stopped), flat(train(replace(spec, epochs=best + 1), data)))
+    assert len(seen) == 30  # a bar over epochs comes to its end
+
+
+REFUSED = [
+    ("tagging", "crf", {"label_smoothing": 0.1}, "--label-smoothing 0.1", "tagger"),
+    ("tagging", "crf", {"class_weights": "balanced"}, "--class-weights balanced", "linear-tagger"),
+]
+
+
+@pytest.mark.parametrize(("task", "head", "option", "received", "expected"), REFUSED)
+def test_what_a_head_cannot_use_is_refused_before_any_run(
+    task: str, head: str, option: dict[str, Any], received: str, expected: str,
+    corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any,
+) -> None:  # fmt: skip
+    store = corpus_store("words")
+    with pytest.raises(UsageError, match=f"head '{head}' cannot use {received.split()[0]}") as caught:
+        expand(store, task=task, head=head, fusions=("last",), **option)
+    assert caught.value.received == received
+    assert expected in (caught.value.expected or "")
+    sound = expand(store, task=task, head=head, fusions=("last",), epochs=(1,))
+    with pytest.raises(UsageError, match="cannot use"):
+        fit(store, [*sound, replace(sound[0], **option)], RunsFolder(tmp_path / "runs"), watch)
+    assert not (tmp_path / "runs").exists()
+    assert watch.ended == []
+
+
+def test_options_that_differ_are_told_apart_in_the_table(
+    corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any
+) -> None:
+    store, runs = corpus_store("words"), RunsFolder(tmp_path / "runs")
+    changes: list[dict[str, Any]] = [
+        {}, {"optimizer": "adam"}, {"warmup": 0.5}, {"clip_norm": 1.0}, {"label_smoothing": 0.1},
+        {"class_weights": "balanced"}, {"patience": 1}, {"schedule": "cosine"},
+    ]  # fmt: skip
+    specs = [expand(store, task="tagging", fusions=("last",), epochs=(1,), **change)[0] for change in changes]
+    fit(store, specs, runs, watch)
+    summary = summarise(runs.frame())
+    assert len(summary) == len(changes) == 8
+    assert {name for change in changes for name in change} <= set(summary.columns)
+
+
+def test_a_record_of_a_release_without_the_options_has_their_defaults(
+    corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any
+) -> None:
+    store, runs = corpus_store("words"), RunsFolder(tmp_path / "runs")
+    spec = expand(store, task="tagging", fusions=("last",), epochs=(1,))[0]
+    fit(store, [spec], runs, watch)
+    path = tmp_path / "runs" / spec.digest / "run.json"
+    record = json.loads(path.read_text())
+    for name in LATER:
+        del record["spec"][name]
+    path.write_text(json.dumps(record))
+    again = fit(store, [spec], runs, watch)
+    assert again[0]["spec"] == spec.to_dict()
+    assert len(watch.ended) == 1  # not trained again
