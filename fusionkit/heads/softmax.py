@@ -27,6 +27,10 @@ class Softmax(nn.Module):
             return scores.sum()
         return nn.functional.cross_entropy(scores, targets)
 
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """Of each row the probability of each class, ``[n, classes]``."""
+        return scores.softmax(-1)
+
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
         """The best class of each row, int64 ``[n]``."""
         return scores.argmax(-1)
