@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any
 from fusionkit.errors import FusionkitError
 
 if TYPE_CHECKING:
+    from fusionkit.predict import Predictor, load
     from fusionkit.ragged import Ragged
     from fusionkit.store import Store, open_store
 
 __version__ = version("fusionkit")
-__all__ = ["FusionkitError", "Ragged", "Store", "__version__", "open_store"]
+__all__ = ["FusionkitError", "Predictor", "Ragged", "Store", "__version__", "load", "open_store"]
 
 # Imported when they are asked for: they need torch, and `fusionkit --help` must not wait for it.
-LAZY = {"Ragged": "fusionkit.ragged", "Store": "fusionkit.store", "open_store": "fusionkit.store"}
+LAZY = {
+    "Predictor": "fusionkit.predict",
+    "Ragged": "fusionkit.ragged",
+    "Store": "fusionkit.store",
+    "load": "fusionkit.predict",
+    "open_store": "fusionkit.store",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,18 @@ def is_bio2(tags: Sequence[str]) -> bool:
     return True
 
 
+def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The spans that tags mark, as conlleval counts them: type, first word, and the word behind the last."""
+    found: list[tuple[str, int, int]] = []
+    for at, tag in enumerate(to_bio2(tags)):
+        if tag.startswith("B-"):
+            found.append((tag[2:], at, at + 1))
+        elif tag.startswith("I-"):  # it goes on: in BIO2 a span of its type ends here
+            kind, start, _ = found[-1]
+            found[-1] = (kind, start, at + 1)
+    return found
+
+
 def to_bio2(tags: Sequence[str]) -> list[str]:
     """The same spans with each one's first tag as ``B-``."""
     fixed, previous = [], "O"

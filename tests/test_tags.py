@@ -6,8 +6,9 @@ import re
 from itertools import product
 
 import pytest
+from seqeval.metrics.sequence_labeling import get_entities
 
-from fusionkit.tags import are_span_tags, is_bio2, is_span_tag, to_bio2
+from fusionkit.tags import are_span_tags, is_bio2, is_span_tag, spans_of, to_bio2
 
 ALPHABET = ("O", "B-a", "I-a", "B-ab", "I-ab")
 SEQUENCES = [tags for n in range(6) for tags in product(ALPHABET, repeat=n)]
@@ -80,3 +81,20 @@ def test_span_tags_are_o_and_typed_b_and_i(tag: str, is_span: bool) -> None:
 )  # fmt: skip
 def test_a_column_holds_spans_where_all_are_span_tags_and_one_opens(tags: list[str], are_spans: bool) -> None:
     assert are_span_tags(tags) is are_spans
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ([], []),
+        (["O", "O"], []),
+        (["B-a", "I-a", "O", "B-b"], [("a", 0, 2), ("b", 3, 4)]),
+        (["B-a", "B-a"], [("a", 0, 1), ("a", 1, 2)]),
+        (["I-a", "I-a", "I-b"], [("a", 0, 2), ("b", 2, 3)]),  # never opened: conlleval opens a span there
+        (["B-a", "I-b", "O", "I-b"], [("a", 0, 1), ("b", 1, 2), ("b", 3, 4)]),
+    ],
+)
+def test_spans_are_those_that_conlleval_counts(tags: list[str], spans: list[tuple[str, int, int]]) -> None:
+    assert spans_of(tags) == spans
+    counted = get_entities(tags)  # seqeval's, its ends inclusive
+    assert spans_of(tags) == [(kind, start, stop + 1) for kind, start, stop in counted]

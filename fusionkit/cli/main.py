@@ -15,6 +15,7 @@ COMMANDS = {
     "encode": "Encode a source once into a store of every layer's states.",
     "fit": "Train late-fusion heads over a store.",
     "results": "Summarise runs: mean, std and interval by any columns.",
+    "predict": "Run trained heads over new texts in one pass.",
     "info": "Show what a store or a folder of runs holds.",
     "verify": "Check every byte of a store against its checksums.",
     "demo": "Encode the bundled corpus and compare four fusions on it.",

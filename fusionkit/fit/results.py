@@ -7,6 +7,7 @@ RUNS/results.parquet               one row a run, made anew from the records
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,9 @@ class RunsFolder:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if weights:
-                write_durably(folder / WEIGHTS, save({k: v.contiguous() for k, v in weights.items()}))
+                content = save({k: v.contiguous() for k, v in weights.items()})
+                write_durably(folder / WEIGHTS, content)
+                record = {**record, "weights_sha256": hashlib.sha256(content).hexdigest()}
             write_json(folder / RECORD, record)
 
     def records(self) -> list[dict[str, Any]]:

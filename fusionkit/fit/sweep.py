@@ -152,6 +152,9 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
         "rows": store.rows,
         "layers": list(layers),
         "labels": data.labels,
+        "default": data.default,
+        "hidden": store.hidden,
+        "encoding": encoding_of(store),
     }
     weights = {}
     try:
@@ -169,6 +172,17 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
         }
     runs.write(spec, record, weights)
     return record
+
+
+def encoding_of(store: Store) -> dict[str, Any]:
+    """What a live encoder must be, and be given, to make the states that a run was trained over."""
+    identity = store.manifest["identity"]
+    return {
+        "encoder": identity["encoder"],
+        "compute_dtype": identity["compute_dtype"],
+        "max_length": identity["max_length"],
+        "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
+    }
 
 
 def _data_key(spec: RunSpec) -> tuple[Any, ...]:

@@ -38,6 +38,10 @@ class Softmax(nn.Module):
             scores, targets, weight=self.class_weights, label_smoothing=self.label_smoothing
         )
 
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """Of each row the probability of each class, ``[n, classes]``."""
+        return scores.softmax(-1)
+
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
         """The best class of each row, int64 ``[n]``."""
         return scores.argmax(-1)

@@ -21,7 +21,8 @@ from fusionkit.heads.tagger import tagger
 class Head(Protocol):
     """What each head is: a module from fused states to scores, with its loss and its decision.
 
-    The table builds each from ``(width, classes, dropout)``.
+    The table builds each from ``(width, classes, dropout)``. One that decides by the probability of each class also
+    has ``probabilities(scores)``, ``[n, classes]``; a CRF decides whole paths and has none.
     """
 
     def __call__(self, states: Tensor) -> Tensor:

@@ -1,0 +1,69 @@
+"""An encoder without the layers above those that are read: the same states for less work.
+
+Some encoders normalise their last layer's output. There one layer more is kept, so that no state which is read is the
+last. Whether the states are the same is not reasoned about but tried: both encoders run on a few sub-tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from fusionkit.encoder.model import Encoder
+
+TOLERANCE = 1e-6
+
+
+def truncated(encoder: Encoder, highest: int) -> Encoder:
+    """The encoder without the layers above ``highest`` (0 is the embedding output), as far as that can be done.
+
+    Its model is cut in place: the encoder given is used up.
+
+    Returns:
+        an encoder with fewer ``layers``, or the one given where its list of layers cannot be found or cut.
+    """
+    place = _layer_list(encoder.model, encoder.layers - 1)
+    if place is None:
+        return encoder
+    parent, name, whole = place
+    wanted = _states(encoder)
+    for kept in (highest, highest + 1):
+        if kept >= len(whole):
+            break
+        setattr(parent, name, whole[:kept])
+        if _same(encoder, wanted, highest):
+            count = sum(p.numel() for p in encoder.model.parameters())
+            return dataclasses.replace(encoder, layers=kept + 1, parameters=count)
+    setattr(parent, name, whole)
+    return encoder
+
+
+def _layer_list(model: nn.Module, layers: int) -> tuple[nn.Module, str, nn.ModuleList] | None:
+    """The one list of as many modules as there are layers, with the module that holds it and its name there."""
+    found = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, nn.ModuleList) and len(child) == layers
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _same(encoder: Encoder, wanted: list[Tensor], highest: int) -> bool:
+    try:
+        states = _states(encoder)
+    except Exception:  # the model's own code, which may count on every layer: then it stays whole
+        return False
+    return len(states) > highest and all(
+        torch.allclose(states[k], wanted[k], rtol=TOLERANCE, atol=TOLERANCE) for k in range(highest + 1)
+    )
+
+
+def _states(encoder: Encoder) -> list[Tensor]:
+    """Each layer's states of two short sequences, one of them padded."""
+    ids = torch.arange(16, device=encoder.device).view(2, 8) % len(encoder.tokenizer)
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    return [state[mask.bool()].float() for state in encoder.forward(ids, mask, torch.zeros_like(ids))]

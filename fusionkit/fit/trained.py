@@ -1,0 +1,149 @@
+"""Finished runs found again: their records, and their fusions and heads with the trained weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from fusionkit.errors import FusionkitError, StoreError, UsageError
+from fusionkit.files import read_json
+from fusionkit.fit.model import FusedModel, build_model
+from fusionkit.fit.results import RECORD, WEIGHTS
+from fusionkit.fusions import sees_examples
+from fusionkit.specs import RunSpec
+from fusionkit.tasks import TASKS
+
+NEEDED = ("spec", "encoder", "rows", "layers", "labels", "default", "hidden", "encoding", "weights_sha256")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """One finished run, ready to score states.
+
+    Attributes:
+        folder: where it was kept. spec: what it is. model: fusion and head in evaluation mode.
+        labels: class names in the order of the scores. default: the tag of words without a row.
+        rows: the kind of rows it reads. layers: the encoder's layers its fusion reads.
+        encoder: the encoder's name. encoding: what the encoder must be and be given.
+    """
+
+    folder: Path
+    spec: RunSpec
+    model: FusedModel
+    labels: list[str]
+    default: str
+    rows: str
+    layers: tuple[int, ...]
+    encoder: str
+    encoding: dict[str, Any]
+
+    @property
+    def of_words(self) -> bool:
+        """True where each word gets a label, False where each example gets one."""
+        return TASKS[self.spec.task].unit == "word"
+
+    @property
+    def sees_examples(self) -> bool:
+        """True where the fusion looks at all rows of an example."""
+        return sees_examples(self.spec.fusion)
+
+
+def find_run(place: str | Path) -> list[Path]:
+    """The folders of the finished runs that a user means.
+
+    Args:
+        place: a run's folder, a folder of runs (all that finished), or the beginning of a run's folder.
+
+    Raises:
+        UsageError: there is no such run, or the beginning fits several.
+    """
+    path = Path(place).expanduser()
+    if (path / RECORD).is_file():
+        return [path]
+    if path.is_dir():
+        # Failed runs are kept too, to be seen; they have no weights.
+        found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
+        found = [folder for folder in found if read_json(folder / RECORD).get("status") != "failed"]
+    else:
+        found = [file.parent for file in sorted(path.parent.glob(f"*/{RECORD}")) if _begins(file.parent, path.name)]
+        if len(found) > 1:
+            names = ", ".join(folder.name for folder in found)
+            raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
+    if not found:
+        raise UsageError(
+            f"{path} holds no finished run",
+            expected="RUNS/DIGEST or the beginning of one, or a folder that `fusionkit fit --out` wrote",
+            received="a folder without one" if path.is_dir() else "a path that does not exist",
+            remedy="check the path, or run `fusionkit fit` first",
+        )
+    return found
+
+
+def open_runs(places: Iterable[str | Path]) -> list[TrainedRun]:
+    """Load every run that is meant, each once, in the order given.
+
+    Raises:
+        UsageError: there is no such run, it failed, or its record lacks what prediction needs.
+        StoreError: its record or weights are damaged.
+    """
+    folders = dict.fromkeys(folder.resolve() for place in places for folder in find_run(place))
+    return [open_run(folder) for folder in folders]
+
+
+def open_run(folder: Path) -> TrainedRun:
+    """Load the run in this folder; errors as :func:`open_runs`."""
+    record = read_json(folder / RECORD)
+    if record.get("status") == "failed":
+        raise UsageError(f"the run {folder} failed", received=record.get("error"), remedy="choose a finished run")
+    if missing := [name for name in NEEDED if name not in record]:
+        raise UsageError(
+            f"the run {folder} cannot be used for prediction",
+            expected=f"a record with {', '.join(NEEDED)}",
+            received=f"no {', '.join(missing)}: an earlier fusionkit kept it",
+            remedy="train it again: `fusionkit fit` with a new --out",
+        )
+    try:
+        spec, labels, layers = RunSpec.from_dict(record["spec"]), list(record["labels"]), tuple(record["layers"])
+        model = build_model(spec, len(layers), record["hidden"], len(labels))
+    except (KeyError, TypeError, ValueError, FusionkitError) as error:
+        raise _damaged(folder / RECORD, "a run's record", str(error).splitlines()[0]) from error
+    return TrainedRun(
+        folder=folder,
+        spec=spec,
+        model=_with_weights(model, folder / WEIGHTS, record["weights_sha256"]),
+        labels=labels,
+        default=record["default"],
+        rows=record["rows"],
+        layers=layers,
+        encoder=record["encoder"],
+        encoding=record["encoding"],
+    )
+
+
+def _with_weights(model: FusedModel, path: Path, sha256: str) -> FusedModel:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _damaged(path, "the run's weights", error.strerror or str(error)) from error
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise _damaged(path, f"weights with sha256 {sha256}", f"{len(content):,} bytes with sha256 {found}")
+    try:
+        model.load_state_dict(load(content))
+    except (SafetensorError, RuntimeError) as error:
+        raise _damaged(path, "the weights of the run's fusion and head", str(error).splitlines()[0]) from error
+    return model.eval().requires_grad_(False)
+
+
+def _damaged(path: Path, expected: str, received: str) -> StoreError:
+    remedy = "delete the run's folder and run the same `fusionkit fit` again"
+    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
+
+
+def _begins(folder: Path, start: str) -> bool:
+    return len(start) >= 4 and folder.name.startswith(start)

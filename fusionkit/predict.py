@@ -1,0 +1,338 @@
+"""Trained heads over new texts: one pass of the encoder feeds any number of finished runs.
+
+The states are live ones, in the precision that the encoder computes; the heads were trained over stored ones. The two
+differ by the rounding of the store's dtype, and so do scores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fusionkit.alignment import Rows, first_pieces, lay_rows
+from fusionkit.encode.alike import NONE
+from fusionkit.encode.batches import PaddedBatch, PartInput
+from fusionkit.encode.plan import BATCH_TOKENS
+from fusionkit.encode.rows import batch_rows, forward
+from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.encoder.truncated import truncated
+from fusionkit.errors import EncoderError, UsageError
+from fusionkit.fit.trained import TrainedRun, open_runs
+from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.tags import are_span_tags, spans_of
+
+LARGEST_BATCH = 8192  # sub-tokens whose layers lie side by side in float32
+EXAMPLES = {"texts": "texts", "pairs": "two texts an example", "words": "a list of words an example"}
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class for a whole example.
+
+    Attributes:
+        label: the likeliest. probabilities: of every class, where the head has them.
+    """
+
+    label: str
+    probabilities: dict[str, float] | None
+
+
+@dataclass(frozen=True)
+class Span:
+    """Neighbouring words that are one thing: words ``start`` to ``stop``, half-open."""
+
+    type: str
+    start: int
+    stop: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Tags:
+    """A tag for each word.
+
+    Attributes:
+        words: as given. tags: one each; a word that the encoder has no sub-token for, or that was cut, has the tag
+            that such words have in training's scores. spans: where the tags are BIO tags, else None.
+        probabilities: of each word's tag, None for a word without a sub-token; None throughout where the head has
+            none: a CRF decides for the best path, not for words.
+    """
+
+    words: list[str]
+    tags: list[str]
+    spans: list[Span] | None
+    probabilities: list[float | None] | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the heads say about one example.
+
+    Attributes:
+        heads: each head's answer by its name. cut: True where the text was longer than the encoder was given.
+    """
+
+    heads: dict[str, Label | Tags]
+    cut: bool
+
+    def __getitem__(self, name: str) -> Label | Tags:
+        return self.heads[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON takes them."""
+        return dataclasses.asdict(self)
+
+
+def load(
+    *runs: str | Path, device: str = "auto", encoder: str | None = None, trust_remote_code: bool = False
+) -> Predictor:
+    """Load finished runs and the encoder they share.
+
+    Args:
+        runs: runs' folders or the beginning of one (``runs/3f2a``), or folders of runs: all that finished in them.
+        encoder: where the encoder is now, if no longer where it was when the store was encoded.
+
+    Raises:
+        UsageError: no such run, or runs that one pass of one encoder cannot serve.
+        EncoderError: the encoder cannot be loaded, or is not the one whose states the runs were trained over.
+        StoreError: a damaged record or damaged weights.
+
+    Example:
+        >>> predictor = load("runs")                    # doctest: +SKIP
+        >>> predictor.predict(["a room in Oslo"])[0]["intent"].label  # doctest: +SKIP
+        'book_hotel'
+    """
+    if not runs:
+        raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
+    trained = open_runs(runs)
+    _refuse_different(trained)
+    first = trained[0]
+    wanted = first.encoding["encoder"]
+    loaded = load_encoder(
+        encoder or first.encoder,
+        revision=None if encoder else wanted.get("revision"),
+        device=device,
+        compute_dtype=first.encoding["compute_dtype"],
+        words=_kind(first) == "words",
+        trust_remote_code=trust_remote_code,
+    )
+    for part in ("weights", "tokenizer"):
+        if loaded.identity[part] != wanted[part]:
+            raise EncoderError(
+                f"encoder {loaded.name!r} is not the one that the runs were trained over: its {part} differ"
+                + ("s" if part == "tokenizer" else ""),
+                expected=f"sha256 {wanted[part]}",
+                received=f"sha256 {loaded.identity[part]}",
+                remedy="give the encoder of the runs with --encoder, or encode and fit again with this one",
+            )
+    return Predictor(trained, truncated(loaded, max(layer for run in trained for layer in run.layers)))
+
+
+class Predictor:
+    """Heads behind one encoder.
+
+    Attributes:
+        runs: the runs by the name of their head: the column they learned, with the run's digest where several
+            learned it. encoder: without the layers that none of them reads, where it could be cut.
+        takes: ``texts``, ``pairs`` or ``words``: what the runs were trained over.
+    """
+
+    def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder) -> None:
+        columns = Counter(run.spec.label for run in runs)
+        self.runs = {
+            run.spec.label if columns[run.spec.label] == 1 else f"{run.spec.label}/{run.spec.digest[:8]}": run
+            for run in runs
+        }
+        self.encoder = encoder
+        self.takes = _kind(runs[0])
+        self.max_length: int = runs[0].encoding["max_length"]
+        for run in runs:
+            run.model.to(encoder.device)
+        # All runs over one kind of rows share them, with every layer that one of them reads.
+        self._layers = {
+            rows: sorted({layer for run in runs if run.rows == rows for layer in run.layers})
+            for rows in dict.fromkeys(run.rows for run in runs)
+        }
+
+    def predict(
+        self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None = None
+    ) -> list[Prediction]:
+        """What every head says about some examples, in their order.
+
+        Args:
+            texts: texts, or lists of words where the runs were trained over words. pairs: the second texts, where
+                they were trained over pairs.
+
+        Raises:
+            UsageError: other input than the runs were trained over, or a text without any sub-token.
+        """
+        self._refuse(texts, pairs)
+        if not texts:
+            return []
+        tokenized = self.encoder.tokenize(texts, pairs, self.max_length)
+        counts = np.array([len(text) for text in texts], dtype=np.int64) if self.takes == "words" else None
+        offsets = tokenized.token_offsets
+        if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
+            raise UsageError(
+                f"example {empty[0]} has no sub-token",
+                expected="a sub-token in every text",
+                received="an empty text, to which this encoder's tokenizer adds nothing",
+                remedy="remove such examples",
+            )
+        rows = {kind: lay_rows(kind, offsets, tokenized.word_index, counts) for kind in self._layers}
+        words = None if counts is None else first_pieces(offsets, tokenized.word_index, counts)
+        part = PartInput(
+            token_ids=torch.from_numpy(tokenized.token_ids.astype(np.int64)),
+            segments=torch.from_numpy(tokenized.segments.astype(np.int64)),
+            offsets=offsets,
+            rows=next(iter(rows.values())),
+            first_row=0,
+            first_number=0,
+            first_alike=np.full(len(texts), NONE, dtype=np.int64),
+        )
+        answers: list[dict[str, Label | Tags]] = [{} for _ in texts]
+        budget = min(BATCH_TOKENS["cuda" if self.encoder.device.type == "cuda" else "cpu"], LARGEST_BATCH)
+        with torch.inference_mode():
+            for batch in part.all_batches(budget, self.encoder.pad_id):
+                states = forward(self.encoder, batch)
+                shared = {kind: _rows_of(states, self._layers[kind], part, batch, rows[kind]) for kind in rows}
+                for name, run in self.runs.items():
+                    found = _answers(run, shared[run.rows], self._layers[run.rows], batch.examples, texts, words)
+                    for example, answer in zip(batch.examples.tolist(), found, strict=True):
+                        answers[example][name] = answer
+        return [Prediction(heads, bool(cut)) for heads, cut in zip(answers, tokenized.cut, strict=True)]
+
+    def _refuse(self, texts: Sequence[Any], pairs: Sequence[str] | None) -> None:
+        words = [not isinstance(text, str) for text in texts]
+        given = "pairs" if pairs is not None else "words" if any(words) else "texts"
+        if isinstance(texts, str) or (texts and given != self.takes) or (any(words) and not all(words)):
+            raise UsageError(
+                "the runs were trained over other input",
+                expected=EXAMPLES[self.takes],
+                received="one text" if isinstance(texts, str) else EXAMPLES[given] if len(set(words)) < 2 else "both",
+                remedy="split texts into words as training's were" if self.takes == "words" else "give that",
+            )
+        if pairs is not None and len(pairs) != len(texts):
+            raise UsageError("some texts lack a second one", expected=f"{len(texts)} pairs", received=f"{len(pairs)}")
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A batch's rows of one kind, for all runs over it.
+
+    Attributes:
+        states: float32 ``[n, layers, hidden]``. picked: int64 ``[n]``, their numbers among all rows of the kind.
+        offsets: int64 ``[examples + 1]`` into them.
+    """
+
+    states: Tensor
+    picked: IntArray
+    offsets: IntArray
+    rows: Rows
+
+
+def _rows_of(states: tuple[Tensor, ...], layers: list[int], part: PartInput, batch: PaddedBatch, rows: Rows) -> _Shared:
+    at, offsets = flat_rows(rows.row_offsets, batch.examples)
+    kept = rows.mask[at]
+    line = np.repeat(np.arange(len(batch.examples)), np.diff(offsets))[kept]
+    given = dataclasses.replace(part, rows=rows)
+    found = [each.float() for _, each in batch_rows(states, layers, given, batch, at[kept], line)]
+    return _Shared(torch.stack(found, 1), at[kept], offsets_of(kept.astype(np.int64))[offsets], rows)
+
+
+def _answers(
+    run: TrainedRun,
+    shared: _Shared,
+    layers: list[int],
+    examples: IntArray,
+    texts: Sequence[Any],
+    words: Rows | None,
+) -> Iterator[Label | Tags]:
+    """One head's answers about a batch: the same rows, in the same order, as a run over a store reads."""
+    read = _read(run, shared, words)
+    offsets = read_offsets = shared.offsets
+    if read is not None:
+        read_offsets = offsets_of(read.astype(np.int64))[offsets]
+    states = shared.states
+    if len(run.layers) < len(layers):
+        states = states[:, [layers.index(layer) for layer in run.layers]]
+    device = states.device
+    mask = None if read is None else torch.from_numpy(read).to(device)
+    if mask is not None and not run.sees_examples:
+        states, offsets, mask = states[mask], read_offsets, None
+    scores = run.model(states, torch.from_numpy(offsets).to(device), mask)
+    classes = run.model.head.decode(scores, torch.from_numpy(read_offsets).to(device)).cpu().numpy()
+    of_head = getattr(run.model.head, "probabilities", None)
+    likely = None if of_head is None else of_head(scores).cpu().numpy()  # [n, classes]
+    if not run.of_words:
+        for at, best in enumerate(classes):
+            every = None if likely is None else dict(zip(run.labels, map(float, likely[at]), strict=True))
+            yield Label(run.labels[best], every)
+        return
+    assert words is not None
+    for at, example in enumerate(examples):
+        has_row = words.mask[words.row_offsets[example] : words.row_offsets[example + 1]]
+        these = slice(read_offsets[at], read_offsets[at + 1])
+        yield _tagged(run, list(texts[example]), has_row, classes[these], None if likely is None else likely[these])
+
+
+def _read(run: TrainedRun, shared: _Shared, words: Rows | None) -> NDArray[np.bool_] | None:
+    """Which of the rows the head reads, bool ``[n]``; None is all of them."""
+    if run.rows != "tokens" or not (run.of_words or run.spec.pool == "cls"):
+        return None
+    if run.of_words:
+        assert words is not None
+        return np.isin(shared.picked, words.first[words.mask])
+    return np.isin(shared.picked, shared.rows.row_offsets[:-1])
+
+
+def _tagged(
+    run: TrainedRun,
+    words: list[str],
+    has_row: NDArray[np.bool_],
+    classes: NDArray[np.int64],
+    likely: NDArray[np.float32] | None,
+) -> Tags:
+    tags: list[str] = [run.default] * len(words)
+    chances: list[float | None] = [None] * len(words)
+    for k, word in enumerate(np.flatnonzero(has_row)):
+        tags[word] = run.labels[classes[k]]
+        if likely is not None:
+            chances[word] = float(likely[k, classes[k]])
+    spans = None
+    if are_span_tags(run.labels):
+        spans = [Span(kind, start, stop, " ".join(words[start:stop])) for kind, start, stop in spans_of(tags)]
+    return Tags(words, tags, spans, None if likely is None else chances)
+
+
+def _kind(run: TrainedRun) -> str:
+    columns = run.encoding["columns"]
+    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
+
+
+def _refuse_different(runs: list[TrainedRun]) -> None:
+    """One pass serves runs over different rows, but not over different encoders or sub-tokens."""
+    first, *others = ({**run.encoding, **run.encoding["encoder"], "input": _kind(run)} for run in runs)
+    for run, other in zip(runs[1:], others, strict=True):
+        fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
+        if different := [name for name in fields if first[name] != other[name]]:
+            raise UsageError(
+                "these runs cannot share one pass of one encoder",
+                expected=_listed(runs[0], first, different),
+                received=_listed(run, other, different),
+                remedy="predict with each encoder's and each input's runs by themselves",
+            )
+
+
+def _listed(run: TrainedRun, values: dict[str, Any], names: list[str]) -> str:
+    found = ", ".join(f"{name} {str(values[name])[:16]}" for name in names)
+    return f"{run.folder.name} ({run.encoder}): {found}"

@@ -1,0 +1,115 @@
+"""``fusionkit predict`` over the bundled corpus with the bundled encoder."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.fit.choices import choose_task
+from fusionkit.fit.matching import load_task
+from fusionkit.fit.train import predict
+from fusionkit.fit.trained import open_run
+from fusionkit.store import open_store
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def runs(fusionkit: Command, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A head for intents and a CRF for slots."""
+    out = tmp_path_factory.mktemp("predict") / "runs"
+    for choices in (("intent", "--pool", "mean"), ("slots", "--head", "crf")):
+        done = fusionkit("fit", store, "--label", *choices, "--fusion", "linear", "--epochs", 6, "--out", out)
+        assert done.code == 0, done.err
+    return out
+
+
+def test_live_answers_about_the_test_split_are_those_over_the_store(
+    fusionkit: Command, runs: Path, store: Path, corpus: Path
+) -> None:
+    done = fusionkit("predict", runs, "--input", corpus / "test.jsonl", "--json")
+    assert (done.code, "columns: tokens = tokens" in done.err) == (0, True)
+    found = [json.loads(line) for line in done.out.splitlines()]
+    sentences = [json.loads(line) for line in (corpus / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(found) == len(sentences) == 30
+    opened = open_store(store)
+    wanted: dict[str, list[Any]] = {}
+    for folder in (path for path in runs.iterdir() if path.is_dir()):
+        run = open_run(folder)
+        data = load_task(opened, *choose_task(opened, run.spec.task, run.spec.label), run.spec.pool)
+        assert data.test is not None
+        places = tuple(opened.layers.index(layer) for layer in run.layers)
+        wanted[run.spec.label] = predict(run.model, data, data.test, places)
+    labels = [line["heads"]["intent"]["label"] for line in found]
+    tags = [line["heads"]["slots"]["tags"] for line in found]
+    # The store's states are float16: an answer on the edge may fall to the other side.
+    assert sum(one == other for one, other in zip(labels, wanted["intent"], strict=True)) >= 29
+    assert sum(one == other for one, other in zip(tags, wanted["slots"], strict=True)) >= 29
+    assert len(set(labels)) > 2
+    for line, sentence in zip(found, sentences, strict=True):
+        intent, slots = line["heads"]["intent"], line["heads"]["slots"]
+        assert sum(intent["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+        assert intent["label"] == max(intent["probabilities"], key=intent["probabilities"].get)
+        assert slots["words"] == sentence["tokens"]
+        assert slots["probabilities"] is None
+        assert line["cut"] is False
+        for span in slots["spans"]:
+            assert slots["tags"][span["start"]] in (f"B-{span['type']}", f"I-{span['type']}")
+            assert span["text"] == " ".join(sentence["tokens"][span["start"] : span["stop"]])
+
+
+def test_texts_and_lines_are_split_into_words_and_shown_in_a_table(
+    fusionkit: Command, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["ein Flug nach Oslo", "die Rechnung bitte"]
+    done = fusionkit("predict", runs, *texts)
+    assert done.code == 0
+    assert "split at white space" in done.err
+    header, *rows = done.out.splitlines()
+    assert header.split()[0] == "text"
+    assert {"intent", "slots"} <= set(header.split())
+    assert [row.startswith(text) for row, text in zip(rows, texts, strict=True)] == [True, True]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([texts[0], "", texts[1]]) + "\n"))
+    assert fusionkit("predict", runs, "--input", "-").out == done.out
+
+
+def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:
+    done = fusionkit("predict", runs, "--json", "Oslo " * 600, "Oslo")
+    assert done.code == 0
+    assert "1 of 2 texts are longer than the" in done.err
+    assert [json.loads(line)["cut"] for line in done.out.splitlines()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("no-such-runs", "a text"), 2, "holds no finished run"),
+        (("RUNS", "no/such/run", "a text"), 2, "holds no finished run"),
+        (("RUNS",), 2, "give texts behind the runs"),
+        (("RUNS", "a text", "--input", "FILE"), 2, "not both"),
+        (("RUNS", "--input", "no-such-file"), 2, "no such file"),
+        (("RUNS", "--input", "EMPTY"), 1, "is empty"),
+        (("RUNS", "--input", "FILE", "--tokens", "nowhere"), 2, "unknown column"),
+        (("RUNS", "--input", "FILE", "--text", "text"), 2, "trained over words"),
+        (("RUNS", "--input", "TEXTS"), 2, "no column of"),
+        (("RUNS", "  "), 2, "nothing to predict"),
+    ],
+)
+def test_a_mistake_is_one_message(
+    fusionkit: Command, runs: Path, corpus: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "texts.jsonl").write_text('{"text": "a room in Oslo"}\n{"text": "two"}\n')
+    places = {
+        "RUNS": runs, "FILE": corpus / "test.jsonl", "EMPTY": tmp_path / "empty.jsonl",
+        "TEXTS": tmp_path / "texts.jsonl",
+    }  # fmt: skip
+    done = fusionkit("predict", *(places.get(argument, argument) for argument in arguments))
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert "Traceback" not in done.err

@@ -1,0 +1,156 @@
+"""Live predictions beside those over a store: the same rows, the same answers, probabilities within rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fusionkit
+from fusionkit.encoder import Encoder
+from fusionkit.fit.choices import choose_task
+from fusionkit.fit.matching import load_task
+from fusionkit.fit.train import predict
+from fusionkit.predict import Label, Predictor, Tags
+from fusionkit.store import Store
+
+MakeStore = Callable[..., Store]
+FitRun = Callable[..., Path]
+# rows, task, head, pool, fusion
+CASES = [
+    ("tokens", "tagging", "tagger", None, "linear"),
+    ("tokens", "tagging", "crf", None, "attention"),
+    ("tokens", "tagging", "linear-tagger", None, "extra-layers:1"),
+    ("words", "tagging", "tagger", None, "concat"),
+    ("words-mean", "tagging", "crf", None, "last"),
+    ("words", "tagging", "tagger", None, "extra-layers:1"),
+    ("tokens", "classification", "classifier", "cls", "linear"),
+    ("tokens", "classification", "classifier", "cls", "extra-layers:1"),
+    ("tokens", "classification", "classifier", "mean", "dwatt"),
+    ("tokens", "classification", "classifier", "max", "extra-layers:1"),
+    ("words", "classification", "classifier", "mean", "attention"),
+    ("cls", "classification", "classifier", None, "linear"),
+    ("mean", "classification", "classifier", None, "layer:1"),
+]
+
+
+def stored_answers(store: Store, predictor: Predictor) -> tuple[list[Any], list[Any]]:
+    """What the run's own model says over the store's validation split: decisions, and softmax scores by example."""
+    [run] = predictor.runs.values()
+    spec = run.spec
+    data = load_task(store, *choose_task(store, spec.task, spec.label), spec.pool, run.sees_examples)
+    split, places = data.validation, tuple(store.layers.index(layer) for layer in run.layers)
+    scores = []
+    with torch.inference_mode():
+        for example in range(len(split)):
+            batch = split.batch(np.array([example]), places)
+            scores.append(run.model(batch.states, batch.offsets, batch.read).softmax(-1).numpy())
+    return predict(run.model, data, split, places), scores
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("float16", 1e-2)])
+def test_a_live_answer_is_the_stored_one(
+    make_store: MakeStore, fit_run: FitRun, case: tuple[Any, ...], dtype: str, rounding: float
+) -> None:
+    rows, task, head, pool, fusion = case
+    store = make_store(rows, dtype)
+    predictor = fusionkit.load(fit_run(store, task=task, head=head, pool=pool, fusions=[fusion]), device="cpu")
+    texts = [list(words) for words in store["validation"].examples["tokens"]]
+    found = predictor.predict(texts)
+    decided, scores = stored_answers(store, predictor)
+    [name] = predictor.runs
+    compared = 0
+    same = 0
+    for prediction, gold, likely in zip(found, decided, scores, strict=True):
+        answer = prediction[name]
+        if isinstance(answer, Label):
+            assert answer.probabilities is not None
+            assert list(answer.probabilities) == predictor.runs[name].labels
+            np.testing.assert_allclose(list(answer.probabilities.values()), likely[0], atol=rounding)
+            same += answer.label == gold
+        else:
+            if answer.probabilities is not None:
+                chances = [chance for chance in answer.probabilities if chance is not None]
+                np.testing.assert_allclose(chances, likely.max(1), atol=rounding)
+            same += answer.tags == gold
+        compared += 1
+    assert compared == 30
+    # Over float16 states two answers that are as likely as each other may change places.
+    assert same == compared if dtype == "float32" else same >= compared - 1
+
+
+def test_words_that_have_no_row_get_the_default_tag_and_no_probability(make_store: MakeStore, fit_run: FitRun) -> None:
+    store = make_store("words")
+    predictor = fusionkit.load(fit_run(store, task="tagging", fusions=["linear"]), device="cpu")
+    long = ["abcde"] * 6
+    first, second = predictor.predict([["\u200b", "abc"], long])
+    assert (first.cut, second.cut) == (False, True)
+    answer, cut = first["tags"], second["tags"]
+    assert isinstance(answer, Tags)
+    assert isinstance(cut, Tags)
+    assert answer.probabilities is not None
+    assert cut.probabilities is not None
+    assert (answer.tags[0], answer.probabilities[0]) == ("O", None)
+    assert answer.probabilities[1] is not None
+    # 24 sub-tokens less the two special ones: four whole words of five letters and two letters of the fifth.
+    assert [chance is None for chance in cut.probabilities] == [False] * 5 + [True]
+    assert cut.tags[5] == "O"
+
+
+def test_a_crf_gives_its_path_and_no_probabilities(make_store: MakeStore, fit_run: FitRun) -> None:
+    run = fit_run(make_store("words"), task="tagging", head="crf", fusions=["linear"])
+    answer = fusionkit.load(run, device="cpu").predict([["abc", "de"]])[0]["tags"]
+    assert isinstance(answer, Tags)
+    assert len(answer.tags) == 2
+    assert answer.probabilities is None
+
+
+def test_heads_over_every_kind_of_rows_share_one_pass(
+    make_store: MakeStore, fit_run: FitRun, source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = [
+        fit_run(make_store("tokens"), task="classification", pool="mean", fusions=["linear", "layer:1"]),
+        fit_run(make_store("words"), task="tagging", fusions=["attention"]),
+        fit_run(make_store("mean"), task="classification", fusions=["concat"]),
+    ]
+    texts = source.splits["validation"].to_table()["tokens"].to_pylist()
+    together = fusionkit.load(*alone, device="cpu")
+    assert len(together.runs) == 4
+    assert [name.split("/")[0] for name in together.runs] == ["label", "label", "tags", "label"]
+    separate = [fusionkit.load(run, device="cpu") for run in alone]
+    calls: list[int] = []
+    forward = Encoder.forward
+
+    def counted(self: Encoder, *given: Any) -> Any:
+        calls.append(len(given[0]))
+        return forward(self, *given)
+
+    monkeypatch.setattr(Encoder, "forward", counted)
+    found = together.predict(texts)
+    assert sum(calls) == len(texts)  # each example passes the encoder once
+    for predictor in separate:
+        for run in predictor.runs.values():
+            [name] = [n for n, r in together.runs.items() if r.folder == run.folder]
+            [own] = [n for n, r in predictor.runs.items() if r.folder == run.folder]
+            assert [p[name] for p in found] == [p[own] for p in predictor.predict(texts)]
+
+
+def test_texts_and_pairs_come_as_they_were_trained(make_store: MakeStore, fit_run: FitRun) -> None:
+    for roles in ({"text": "text"}, {"text": "text", "pair": "pair"}):
+        store = make_store("mean", **roles)
+        predictor = fusionkit.load(fit_run(store, label="label", fusions=["linear"]), device="cpu")
+        frame = store["validation"].examples
+        found = predictor.predict(*(list(frame[column]) for column in roles.values()))
+        decided, scores = stored_answers(store, predictor)
+        likely = [list(p["label"].probabilities.values()) for p in found]  # type: ignore[union-attr]
+        np.testing.assert_allclose(likely, np.concatenate(scores), atol=1e-5)
+        assert [p["label"].label for p in found] == decided  # type: ignore[union-attr]
+
+
+def test_no_examples_give_no_answers(make_store: MakeStore, fit_run: FitRun) -> None:
+    assert fusionkit.load(fit_run(make_store("words"), task="tagging", fusions=["last"])).predict([]) == []
