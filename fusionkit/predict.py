@@ -47,6 +47,13 @@ class Label:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A regression's answer for a whole example."""
+
+    value: float
+
+
+@dataclass(frozen=True)
 class Span:
     """Neighbouring words that are one thing: words ``start`` to ``stop``, half-open."""
 
@@ -73,6 +80,9 @@ class Tags:
     probabilities: list[float | None] | None
 
 
+Answer = Label | Number | Tags
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What the heads say about one example.
@@ -81,10 +91,10 @@ class Prediction:
         heads: each head's answer by its name. cut: True where the text was longer than the encoder was given.
     """
 
-    heads: dict[str, Label | Tags]
+    heads: dict[str, Answer]
     cut: bool
 
-    def __getitem__(self, name: str) -> Label | Tags:
+    def __getitem__(self, name: str) -> Answer:
         return self.heads[name]
 
     def to_dict(self) -> dict[str, Any]:
@@ -199,7 +209,7 @@ class Predictor:
             first_number=0,
             first_alike=np.full(len(texts), NONE, dtype=np.int64),
         )
-        answers: list[dict[str, Label | Tags]] = [{} for _ in texts]
+        answers: list[dict[str, Answer]] = [{} for _ in texts]
         budget = min(BATCH_TOKENS["cuda" if self.encoder.device.type == "cuda" else "cpu"], LARGEST_BATCH)
         with torch.inference_mode():
             for batch in part.all_batches(budget, self.encoder.pad_id):
@@ -256,7 +266,7 @@ def _answers(
     examples: IntArray,
     texts: Sequence[Any],
     words: Rows | None,
-) -> Iterator[Label | Tags]:
+) -> Iterator[Answer]:
     """One head's answers about a batch: the same rows, in the same order, as a run over a store reads."""
     read = _read(run, shared, words)
     offsets = read_offsets = shared.offsets
@@ -273,6 +283,9 @@ def _answers(
     classes = run.model.head.decode(scores, torch.from_numpy(read_offsets).to(device)).cpu().numpy()
     of_head = getattr(run.model.head, "probabilities", None)
     likely = None if of_head is None else of_head(scores).cpu().numpy()  # [n, classes]
+    if run.spec.task == "regression":
+        yield from (Number(float(value)) for value in classes)
+        return
     if not run.of_words:
         for at, best in enumerate(classes):
             every = None if likely is None else dict(zip(run.labels, map(float, likely[at]), strict=True))

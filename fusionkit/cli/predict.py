@@ -13,7 +13,7 @@ import click
 from fusionkit.cli.console import log, out, table
 from fusionkit.errors import DataError, UsageError, unknown_name
 from fusionkit.fit.trained import find_run
-from fusionkit.predict import Label, Prediction, Predictor, Tags, load
+from fusionkit.predict import Answer, Label, Number, Prediction, Predictor, load
 from fusionkit.sources import Columns, guess_columns, open_source, prepared
 
 BLOCK = 1000  # texts read from standard input before they are predicted
@@ -173,7 +173,9 @@ def _print(
     out().print(table(None, columns, rows))
 
 
-def _cell(answer: Label | Tags) -> str:
+def _cell(answer: Answer) -> str:
+    if isinstance(answer, Number):
+        return f"{answer.value:.3g}"
     if isinstance(answer, Label):
         return answer.label + (f" {answer.probabilities[answer.label]:.2f}" if answer.probabilities else "")
     if answer.spans is not None:

@@ -91,7 +91,10 @@ def source() -> Source:
         tags = [["O" if len(word) < 3 else f"B-{word[0]}" if word[0] < "d" else "B-x" for word in row] for row in words]
         label = [row[-1][0] for row in words]
         text = [" ".join(row) for row in words]
-        return pa.table({"tokens": words, "tags": tags, "label": label, "text": text, "pair": text[::-1]})
+        share = [len(row[-1]) / 4 for row in words]
+        return pa.table(
+            {"tokens": words, "tags": tags, "label": label, "text": text, "pair": text[::-1], "share": share}
+        )
 
     return Source("letters", {"train": examples(40), "validation": examples(30)})
 

@@ -15,7 +15,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.train import predict
-from fusionkit.predict import Label, Predictor, Tags
+from fusionkit.predict import Label, Number, Predictor, Tags
 from fusionkit.store import Store
 
 MakeStore = Callable[..., Store]
@@ -74,6 +74,7 @@ def test_a_live_answer_is_the_stored_one(
             np.testing.assert_allclose(list(answer.probabilities.values()), likely[0], atol=rounding)
             same += answer.label == gold
         else:
+            assert isinstance(answer, Tags)
             if answer.probabilities is not None:
                 chances = [chance for chance in answer.probabilities if chance is not None]
                 np.testing.assert_allclose(chances, likely.max(1), atol=rounding)
@@ -82,6 +83,18 @@ def test_a_live_answer_is_the_stored_one(
     assert compared == 30
     # Over float16 states two answers that are as likely as each other may change places.
     assert same == compared if dtype == "float32" else same >= compared - 1
+
+
+def test_a_regression_answers_with_the_number_of_its_run(make_store: MakeStore, fit_run: FitRun) -> None:
+    store = make_store("mean")
+    predictor = fusionkit.load(fit_run(store, task="regression", label="share", fusions=["linear"]), device="cpu")
+    found = predictor.predict([list(words) for words in store["validation"].examples["tokens"]])
+    decided, _ = stored_answers(store, predictor)
+    [name] = predictor.runs
+    values = [prediction[name] for prediction in found]
+    assert all(isinstance(value, Number) for value in values)
+    np.testing.assert_allclose([value.value for value in values if isinstance(value, Number)], decided, atol=1e-4)
+    assert found[0].to_dict()["heads"][name] == {"value": pytest.approx(decided[0], abs=1e-4)}
 
 
 def test_words_that_have_no_row_get_the_default_tag_and_no_probability(make_store: MakeStore, fit_run: FitRun) -> None:
