@@ -28,7 +28,7 @@ from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import split_layout
 
-KEPT_BYTES = 256 << 20
+KEPT_BYTES = 32 << 20
 
 
 class Kept(NamedTuple):
