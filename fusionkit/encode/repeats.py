@@ -23,8 +23,7 @@ from fusionkit.errors import StoreError
 from fusionkit.files import read_json
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows
-from fusionkit.store.blocks import MappedBlocks
-from fusionkit.store.chunks import chunk_fault
+from fusionkit.store.chunks import chunk_fault, map_chunk
 from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import split_layout
 
@@ -60,8 +59,7 @@ class Repeats:
         self._store, self._plan, self._encoder, self._reader, self._dtype = store, plan, encoder, reader, dtype
         self._kept: OrderedDict[int, Kept] = OrderedDict()
         self._bytes = 0
-        mapped = isinstance(store, Path) and plan["compression"] == "none" and TORCH_DTYPES[plan["dtype"]] == dtype
-        self._blocks: dict[str, MappedBlocks] | None = {} if mapped else None
+        self._mapped = plan["compression"] == "none" and TORCH_DTYPES[plan["dtype"]] == dtype
         self._sound: dict[Part, bool] = {}
 
     def written(self, part: Part) -> None:
@@ -96,10 +94,9 @@ class Repeats:
 
     def _stored(self, number: int, split: str) -> Kept | None:
         """A sequence's rows out of the chunks that hold them, if these are finished and sound."""
-        if self._blocks is None or not isinstance(self._store, Path):
+        if not self._mapped or not isinstance(self._store, Path):
             return None
         layout = split_layout(self._plan, split)
-        blocks = self._blocks.setdefault(split, MappedBlocks(self._store, split, layout))
         start, stop = self._reader.rows_of(number)
         pieces = []
         for chunk in range(start // layout.rows_per_chunk, (stop - 1) // layout.rows_per_chunk + 1):
@@ -107,10 +104,11 @@ class Repeats:
                 return None
             low, high = layout.chunk_rows(chunk)
             inside = slice(max(start, low) - low, min(stop, high) - low)
-            block = blocks.read(chunk)
-            pieces.append((block.states[:, inside], None if block.scales is None else block.scales[:, inside]))
+            # Mapped anew each time: pages of a map that is kept stay in this process's memory.
+            maps = [map_chunk(chunk_path(self._store, split, chunk, array.name), array) for array in layout.arrays]
+            pieces.append([found[:, inside].copy() for found in maps])
         states = torch.from_numpy(np.concatenate([piece[0] for piece in pieces], axis=1)).view(self._dtype)
-        scales = [piece[1] for piece in pieces if piece[1] is not None]
+        scales = [piece[1] for piece in pieces if len(piece) > 1]
         device = self._encoder.device
         joined = torch.from_numpy(np.concatenate(scales, axis=1)).to(device) if scales else None
         return Kept(states.to(device), joined)
