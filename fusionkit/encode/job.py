@@ -125,9 +125,8 @@ def encode(
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
     watch = progress or Silent()
-    if isinstance(out, Path) and (
-        out.is_symlink() or not out.name
-    ):  # the plan is renamed into its place: not over a link, nor onto "."
+    # The plan is renamed into its place: not over a link, nor onto ".".
+    if isinstance(out, Path) and (out.is_symlink() or not out.name):
         out = out.resolve()
     source, notes = prepared(source, columns)
     for note in [*source.notes, *notes]:
