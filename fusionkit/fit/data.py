@@ -21,11 +21,11 @@ class Batch:
     """Rows of whole examples, ready for a model.
 
     Attributes:
-        states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples + 1]`` into the rows.
+        states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]`` into the rows.
         targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train. float32 for
             a task of numbers.
         read: bool ``[rows]``, those the head reads; None is all.
-        read_offsets: int64 ``[examples + 1]`` into the rows read.
+        read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
     """
 
     states: Tensor
@@ -41,13 +41,15 @@ class TaskSplit:
 
     Attributes:
         states: the store's. rows: int64 ``[n]``, stored rows in order of the examples.
-        offsets: int64 ``[examples + 1]`` into ``rows``. targets: int64, a unit each; float32 for a task of numbers.
+        offsets: int64 ``[examples · sides + 1]`` into ``rows``, a sequence each.
+        targets: int64, a unit each; float32 for a task of numbers.
         gold: a label or number an example, or a list of tags an example.
         kept: for word tasks bool a word: False where the word has no row (its tag is never predicted).
         word_offsets: int64 ``[examples + 1]`` into ``kept``.
         ids: the source's example ids.
         read: bool ``[n]``, the rows that the head reads; None is all. The others are there for a fusion that
             looks at whole examples.
+        sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
     """
 
     states: HiddenStates
@@ -59,10 +61,11 @@ class TaskSplit:
     kept: NDArray[np.bool_] | None = None
     word_offsets: IntArray | None = None
     read: NDArray[np.bool_] | None = None
+    sides: int = 1
 
     @cached_property
     def read_offsets(self) -> IntArray:
-        """int64 ``[examples + 1]`` into the rows read."""
+        """int64 ``[examples · sides + 1]`` into the rows read."""
         return self.offsets if self.read is None else offsets_of(self.read.astype(np.int64))[self.offsets]
 
     def __len__(self) -> int:
@@ -70,8 +73,9 @@ class TaskSplit:
 
     def batch(self, examples: IntArray, layers: tuple[int, ...]) -> Batch:
         """The rows of some examples, in order, from the stored layers at these positions."""
-        at, offsets = flat_rows(self.offsets, examples)
-        read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, examples)
+        sequences = self._sequences(examples)
+        at, offsets = flat_rows(self.offsets, sequences)
+        read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, sequences)
         return Batch(
             self.states.gather(self.rows[at], layers).float(),
             torch.from_numpy(offsets),
@@ -82,8 +86,9 @@ class TaskSplit:
 
     def subset(self, examples: IntArray) -> TaskSplit:
         """Only these examples, in the order given."""
-        at, offsets = flat_rows(self.offsets, examples)
-        read_at, _ = flat_rows(self.read_offsets, examples)
+        sequences = self._sequences(examples)
+        at, offsets = flat_rows(self.offsets, sequences)
+        read_at, _ = flat_rows(self.read_offsets, sequences)
         kept = word_offsets = None
         if self.kept is not None and self.word_offsets is not None:
             words, word_offsets = flat_rows(self.word_offsets, examples)
@@ -98,7 +103,12 @@ class TaskSplit:
             kept,
             word_offsets,
             None if self.read is None else self.read[at],
+            self.sides,
         )
+
+    def _sequences(self, examples: IntArray) -> IntArray:
+        """The numbers of some examples' sequences, in order."""
+        return (examples[:, None] * self.sides + np.arange(self.sides)).ravel()
 
 
 @dataclass(frozen=True)

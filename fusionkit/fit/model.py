@@ -16,21 +16,27 @@ class FusedModel(nn.Module):
 
     A fusion that looks at whole examples gets all of their rows; the head reads some of them.
 
+    Two sequences an example (a pair stored as two) are pooled to ``u`` and ``v``, and the head reads
+    ``[u; v; |u−v|; u∗v]``, as sentence encoders are used (Conneau et al. 2017).
+
     Args:
         layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
+        sides: sequences an example has, 1 or 2.
     """
 
-    def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: int) -> None:
+    def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> None:
         super().__init__()
         self.fusion = build_fusion(spec.fusion, layers, hidden)
-        self.head = build_head(spec.head, self.fusion.width, classes, spec.dropout)
+        self.sides = sides
+        width = self.fusion.width if sides == 1 else 4 * self.fusion.width
+        self.head = build_head(spec.head, width, classes, spec.dropout)
         self.pool = spec.pool
 
     def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
         """The scores of a batch.
 
         Args:
-            states: ``[rows, layers, hidden]``. offsets: int64 ``[examples + 1]`` into the rows.
+            states: ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]``, sequences in the rows.
             read: bool ``[rows]``, those the head reads; None is all.
 
         Returns:
@@ -39,19 +45,23 @@ class FusedModel(nn.Module):
         fused = self.fusion(states, offsets)  # [rows, width]
         if read is not None:
             fused = fused[read]
+            offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
         if self.pool == "mean":
-            fused = segment_mean(fused, offsets)  # [examples, width]
+            fused = segment_mean(fused, offsets)  # [examples · sides, width]
         elif self.pool == "max":
             fused = segment_max(fused, offsets)
-        return self.head(fused)  # type: ignore[no-any-return]
+        if self.sides == 2:
+            u, v = fused[0::2], fused[1::2]  # [examples, width] each
+            fused = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+        return self.head(fused, offsets)  # type: ignore[no-any-return]
 
     def parameters_of(self, part: Fusion | nn.Module) -> int:
         """How many numbers a part learns."""
         return sum(p.numel() for p in part.parameters())
 
 
-def build_model(spec: RunSpec, layers: int, hidden: int, classes: int) -> FusedModel:
+def build_model(spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> FusedModel:
     """A model whose weights depend on ``init_seed`` alone; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.init_seed)
-        return FusedModel(spec, layers, hidden, classes)
+        return FusedModel(spec, layers, hidden, classes, sides)

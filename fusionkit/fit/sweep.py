@@ -154,6 +154,7 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
         "labels": data.labels,
         "default": data.default,
         "hidden": store.hidden,
+        "sides": data.train.sides,
         "encoding": encoding_of(store),
     }
     weights = {}

@@ -74,7 +74,7 @@ def train_run(
     train = data.train
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
-    model = build_model(spec, len(layers), hidden, len(data.labels))
+    model = build_model(spec, len(layers), hidden, len(data.labels), train.sides)
     if isinstance(model.head, Softmax):
         model.head.label_smoothing = spec.label_smoothing
         if spec.class_weights == "balanced":
@@ -200,8 +200,9 @@ def _train_epoch(
 
 def _blocks(split: TaskSplit) -> list[IntArray]:
     """All examples in blocks of similar length and about :data:`EVAL_ROWS` rows: little padding for a CRF."""
-    order = np.argsort(np.diff(split.offsets), kind="stable")
-    rows = np.cumsum(np.diff(split.offsets)[order])
+    lengths = np.diff(split.offsets[:: split.sides])
+    order = np.argsort(lengths, kind="stable")
+    rows = np.cumsum(lengths[order])
     cuts = np.flatnonzero(np.diff(rows // EVAL_ROWS)) + 1
     return [block for block in np.split(order, cuts) if len(block)]
 

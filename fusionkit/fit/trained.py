@@ -110,7 +110,7 @@ def open_run(folder: Path) -> TrainedRun:
         )
     try:
         spec, labels, layers = RunSpec.from_dict(record["spec"]), list(record["labels"]), tuple(record["layers"])
-        model = build_model(spec, len(layers), record["hidden"], len(labels))
+        model = build_model(spec, len(layers), record["hidden"], len(labels), record.get("sides", 1))
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise _damaged(folder / RECORD, "a run's record", str(error).splitlines()[0]) from error
     return TrainedRun(

@@ -30,8 +30,8 @@ class Crf(nn.Module):
         self.start = nn.Parameter(torch.empty(classes).uniform_(-0.1, 0.1))
         self.end = nn.Parameter(torch.empty(classes).uniform_(-0.1, 0.1))
 
-    def forward(self, states: Tensor) -> Tensor:
-        """``[words, width]`` → emissions ``[words, classes]``."""
+    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+        """``[words, width]`` → emissions ``[words, classes]``, each word alone."""
         return self.score(states)  # type: ignore[no-any-return]
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ class Regressor(nn.Module):
         super().__init__()
         self.score = feed_forward(width, 1, dropout)
 
-    def forward(self, states: Tensor) -> Tensor:
-        """``[n, width]`` → ``[n, 1]``."""
+    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+        """``[n, width]`` → ``[n, 1]``, each row alone."""
         return self.score(states)  # type: ignore[no-any-return]
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ class Softmax(nn.Module):
         # Moves with the module, but is no part of the weights that are kept.
         self.register_buffer("class_weights", None, persistent=False)
 
-    def forward(self, states: Tensor) -> Tensor:
-        """``[n, width]`` → scores ``[n, classes]``."""
+    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+        """``[n, width]`` → scores ``[n, classes]``, each row alone."""
         return self.score(states)  # type: ignore[no-any-return]
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:

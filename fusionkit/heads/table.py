@@ -25,8 +25,11 @@ class Head(Protocol):
     has ``probabilities(scores)``, ``[n, classes]``; a CRF decides whole paths and has none.
     """
 
-    def __call__(self, states: Tensor) -> Tensor:
-        """``[n, width]`` → scores ``[n, classes]``, or ``[n, 1]`` for a number."""
+    def __call__(self, states: Tensor, offsets: Tensor) -> Tensor:
+        """``[n, width]`` → scores ``[n, classes]``, or ``[n, 1]`` for a number.
+
+        ``offsets`` bound the sequences among the ``n`` rows, for a head that looks at whole ones.
+        """
         ...
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -36,7 +36,7 @@ def test_tokens_are_fused_first_and_pooled_after(pool: str) -> None:
         weights = torch.softmax((states * query).sum(2), 1)
         fused = (weights.unsqueeze(2) * states).sum(1)
         pooled = [REDUCE[pool](fused[a:b]) for a, b in pairwise(bounds)]
-        expected = model.head(torch.stack(pooled))
+        expected = model.head(torch.stack(pooled), OFFSETS)
         found = model(states, OFFSETS)
     assert found.shape == (4, 2)
     assert torch.allclose(found, expected, atol=1e-6)
@@ -47,7 +47,7 @@ def test_without_a_reduction_each_row_is_scored(pool: str | None) -> None:
     model = build_model(spec(pool=pool), 3, 5, 2)
     states = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(2))
     mean = states.mean(1)  # what a query of zeros makes of the layers
-    assert torch.allclose(model(states, torch.arange(5)), model.head(mean), atol=1e-6)
+    assert torch.allclose(model(states, torch.arange(5)), model.head(mean, torch.arange(5)), atol=1e-6)
     assert set(POOLS) == {"cls", *REDUCE}
 
 
@@ -73,3 +73,16 @@ def test_parameters_are_counted_part_by_part() -> None:
     model = build_model(spec(fusion="linear"), 3, 5, 4)
     assert model.parameters_of(model.fusion) == 3 + 1
     assert model.parameters_of(model.head) == (5 * 256 + 256) + (256 * 256 + 256) + (256 * 4 + 4)
+
+
+@pytest.mark.parametrize("pool", [None, "mean"])
+def test_two_sequences_an_example_are_read_side_by_side(pool: str | None) -> None:
+    lengths = [1, 1, 1, 1] if pool is None else [2, 3, 1, 3]
+    offsets = torch.tensor([0, *accumulate(lengths)])
+    model = build_model(spec(fusion="last", pool=pool), 1, 5, 3, sides=2)
+    states = torch.randn(sum(lengths), 1, 5, generator=torch.Generator().manual_seed(3))
+    first, second, third, fourth = (states[a:b, 0].mean(0) for a, b in pairwise(offsets.tolist()))
+    pairs = [torch.cat([u, v, (u - v).abs(), u * v]) for u, v in ((first, second), (third, fourth))]
+    expected = model.head(torch.stack(pairs), torch.arange(3))
+    assert expected.shape == (2, 3)
+    assert torch.allclose(model(states, offsets), expected, atol=1e-6)

@@ -102,7 +102,7 @@ def test_each_example_is_scored_from_all_of_its_own_rows(
             seen = fused if batch.read is None else fused[batch.read]
             if pool in ("mean", "max"):
                 seen = (seen.mean(0) if pool == "mean" else seen.amax(0))[None] if len(seen) else torch.zeros(1, 384)
-            scores.append(model.head(seen))
+            scores.append(model.head(seen, torch.tensor([0, len(seen)])))
         whole = data.train.batch(np.arange(len(data.train)), LAYERS)
         found = model(whole.states, whole.offsets, whole.read)
     torch.testing.assert_close(found, torch.cat(scores), rtol=1e-4, atol=1e-5)

@@ -157,7 +157,7 @@ def test_formulas_are_written_for_exactly_the_table() -> None:
 def test_scores_are_the_formula_at_each_row(name: str, rows: int) -> None:
     head = built(name)
     states = torch.randn(rows, WIDTH, dtype=torch.float64)
-    scores = head(states)
+    scores = head(states, torch.tensor([0, rows]))
     assert scores.shape == (rows, 1 if name in NUMBERS else CLASSES)
     expected = SCORES[name](states.numpy(), weights_of(head))
     np.testing.assert_allclose(scores.detach().numpy(), expected, rtol=1e-12, atol=1e-12)
@@ -174,7 +174,7 @@ def test_parameter_count_is_exact(name: str, width: int, classes: int) -> None:
 @every_head
 def test_loss_is_the_formula(name: str) -> None:
     head, (states, targets, offsets) = built(name), batch_of(name)
-    scores = 4 * head(states)  # further apart than fresh weights give
+    scores = 4 * head(states, offsets)  # further apart than fresh weights give
     loss = head.loss(scores, targets, offsets)
     expected = LOSSES[name](scores.detach().numpy(), targets.numpy(), offsets.numpy(), weights_of(head))
     assert loss.shape == ()
@@ -184,7 +184,7 @@ def test_loss_is_the_formula(name: str) -> None:
 @every_head
 def test_a_batch_loss_weighs_its_examples_as_documented(name: str) -> None:
     head, (states, targets, offsets) = built(name), batch_of(name)
-    scores = head(states)
+    scores = head(states, offsets)
     total, weight = torch.zeros((), dtype=torch.float64), 0
     for start, end in itertools.pairwise(offsets.tolist()):
         alone = head.loss(scores[start:end], targets[start:end], torch.tensor([0, end - start]))
@@ -196,8 +196,8 @@ def test_a_batch_loss_weighs_its_examples_as_documented(name: str) -> None:
 @every_head
 def test_a_batch_without_rows_has_loss_zero_and_no_tags(name: str, examples: int) -> None:
     head = built(name)
-    scores, nothing = head(torch.zeros(0, WIDTH, dtype=torch.float64)), torch.zeros(0, dtype=torch.int64)
-    offsets = torch.zeros(examples + 1, dtype=torch.int64)
+    offsets, nothing = torch.zeros(examples + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    scores = head(torch.zeros(0, WIDTH, dtype=torch.float64), offsets)
     loss = head.loss(scores, nothing, offsets)
     loss.backward()
     assert loss.item() == 0
@@ -210,7 +210,7 @@ def test_a_batch_without_rows_has_loss_zero_and_no_tags(name: str, examples: int
 @every_head
 def test_gradients_reach_every_parameter(name: str) -> None:
     head, (states, targets, offsets) = built(name), batch_of(name)
-    head.loss(head(states), targets, offsets).backward()
+    head.loss(head(states, offsets), targets, offsets).backward()
     for parameter in head.parameters():
         assert parameter.grad is not None
         assert torch.isfinite(parameter.grad).all()
@@ -220,7 +220,7 @@ def test_gradients_reach_every_parameter(name: str) -> None:
 @every_head
 def test_decode_is_the_best_and_the_same_again(name: str) -> None:
     head, (states, _, offsets) = built(name, dropout=0.5).eval(), batch_of(name)
-    scores = head(states)
+    scores = head(states, offsets)
     first, again = head.decode(scores, offsets), head.decode(scores, offsets)
     assert first.dtype == (torch.float64 if name in NUMBERS else torch.int64)
     assert first.tolist() == DECODES[name](scores.detach().numpy(), offsets.numpy(), weights_of(head))
@@ -229,18 +229,18 @@ def test_decode_is_the_best_and_the_same_again(name: str) -> None:
 
 @every_head
 def test_a_row_s_scores_do_not_see_its_neighbours(name: str) -> None:
-    head, (states, _, _) = built(name), batch_of(name)
-    alone = head(states)[2]
+    head, (states, _, offsets) = built(name), batch_of(name)
+    alone = head(states, offsets)[2]
     states[torch.arange(len(states)) != 2] = torch.nan
-    torch.testing.assert_close(head(states)[2], alone, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(head(states, offsets)[2], alone, rtol=1e-12, atol=1e-12)
 
 
 @every_head
 def test_dropout_acts_in_training_alone(name: str) -> None:
-    dropping, plain, (states, _, _) = built(name, dropout=0.5), built(name, dropout=0.0), batch_of(name)
-    assert not torch.equal(dropping(states), dropping(states))
-    assert torch.equal(plain(states), plain(states))
-    assert torch.equal(dropping.eval()(states), plain(states))
+    dropping, plain, (states, _, offsets) = built(name, dropout=0.5), built(name, dropout=0.0), batch_of(name)
+    assert not torch.equal(dropping(states, offsets), dropping(states, offsets))
+    assert torch.equal(plain(states, offsets), plain(states, offsets))
+    assert torch.equal(dropping.eval()(states, offsets), plain(states, offsets))
 
 
 @every_head
@@ -253,10 +253,10 @@ def test_a_seed_gives_the_same_weights_and_another_seed_others(name: str) -> Non
 
 @every_head
 def test_weights_survive_a_safetensors_file(name: str, tmp_path: Path) -> None:
-    head, other, (states, _, _) = built(name, seed=5), built(name, seed=6), batch_of(name)
+    head, other, (states, _, offsets) = built(name, seed=5), built(name, seed=6), batch_of(name)
     save_file(head.state_dict(), tmp_path / "head.safetensors")
     other.load_state_dict(load_file(tmp_path / "head.safetensors"))
-    assert torch.equal(head(states), other(states))
+    assert torch.equal(head(states, offsets), other(states, offsets))
     assert all(torch.equal(value, other.state_dict()[key]) for key, value in head.state_dict().items())
 
 
