@@ -11,6 +11,7 @@ Imports are done once; each child is a process of its own that begins in the com
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
@@ -54,6 +55,8 @@ def run(request: dict[str, Any]) -> None:
     layout.CHUNK_BYTES = request["chunk_bytes"]
     if request["moment"]:
         end_at(request["moment"], request["end"])
+    # One that hangs says in ``err`` where, and ends.
+    faulthandler.dump_traceback_later(300, exit=True)
     sys.argv = ["fusionkit", *request["arguments"]]
     sys.modules.update(dict.fromkeys(request["without"]))  # to import None is an ImportError
     if request["to_the_end"]:
