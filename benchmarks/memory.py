@@ -1,10 +1,11 @@
-"""Does peak memory while encoding depend on the size of the data?
+"""Does peak memory while encoding depend on the size of the data? And did `fusionkit estimate` say how much it is?
 
-    python benchmarks/memory.py SOURCE [--times 1 4 16] [--json]
+    python benchmarks/memory.py SOURCE [--times 1 4 16] [--repeat 3] [--json]
 
 The examples of a source's first split are written 1, 4 and 16 times over and encoded, each in a process of its own,
 whose largest resident size the kernel reports. Each time has a word of its own at the end of every example: sequences
-that repeat would be encoded once.
+that repeat would be encoded once. One encode differs from the next by some percent, as the allocator happens to cut
+its memory up: the median of a few is compared.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,7 @@ def write_times(examples: Examples, columns: Columns, times: int, path: Path) ->
 
 def peak_mb(source: Path, store: Path) -> float:
     """Largest resident size of `fusionkit encode`, in MB."""
-    command = [sys.executable, "-m", "fusionkit", "encode", str(source), "--out", str(store)]
+    command = [sys.executable, "-m", "fusionkit", "encode", str(source), "--out", str(store), "--overwrite"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -46,27 +48,43 @@ def peak_mb(source: Path, store: Path) -> float:
     return usage.ru_maxrss * 1024 / 1e6
 
 
+def estimated_mb(source: Path) -> float:
+    """What `fusionkit estimate` says of it, in MB."""
+    command = [sys.executable, "-m", "fusionkit", "estimate", str(source), "--json"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(json.loads(told)["memory"]) / 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("--times", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--repeat", type=int, default=3, help="encodes of each size")
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
     source = open_source(options.source)
     examples, columns = next(iter(source.splits.values())), guess_columns(source)
-    peaks = {}
+    peaks, estimates = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for times in options.times:
             place = Path(folder) / f"times{times}"
             place.mkdir()
             write_times(examples, columns, times, place / "train.jsonl")
             store = Path(folder) / f"times{times}.store"
-            peaks[times] = peak_mb(place, store)
+            estimates[times] = estimated_mb(place)
+            found = sorted(peak_mb(place, store) for _ in range(options.repeat))
+            peaks[times] = statistics.median(found)
             size = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
-            print(f"{times:3} ×: peak {peaks[times]:7,.0f} MB for a store of {size / 1e6:7,.0f} MB", flush=True)
+            print(
+                f"{times:3} ×: peak {peaks[times]:7,.0f} MB ({found[0]:,.0f} … {found[-1]:,.0f}), estimated "
+                f"{estimates[times]:,.0f}, for a store of {size / 1e6:,.0f} MB",
+                flush=True,
+            )
     first = peaks[options.times[0]]
     if options.json:
-        print(json.dumps({f"peak_at_{times}_over_first": round(peak / first, 3) for times, peak in peaks.items()}))
+        ratios = {f"peak_at_{times}_over_first": peak / first for times, peak in peaks.items()}
+        ratios |= {f"estimate_at_{times}_over_peak": estimates[times] / peak for times, peak in peaks.items()}
+        print(json.dumps({name: round(ratio, 3) for name, ratio in ratios.items()}))
 
 
 if __name__ == "__main__":

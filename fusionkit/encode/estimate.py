@@ -22,6 +22,7 @@ from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
 from fusionkit.encode.job import STAGINGS
 from fusionkit.encode.parts import all_parts
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
+from fusionkit.encode.repeats import KEPT_BYTES
 from fusionkit.encode.rows import batch_rows
 from fusionkit.encode.staging import TORCH_DTYPES, rounded
 from fusionkit.encoder import Encoder
@@ -87,7 +88,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         files += (1 + len(layout.arrays)) * layout.chunks + 14 + len(layout.arrays)  # metadata, small arrays, examples
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
-    # Stagings, and the block that is being written, once more where it is compressed.
+    # Stagings, and the block that is being written, once more where it is compressed; rows of repeated sequences.
     held = max(_layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values())
     return Estimate(
         rows=rows,
@@ -97,7 +98,8 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         files=files,
         seconds=seconds,
         memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        + (STAGINGS + 1 + (spec.compress != "none")) * held,
+        + (STAGINGS + 1 + (spec.compress != "none")) * held
+        + min(KEPT_BYTES, size),
         choices=_choices(plan, splits, columns, size, ratio),
     )
 
