@@ -1,4 +1,4 @@
-"""Sentence-pair classification: one label a pair (paraphrase, entailment), encoded as one sequence."""
+"""Sentence-pair classification: one label a pair (paraphrase, entailment)."""
 
 from fusionkit.metrics import label_scores
 from fusionkit.tasks.task import Task
