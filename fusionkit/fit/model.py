@@ -28,6 +28,7 @@ class FusedModel(nn.Module):
     def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> None:
         super().__init__()
         self.fusion = build_fusion(spec.fusion, layers, hidden)
+        self.sides = sides
         self.compares = sides == 2 and not reads_sequences(spec.head)
         width = 4 * self.fusion.width if self.compares else self.fusion.width
         self.head = build_head(spec.head, width, classes, spec.dropout)
