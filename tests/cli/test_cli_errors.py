@@ -50,8 +50,6 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
         "head 'crf' cannot use --label-smoothing",
         "one of the heads classifier, tagger, linear-tagger",
     ),
-    "fit {pooled} --out {out} --head bcn": (2, "head 'bcn' reads every row of an example", "--rows tokens"),
-    "fit {store} --out {out} --label intent --head bcn --pool mean": (2, "reads every row", "leave --pool out"),
     "fit {small} --out {out} --warmup 1": (2, "warmup is out of range", "a share of the steps"),
     "fit {small} --out {out} --lr 0": (2, "lr is out of range", "above 0"),
     "verify {missing}": (2, "is no store", "a path that does not exist"),
