@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fusionkit.errors import UsageError
 from fusionkit.fusions import Fusion, build_fusion
 from fusionkit.heads import build_head, reads_sequences
 from fusionkit.ragged import segment_max, segment_mean
@@ -23,10 +24,20 @@ class FusedModel(nn.Module):
     Args:
         layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
         sides: sequences an example has, 1 or 2.
+
+    Raises:
+        UsageError: a pool before a head that reads whole sequences.
     """
 
     def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> None:
         super().__init__()
+        if spec.pool is not None and reads_sequences(spec.head):
+            raise UsageError(
+                f"head {spec.head!r} pools by itself",
+                expected="rows as the fusion gives them",
+                received=f"pool {spec.pool!r}",
+                remedy="leave the pool out",
+            )
         self.fusion = build_fusion(spec.fusion, layers, hidden)
         self.sides = sides
         self.compares = sides == 2 and not reads_sequences(spec.head)

@@ -128,6 +128,12 @@ def test_pooling_and_pooled_rows_are_refused_with_the_reason(
     assert remedy in (caught.value.remedy or "")
 
 
+def test_a_spec_that_pools_before_such_a_head_is_refused() -> None:
+    with pytest.raises(UsageError, match="head 'bcn' pools by itself") as caught:
+        build_model(spec_of("bcn", pool="mean"), 1, 6, 2)
+    assert caught.value.received == "pool 'mean'"
+
+
 def test_one_sequence_for_a_head_that_compares_two_is_refused_before_any_run(
     corpus_store: CorpusStore, tmp_path: Path, watch: Any
 ) -> None:

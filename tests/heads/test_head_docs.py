@@ -44,7 +44,9 @@ def _product(term: str) -> int:
 
 def test_a_task_s_default_comes_first_on_the_page() -> None:
     order = [name.strip("` ") for name, *_ in rows("`--head`")]
-    for task in TASKS.values():
+    tasks = [task for task in TASKS.values() if set(task.heads) <= set(HEADS)]
+    assert len(tasks) == 4
+    for task in tasks:
         assert task.heads[0] == min(task.heads, key=order.index)
 
 
