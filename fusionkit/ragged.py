@@ -65,10 +65,14 @@ def segment_ids(offsets: Tensor) -> Tensor:
     return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
 
 
+def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
+    """Sum over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros."""
+    return values.new_zeros(len(offsets) - 1, values.shape[-1]).index_add(0, segment_ids(offsets), values)
+
+
 def segment_mean(values: Tensor, offsets: Tensor) -> Tensor:
     """Mean over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros."""
-    sums = values.new_zeros(len(offsets) - 1, values.shape[-1]).index_add(0, segment_ids(offsets), values)
-    return sums / offsets.diff().clamp(min=1).unsqueeze(-1).to(values.dtype)
+    return segment_sum(values, offsets) / offsets.diff().clamp(min=1).unsqueeze(-1).to(values.dtype)
 
 
 def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
@@ -76,6 +80,13 @@ def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
     index = segment_ids(offsets).unsqueeze(-1).expand_as(values)
     start = values.new_zeros(len(offsets) - 1, values.shape[-1])
     return start.scatter_reduce(0, index, values, "amax", include_self=False)
+
+
+def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:
+    """Softmax over each example's rows, each column by itself: ``[rows, d]`` → ``[rows, d]``."""
+    ids = segment_ids(offsets)
+    powers = (values - segment_max(values.detach(), offsets)[ids]).exp()
+    return powers / segment_sum(powers, offsets)[ids]
 
 
 def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:

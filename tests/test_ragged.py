@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.ragged import Ragged, flat_rows, offsets_of, pad, segment_ids, segment_max, segment_mean
+from fusionkit.ragged import (
+    Ragged,
+    flat_rows,
+    offsets_of,
+    pad,
+    segment_ids,
+    segment_max,
+    segment_mean,
+    segment_softmax,
+    segment_sum,
+)
 
 LENGTHS = [[3, 0, 1, 4], [0], [], [0, 0, 0], [5], [1, 1, 1], [0, 2], [2, 0]]
 
@@ -59,6 +69,18 @@ def test_means_and_maxima_are_those_of_a_loop_and_zero_without_rows(lengths: lis
         expected = piece.mean(dim=0) if len(piece) else torch.zeros(4)
         torch.testing.assert_close(mean[i], expected)
         assert torch.equal(largest[i], piece.amax(dim=0) if len(piece) else torch.zeros(4))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_sums_and_softmax_are_those_of_a_loop(lengths: list[int], size: float) -> None:
+    values, offsets = rows_of(lengths)
+    values = size * values
+    pieces = [values[a:b] for a, b in pairwise(offsets.tolist())]
+    sums = torch.stack([piece.sum(0) for piece in pieces]) if pieces else torch.zeros(0, 4)
+    assert torch.allclose(segment_sum(values, offsets), sums)
+    shares = torch.cat([piece.softmax(0) for piece in pieces]) if pieces else values
+    assert torch.allclose(segment_softmax(values, offsets), shares, atol=1e-6)
 
 
 def test_the_maximum_of_negative_rows_is_negative() -> None:

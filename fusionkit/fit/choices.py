@@ -10,6 +10,7 @@ import torch
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
+from fusionkit.heads import SEQUENCES, reads_sequences
 from fusionkit.specs import parse_layers
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS, Task
@@ -124,9 +125,25 @@ def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, s
     return name, None if chosen is None else ",".join(map(str, read))
 
 
-def choose_pool(store: Store, task: Task, pool: str | None) -> str | None:
-    """How rows become one vector an example: None where there is nothing to pool."""
+def choose_pool(store: Store, task: Task, pool: str | None, head: str | None = None) -> str | None:
+    """How rows become one vector an example: None where there is nothing to pool.
+
+    Args:
+        head: the head where one was chosen; one that reads whole sequences has nothing pooled.
+
+    Raises:
+        UsageError: a pool where there is nothing to pool, or rows that the head cannot read.
+    """
     many = store.rows in ("tokens", "words", "words-mean")
+    if head is not None and reads_sequences(head):
+        if pool is not None or not many:
+            raise UsageError(
+                f"head {head!r} reads every row of an example and pools them itself",
+                expected="rows of tokens or words, without --pool",
+                received=f"rows of {store.rows}" + (f" and --pool {pool}" if pool else ""),
+                remedy="leave --pool out" if many else "encode again with --rows tokens, or choose another --head",
+            )
+        return None
     if task.unit == "word" or not many:
         if pool is not None:
             raise UsageError(
@@ -144,3 +161,22 @@ def choose_pool(store: Store, task: Task, pool: str | None) -> str | None:
             remedy="choose --pool mean or max",
         )
     return pool or (store.manifest["encoder"].get("sentence_rows", "mean") if store.rows == "tokens" else "mean")
+
+
+def check_sides(head: str, sides: int) -> None:
+    """Refuse examples of another number of sequences than a head reads.
+
+    Args:
+        sides: sequences an example has, 1 or 2.
+
+    Raises:
+        UsageError: one sequence for a head that compares two, or two for one that reads one.
+    """
+    if SEQUENCES.get(head, sides) == sides:
+        return
+    raise UsageError(
+        f"head {head!r} " + ("compares two sequences" if sides == 1 else "reads one sequence an example"),
+        expected="pairs stored as two sequences" if sides == 1 else "texts, or pairs stored as one sequence",
+        received="one sequence an example" if sides == 1 else "pairs stored as two sequences",
+        remedy=f"encode again with --pair-as {'two' if sides == 1 else 'one'}, or choose another --head",
+    )

@@ -27,11 +27,14 @@ VALIDATION_SHARE = 0.1
 UNSEEN = -1
 
 
-def load_task(store: Store, task: Task, label: str, pool: str | None, whole: bool = False) -> TaskData:
+def load_task(
+    store: Store, task: Task, label: str, pool: str | None, whole: bool = False, unpooled: bool = False
+) -> TaskData:
     """Match a store's rows with labels.
 
     Args:
         whole: keep all rows of each example, for a fusion that looks at them, not only those the head reads.
+        unpooled: the head reads all rows of each example, none of them pooled.
 
     Raises:
         UsageError: the rows or the column cannot carry the task, or there is no train split.
@@ -77,7 +80,7 @@ def load_task(store: Store, task: Task, label: str, pool: str | None, whole: boo
         if not present.any():
             notes.append(f"{name} has no labels: not used")
             continue
-        splits[name] = _task_split(store[name], store, task, pool, gold, present, names)
+        splits[name] = _task_split(store[name], store, task, pool, gold, present, names, unpooled)
         if whole:
             splits[name] = _with_all_rows(splits[name], store[name], np.flatnonzero(present))
         unseen = 0 if task.numeric else int((splits[name].targets == UNSEEN).sum())
@@ -199,6 +202,7 @@ def _task_split(
     gold: list[Any],
     present: NDArray[np.bool_],
     names: list[str],
+    unpooled: bool,
 ) -> TaskSplit:
     number = {name: k for k, name in enumerate(names)}
     chosen = np.flatnonzero(present)
@@ -225,7 +229,7 @@ def _task_split(
         if task.numeric
         else np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
     )
-    if pool in ("mean", "max"):
+    if unpooled or pool in ("mean", "max"):
         rows, offsets = _rows_with_states(split, chosen)
     else:  # cls, or rows that are one an example already
         if empty := int((np.diff(split.row_offsets)[chosen] == 0).sum()):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fusionkit.errors import UsageError
 from fusionkit.fusions import Fusion, build_fusion
-from fusionkit.heads import build_head
+from fusionkit.heads import build_head, reads_sequences
 from fusionkit.ragged import segment_max, segment_mean
 from fusionkit.specs import RunSpec
 
@@ -17,18 +18,30 @@ class FusedModel(nn.Module):
     A fusion that looks at whole examples gets all of their rows; the head reads some of them.
 
     Two sequences an example (a pair stored as two) are pooled to ``u`` and ``v``, and the head reads
-    ``[u; v; |u−v|; u∗v]``, as sentence encoders are used (Conneau et al. 2017).
+    ``[u; v; |u−v|; u∗v]``, as sentence encoders are used (Conneau et al. 2017). A head that reads whole sequences gets
+    all of their rows instead.
 
     Args:
         layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
         sides: sequences an example has, 1 or 2.
+
+    Raises:
+        UsageError: a pool before a head that reads whole sequences.
     """
 
     def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> None:
         super().__init__()
+        if spec.pool is not None and reads_sequences(spec.head):
+            raise UsageError(
+                f"head {spec.head!r} pools by itself",
+                expected="rows as the fusion gives them",
+                received=f"pool {spec.pool!r}",
+                remedy="leave the pool out",
+            )
         self.fusion = build_fusion(spec.fusion, layers, hidden)
         self.sides = sides
-        width = self.fusion.width if sides == 1 else 4 * self.fusion.width
+        self.compares = sides == 2 and not reads_sequences(spec.head)
+        width = 4 * self.fusion.width if self.compares else self.fusion.width
         self.head = build_head(spec.head, width, classes, spec.dropout)
         self.pool = spec.pool
 
@@ -40,7 +53,7 @@ class FusedModel(nn.Module):
             read: bool ``[rows]``, those the head reads; None is all.
 
         Returns:
-            ``[examples, classes]`` where rows are pooled, else ``[rows read, classes]``.
+            ``[examples, classes]`` where rows are pooled or the head reads sequences, else ``[rows read, classes]``.
         """
         fused = self.fusion(states, offsets)  # [rows, width]
         if read is not None:
@@ -50,7 +63,7 @@ class FusedModel(nn.Module):
             fused = segment_mean(fused, offsets)  # [examples · sides, width]
         elif self.pool == "max":
             fused = segment_max(fused, offsets)
-        if self.sides == 2:
+        if self.compares:
             u, v = fused[0::2], fused[1::2]  # [examples, width] each
             fused = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
         return self.head(fused, offsets)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fusionkit.draws import uniform_draw
 from fusionkit.errors import unknown_name
-from fusionkit.fit.choices import choose_fusion, choose_pool, choose_task
+from fusionkit.fit.choices import check_sides, choose_fusion, choose_pool, choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.options import check_options
@@ -16,6 +16,7 @@ from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.train import DivergenceError, Outcome, train_run
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.fusions import sees_examples
+from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec, parse_layers
 from fusionkit.store import Store
 
@@ -77,7 +78,7 @@ def expand(
             fusion=fusion,
             fusion_layers=layers,
             head=head or chosen.heads[0],
-            pool=choose_pool(store, chosen, pool),
+            pool=choose_pool(store, chosen, pool, head),
             shots=shot,
             data_seed=seed,
             init_seed=seed,
@@ -125,8 +126,9 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
         check_options(spec)
         if (key := _data_key(spec)) not in data:
             task, label = choose_task(store, spec.task, spec.label)
-            data[key] = load_task(store, task, label, spec.pool, sees_examples(spec.fusion))
+            data[key] = load_task(store, task, label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head))
             notes = dict.fromkeys([*notes, *data[key].notes])
+        check_sides(spec.head, data[key].train.sides)
         if spec.shots is not None:
             uniform_draw(len(data[key].train), spec.shots, data[key].classes, spec.data_seed)
     for note in notes:
@@ -188,7 +190,7 @@ def encoding_of(store: Store) -> dict[str, Any]:
 
 def _data_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs over the same rows and labels share."""
-    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion)
+    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head)
 
 
 def _fields(outcome: Outcome) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fusionkit.draws import epoch_order, uniform_draw
 from fusionkit.errors import FusionkitError
+from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.model import FusedModel, build_model
 from fusionkit.fit.options import balanced_weights, check_options, optimizer_of, rate_factor
@@ -68,9 +69,10 @@ def train_run(
 
     Raises:
         DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split,
-            or the head cannot use an option.
+            or the head cannot use an option or the number of sequences an example has.
     """
     check_options(spec)
+    check_sides(spec.head, data.train.sides)
     train = data.train
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))

@@ -1,4 +1,4 @@
-"""Token tagging by a linear-chain CRF over feed-forward emissions (Cao et al. 2022).
+"""Token tagging by a linear-chain CRF, over feed-forward emissions (Cao et al. 2022) or others.
 
     s(y) = a_{y_1} + Σ_t e_t[y_t] + Σ_t T[y_{t-1}, y_t] + b_{y_n}
     p(y) = exp s(y) / Σ_{y'} exp s(y')
@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fusionkit.heads.across import scores_of
 from fusionkit.heads.feed_forward import feed_forward
 from fusionkit.ragged import pad, segment_ids
 
@@ -21,18 +22,22 @@ FLOOR = 40.0
 
 
 class Crf(nn.Module):
-    """Tags of an example decided together. Parameters: the tagger's and C² + 2C."""
+    """Tags of an example decided together. Parameters: C² + 2C and the emissions'.
 
-    def __init__(self, width: int, classes: int, dropout: float) -> None:
+    Args:
+        score: a module from ``[words, width]`` to emissions ``[words, classes]``.
+    """
+
+    def __init__(self, score: nn.Module, classes: int) -> None:
         super().__init__()
-        self.score = feed_forward(width, classes, dropout)
+        self.score = score
         self.transitions = nn.Parameter(torch.empty(classes, classes).uniform_(-0.1, 0.1))  # from, to
         self.start = nn.Parameter(torch.empty(classes).uniform_(-0.1, 0.1))
         self.end = nn.Parameter(torch.empty(classes).uniform_(-0.1, 0.1))
 
     def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
-        """``[words, width]`` → emissions ``[words, classes]``, each word alone."""
-        return self.score(states)  # type: ignore[no-any-return]
+        """``[words, width]`` → emissions ``[words, classes]``."""
+        return scores_of(self.score, states, offsets)
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
         """Mean negative log-likelihood of the examples that have words.
@@ -105,6 +110,11 @@ class Crf(nn.Module):
         for t in range(longest - 1, 0, -1):
             tags[:, t - 1] = back[t - 1].gather(1, tags[:, t : t + 1]).squeeze(1)
         return tags[mask]
+
+
+def crf(width: int, classes: int, dropout: float) -> Crf:
+    """The CRF whose emissions see each word alone. Parameters: the tagger's and C² + 2C."""
+    return Crf(feed_forward(width, classes, dropout), classes)
 
 
 def _shifted_exp(weights: Tensor) -> tuple[Tensor, Tensor]:

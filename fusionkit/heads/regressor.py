@@ -1,4 +1,4 @@
-"""Regression: two feed-forward layers of 256, then one number, trained by the squared error.
+"""Regression: one number an example, trained by the squared error; by itself behind two feed-forward layers of 256.
 
     loss = mean over rows of (s − y)²
 
@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from fusionkit.heads.across import scores_of
 from fusionkit.heads.feed_forward import feed_forward
 
 
 class Regressor(nn.Module):
-    """One number an example, read off its fused state. The number of classes is not used."""
+    """One number an example.
 
-    def __init__(self, width: int, classes: int, dropout: float) -> None:
+    Args:
+        score: a module from ``[n, width]`` to ``[n, 1]``.
+    """
+
+    def __init__(self, score: nn.Module) -> None:
         super().__init__()
-        self.score = feed_forward(width, 1, dropout)
+        self.score = score
 
     def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
-        """``[n, width]`` → ``[n, 1]``, each row alone."""
-        return self.score(states)  # type: ignore[no-any-return]
+        """``[n, width]`` → ``[n, 1]``."""
+        return scores_of(self.score, states, offsets)
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
         """Mean squared error over the rows; 0 where there is none. ``targets``: float ``[n]``."""
@@ -33,3 +38,8 @@ class Regressor(nn.Module):
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
         """The number of each row, ``[n]``, in the scores' precision."""
         return scores.squeeze(1)
+
+
+def regressor(width: int, classes: int, dropout: float) -> Regressor:
+    """One number an example, read off its fused state ``[n, width]``. The number of classes is not used."""
+    return Regressor(feed_forward(width, 1, dropout))

@@ -1,15 +1,17 @@
-"""Deciding each row alone by softmax: what classifiers and plain taggers share."""
+"""Deciding each row of scores alone by softmax: what classifiers and plain taggers share."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
+
+from fusionkit.heads.across import scores_of
 
 
 class Softmax(nn.Module):
     """Scores of one row each, trained by cross-entropy, decided by the highest.
 
     Args:
-        score: a module from ``[n, width]`` to ``[n, classes]``.
+        score: a module from ``[n, width]`` to ``[n, classes]``, or to a row of scores for each sequence of the rows.
 
     Attributes:
         label_smoothing: share of each target that the loss spreads over all classes.
@@ -26,8 +28,8 @@ class Softmax(nn.Module):
         self.register_buffer("class_weights", None, persistent=False)
 
     def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
-        """``[n, width]`` → scores ``[n, classes]``, each row alone."""
-        return self.score(states)  # type: ignore[no-any-return]
+        """``[n, width]`` → scores ``[n, classes]``."""
+        return scores_of(self.score, states, offsets)
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
         """Mean cross-entropy over the rows, weighted and smoothed as PyTorch does; 0 where there is none."""

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from fusionkit.errors import unknown_name
+from fusionkit.heads.bcn import bcn
+from fusionkit.heads.bilstm_crf import bilstm_crf
 from fusionkit.heads.classifier import classifier
-from fusionkit.heads.crf import Crf
+from fusionkit.heads.crf import Crf, crf
+from fusionkit.heads.esim import esim, esim_regressor
 from fusionkit.heads.linear_tagger import linear_tagger
-from fusionkit.heads.regressor import Regressor
+from fusionkit.heads.regressor import Regressor, regressor
 from fusionkit.heads.softmax import Softmax
 from fusionkit.heads.tagger import tagger
 
@@ -28,7 +31,8 @@ class Head(Protocol):
     def __call__(self, states: Tensor, offsets: Tensor) -> Tensor:
         """``[n, width]`` → scores ``[n, classes]``, or ``[n, 1]`` for a number.
 
-        ``offsets`` bound the sequences among the ``n`` rows, for a head that looks at whole ones.
+        ``offsets`` bound the sequences among the ``n`` rows, for a head that looks at whole ones. One that reads
+        whole sequences (:func:`reads_sequences`) gives a row of scores an example: ``[examples, classes]``.
         """
         ...
 
@@ -46,9 +50,15 @@ HEADS: dict[str, Callable[[int, int, float], AnyHead]] = {
     "classifier": classifier,
     "tagger": tagger,
     "linear-tagger": linear_tagger,
-    "crf": Crf,
-    "regressor": Regressor,
+    "crf": crf,
+    "bilstm-crf": bilstm_crf,
+    "regressor": regressor,
+    "bcn": bcn,
+    "esim": esim,
+    "esim-regressor": esim_regressor,
 }
+# Heads that read all rows of an example, not one pooled row; and of how many sequences an example must be.
+SEQUENCES = {"bcn": 1, "esim": 2, "esim-regressor": 2}
 
 
 def build_head(name: str, width: int, classes: int, dropout: float) -> AnyHead:
@@ -71,3 +81,8 @@ def decides_by_softmax(name: str) -> bool:
     """
     with torch.device("meta"):
         return isinstance(build_head(name, 1, 2, 0.0), Softmax)
+
+
+def reads_sequences(name: str) -> bool:
+    """Whether a head reads all rows of an example and gives one row of scores for it, so that nothing pools them."""
+    return name in SEQUENCES

@@ -3,4 +3,4 @@
 from fusionkit.metrics import label_scores
 from fusionkit.tasks.task import Task
 
-CLASSIFICATION = Task("classification", "example", ("classifier",), needs_pair=False, scores=label_scores)
+CLASSIFICATION = Task("classification", "example", ("classifier", "bcn"), needs_pair=False, scores=label_scores)

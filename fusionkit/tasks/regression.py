@@ -3,4 +3,6 @@
 from fusionkit.metrics import number_scores
 from fusionkit.tasks.task import Task
 
-REGRESSION = Task("regression", "example", ("regressor",), needs_pair=False, scores=number_scores, numeric=True)
+REGRESSION = Task(
+    "regression", "example", ("regressor", "esim-regressor"), needs_pair=False, scores=number_scores, numeric=True
+)

@@ -3,4 +3,4 @@
 from fusionkit.metrics import tag_scores
 from fusionkit.tasks.task import Task
 
-TAGGING = Task("tagging", "word", ("tagger", "linear-tagger", "crf"), needs_pair=False, scores=tag_scores)
+TAGGING = Task("tagging", "word", ("tagger", "linear-tagger", "crf", "bilstm-crf"), needs_pair=False, scores=tag_scores)

@@ -34,7 +34,7 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "fit {small} --out {out} --fusion-layers -2:": (2, "the store has no layer 5", "some of layers 6"),
     "fit {store} --out {out} --label slots --fusion-layers 0,3": (2, "no layer that fusion 'last' reads", "layer 6"),
     "fit {pooled} --out {out} --fusion extra-layers:1": (2, "rows of mean are one an example", "--rows tokens"),
-    "fit {small} --out {out} --head tagger": (2, "unknown head for classification 'tagger'", "one of classifier"),
+    "fit {small} --out {out} --head tagger": (2, "unknown head for classification 'tagger'", "one of bcn, classifier"),
     "fit {small} --out {out} --task clasification": (2, "unknown task", "did you mean 'classification'?"),
     "fit {small} --out {out} --task tagging": (2, "has no column for the task tagging", "name it with --label"),
     "fit {store} --out {out} --task tagging --label intent": (2, "does not suit the task tagging", "single values"),

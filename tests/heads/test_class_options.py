@@ -10,7 +10,7 @@ import torch
 
 from fusionkit.heads import HEADS, build_head, decides_by_softmax
 
-BY_SOFTMAX = ["classifier", "linear-tagger", "tagger"]
+BY_SOFTMAX = ["bcn", "classifier", "esim", "linear-tagger", "tagger"]
 CLASSES, ROWS = 4, 9
 WEIGHTS = [0.5, 2.0, 0.0, 1.25]
 
@@ -54,5 +54,6 @@ def test_class_weights_are_no_part_of_the_weights_that_are_kept() -> None:
 
 def test_heads_that_do_not_decide_rows_by_softmax_are_told_apart() -> None:
     assert {name: decides_by_softmax(name) for name in HEADS} == {
-        "classifier": True, "tagger": True, "linear-tagger": True, "crf": False, "regressor": False
+        "classifier": True, "tagger": True, "linear-tagger": True, "crf": False, "bilstm-crf": False,
+        "regressor": False, "bcn": True, "esim": True, "esim-regressor": False,
     }  # fmt: skip

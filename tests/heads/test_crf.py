@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.heads.crf import FLOOR, Crf
+from fusionkit.heads.crf import crf as crf_head
 from fusionkit.ragged import pad
 
 Array = NDArray[np.float64]
@@ -30,7 +31,7 @@ RAGGED = {
 def crf_of(classes: int, spread: float = 2.0, seed: int = 0) -> Crf:
     """A float64 CRF whose transitions, starts and ends are far from their small initial values."""
     torch.manual_seed(seed)
-    crf = Crf(4, classes, 0.0).double()
+    crf = crf_head(4, classes, 0.0).double()
     with torch.no_grad():
         for weights in (crf.transitions, crf.start, crf.end):
             weights.copy_(spread * torch.randn_like(weights))
@@ -192,7 +193,7 @@ def forced(crf: Crf, tags: list[int]) -> Tensor:
 
 def low_crf(low: float) -> Crf:
     """Tag 1 may neither start, end, nor follow or precede anything, at a price of ``low`` each time."""
-    crf = Crf(4, 3, 0.0)
+    crf = crf_head(4, 3, 0.0)
     with torch.no_grad():
         for weights in (crf.transitions, crf.start, crf.end):
             weights.zero_()
@@ -230,7 +231,7 @@ def test_a_path_over_transitions_below_the_floor_stays_finite(low: float) -> Non
 
 def test_transitions_start_small_and_uniform() -> None:
     torch.manual_seed(0)
-    crf = Crf(4, 60, 0.0)
+    crf = crf_head(4, 60, 0.0)
     assert crf.transitions.shape == (60, 60)
     for weights in (crf.transitions, crf.start, crf.end):
         assert weights.detach().abs().max() <= 0.1

@@ -15,6 +15,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.train import predict
+from fusionkit.heads import reads_sequences
 from fusionkit.predict import Label, Number, Predictor, Tags
 from fusionkit.store import Store
 
@@ -28,6 +29,9 @@ CASES = [
     ("words", "tagging", "tagger", None, "concat"),
     ("words-mean", "tagging", "crf", None, "last"),
     ("words", "tagging", "tagger", None, "extra-layers:1"),
+    ("tokens", "tagging", "bilstm-crf", None, "linear"),
+    ("tokens", "classification", "bcn", None, "linear"),
+    ("words", "classification", "bcn", None, "extra-layers:1"),
     ("tokens", "classification", "classifier", "cls", "linear"),
     ("tokens", "classification", "classifier", "cls", "extra-layers:1"),
     ("tokens", "classification", "classifier", "mean", "dwatt"),
@@ -42,7 +46,8 @@ def stored_answers(store: Store, predictor: Predictor) -> tuple[list[Any], list[
     """What the run's own model says over the store's validation split: decisions, and softmax scores by example."""
     [run] = predictor.runs.values()
     spec = run.spec
-    data = load_task(store, *choose_task(store, spec.task, spec.label), spec.pool, run.sees_examples)
+    unpooled = reads_sequences(spec.head)
+    data = load_task(store, *choose_task(store, spec.task, spec.label), spec.pool, run.sees_examples, unpooled)
     split, places = data.validation, tuple(store.layers.index(layer) for layer in run.layers)
     scores = []
     with torch.inference_mode():
