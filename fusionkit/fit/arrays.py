@@ -30,6 +30,10 @@ class InMemory:
     def __init__(self, states: Tensor) -> None:
         self._by_layer = states.transpose(0, 1)  # [layers, rows, hidden]
 
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """As NumPy has it, of ``[rows, layers, hidden]``."""
+        return np.asarray(self._by_layer.transpose(0, 1)[key])
+
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``, layer-major in memory as a store's."""
         at = torch.from_numpy(rows)

@@ -23,6 +23,10 @@ class States(Protocol):
         """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``."""
         ...
 
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """As NumPy has it, of ``[rows, layers, hidden]``."""
+        ...
+
 
 @dataclass(frozen=True)
 class Batch:
