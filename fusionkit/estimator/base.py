@@ -115,6 +115,7 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
     def _targets(self, y: Any, *, numeric: bool = False) -> NDArray[Any]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        # To be called before X is read: it forgets the names of X's columns.
         found: NDArray[Any] = validate_data(self, X="no_validation", y=y, y_numeric=numeric)
         return found
 

@@ -89,9 +89,9 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         """
         if not isinstance(self.class_weight, (str, type(None))):
             raise ValueError(f"class_weight is 'balanced' or None, not {self.class_weight!r}")
-        examples = self._examples(X, reset=True)
         y = self._targets(y)
         check_classification_targets(y)
+        examples = self._examples(X, reset=True)
         check_consistent_length(range(len(examples)), y)
         self.classes_, targets = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -67,11 +67,13 @@ class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
         Raises:
             ValueError: as scikit-learn's estimators do. UsageError: an option that does not exist or fit.
         """
+        numbers = self._targets(y, numeric=True).astype(np.float64)
         examples = self._examples(X, reset=True)
-        numbers = self._targets(y, numeric=True).astype(np.float32)
         check_consistent_length(range(len(examples)), numbers)
         spec = self._spec("regression", examples)
-        split = example_split(examples, spec.pool, sees_examples(spec.fusion), numbers, numbers.tolist())
+        split = example_split(
+            examples, spec.pool, sees_examples(spec.fusion), numbers.astype(np.float32), numbers.tolist()
+        )
         return self._train(spec, split, [])
 
     def predict(self, X: Given) -> NDArray[np.float32]:  # noqa: N803
