@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -33,3 +34,12 @@ def test_one_example_is_its_states_and_one_that_is_not_there_is_refused(known: A
     for absent in (10, -11, [3, 10]):
         with pytest.raises(IndexError):
             split[absent]
+
+
+def test_another_process_gets_the_places_of_chunks_not_their_bytes(known: Any) -> None:
+    split = open_store(known.path)["train"]
+    before = len(pickle.dumps(split))
+    everything = split[:]
+    sent = pickle.dumps(split)
+    assert len(sent) < before + split.row_offsets.nbytes + split.row_mask.nbytes + 2000
+    assert torch.equal(pickle.loads(sent)[:].hidden_states, everything.hidden_states)
