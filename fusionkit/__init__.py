@@ -9,15 +9,33 @@ from typing import TYPE_CHECKING, Any
 from fusionkit.errors import FusionkitError
 
 if TYPE_CHECKING:
+    from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
+    from fusionkit.exported import FusedHead
     from fusionkit.predict import Predictor, load
     from fusionkit.ragged import Ragged
     from fusionkit.store import Store, open_store
 
 __version__ = version("fusionkit")
-__all__ = ["FusionkitError", "Predictor", "Ragged", "Store", "__version__", "load", "open_store"]
+__all__ = [
+    "FusedHead",
+    "FusionClassifier",
+    "FusionRegressor",
+    "FusionTagger",
+    "FusionkitError",
+    "Predictor",
+    "Ragged",
+    "Store",
+    "__version__",
+    "load",
+    "open_store",
+]
 
 # Imported when they are asked for: they need torch, and `fusionkit --help` must not wait for it.
 LAZY = {
+    "FusedHead": "fusionkit.exported",
+    "FusionClassifier": "fusionkit.estimator",
+    "FusionRegressor": "fusionkit.estimator",
+    "FusionTagger": "fusionkit.estimator",
     "Predictor": "fusionkit.predict",
     "Ragged": "fusionkit.ragged",
     "Store": "fusionkit.store",

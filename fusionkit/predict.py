@@ -26,7 +26,8 @@ from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.encoder.truncated import truncated
 from fusionkit.errors import EncoderError, UsageError
-from fusionkit.fit.trained import TrainedRun, open_runs
+from fusionkit.exported import open_heads
+from fusionkit.fit.trained import TrainedRun
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.tags import are_span_tags, spans_of
 
@@ -108,7 +109,8 @@ def load(
     """Load finished runs and the encoder they share.
 
     Args:
-        runs: runs' folders or the beginning of one (``runs/3f2a``), or folders of runs: all that finished in them.
+        runs: runs' folders or the beginning of one (``runs/3f2a``), or folders of runs: all that finished in them;
+            or folders that ``fusionkit export`` wrote, or hub ids of such (``owner/name``).
         encoder: where the encoder is now, if no longer where it was when the store was encoded.
 
     Raises:
@@ -123,7 +125,7 @@ def load(
     """
     if not runs:
         raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
-    trained = open_runs(runs)
+    trained = open_heads(runs, encoder)
     _refuse_different(trained)
     first = trained[0]
     wanted = first.encoding["encoder"]

@@ -5,7 +5,9 @@ No padding is stored or computed: example ``i`` owns rows ``row_offsets[i]:row_o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -32,12 +34,47 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.row_offsets) - 1
 
-    def __getitem__(self, example: int) -> Tensor:
-        """The states of one example, ``[its rows, layers, hidden]``."""
-        if not -len(self) <= example < len(self):
-            raise IndexError(f"example {example} of {len(self)}")
-        example %= len(self)
-        return self.hidden_states[self.row_offsets[example] : self.row_offsets[example + 1]]
+    @property
+    def shape(self) -> tuple[int]:
+        """``(examples,)``: to NumPy and scikit-learn it is a column of examples, each as long as it is."""
+        return (len(self),)
+
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | NDArray[Any] | tuple[Any, ...]) -> Ragged: ...
+
+    def __getitem__(self, key: Any) -> Tensor | Ragged:
+        """One example's states ``[its rows, layers, hidden]``; of a slice, a mask or index array, a Ragged of them.
+
+        Raises:
+            IndexError: there is no such example.
+        """
+        examples = chosen_examples(key, len(self))
+        if examples.ndim == 0:
+            return self.hidden_states[self.row_offsets[examples] : self.row_offsets[examples + 1]]
+        rows, offsets = flat_rows(self.row_offsets, examples)
+        return Ragged(self.hidden_states[torch.from_numpy(rows)], offsets, self.row_mask[rows])
+
+
+def chosen_examples(key: Any, count: int) -> IntArray:
+    """The numbers of the examples that an index stands for among ``count``: of no dimension for one example.
+
+    Args:
+        key: an integer, a slice, a mask or index array; or a tuple of one of them and ``...``, as NumPy has it.
+
+    Raises:
+        IndexError: there is no such example.
+    """
+    if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
+        key = key[0]
+    if not isinstance(key, slice) and np.size(key) == 0:
+        key = np.zeros(0, dtype=np.int64)  # an empty list has no integers by itself
+    try:
+        return np.asarray(np.arange(count, dtype=np.int64)[key])
+    except IndexError as error:
+        raise IndexError(f"example {key} of {count}") from error
 
 
 def offsets_of(lengths: IntArray) -> IntArray:

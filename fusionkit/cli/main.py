@@ -16,6 +16,7 @@ COMMANDS = {
     "fit": "Train late-fusion heads over a store.",
     "results": "Summarise runs: mean, std and interval by any columns.",
     "predict": "Run trained heads over new texts in one pass.",
+    "export": "Write a run's head as a folder with a model card.",
     "info": "Show what a store or a folder of runs holds.",
     "verify": "Check every byte of a store against its checksums.",
     "demo": "Encode the bundled corpus and compare four fusions on it.",

@@ -12,7 +12,7 @@ import click
 
 from fusionkit.cli.console import log, out, table
 from fusionkit.errors import DataError, UsageError, unknown_name
-from fusionkit.fit.trained import find_run
+from fusionkit.exported import find_heads
 from fusionkit.predict import Answer, Label, Number, Prediction, Predictor, load
 from fusionkit.sources import Columns, guess_columns, open_source, prepared
 
@@ -43,9 +43,9 @@ def predict(
 ) -> None:
     """Run the heads of RUN… over TEXT… or --input: one pass of the encoder for all of them.
 
-    RUN is a run's folder, the beginning of one, or a folder of runs: all that finished. The first argument that is
-    none begins the texts. Lines and texts for runs over words are split at white space; those for runs over pairs
-    hold a tab between the two.
+    RUN is a run's folder, the beginning of one, or a folder of runs: all that finished; or an exported head, by its
+    folder or hub id. The first argument that is none begins the texts. Lines and texts for runs over words are split
+    at white space; those for runs over pairs hold a tab between the two.
     """
     places, texts = _runs_and_texts(runs)
     if bool(texts) == (given is not None):
@@ -77,7 +77,7 @@ def _runs_and_texts(given: Sequence[str]) -> tuple[list[str], list[str]]:
     places: list[str] = []
     for at, place in enumerate(given):
         try:
-            find_run(place)
+            find_heads(place)
         except UsageError:
             # A misspelt run must not pass for a text.
             if not places or ("/" in place and not any(letter.isspace() for letter in place)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,8 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
-from fusionkit.store import HiddenStates
 from fusionkit.tasks import Task
+
+
+class States(Protocol):
+    """Rows of states that a run may gather from: a store's, or an array's."""
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``."""
+        ...
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """As NumPy has it, of ``[rows, layers, hidden]``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,7 @@ class TaskSplit:
         sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
     """
 
-    states: HiddenStates
+    states: States
     rows: IntArray
     offsets: IntArray
     targets: IntArray | NDArray[np.float32]

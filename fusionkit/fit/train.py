@@ -92,7 +92,8 @@ def train_run(
         torch.manual_seed(spec.init_seed)  # dropout's stream
         for epoch in range(1, spec.epochs + 1):
             loss = _train_epoch(model, optimizer, rate, train, layers, spec, epoch)
-            judged = score(model, data, data.validation, layers)
+            # Without examples to judge by, the last epoch is the best.
+            judged = score(model, data, data.validation, layers) if len(data.validation) else {"epoch": float(epoch)}
             value = next(iter(judged.values()))
             curve.append({"epoch": epoch, "loss": loss, "validation_score": value})
             if best is None or value > best[0]:
@@ -108,7 +109,7 @@ def train_run(
     if data.test is not None:
         scores["test"] = score(model, data, data.test, layers)
     metric = next(iter(best[3]))
-    weights, largest = _mean_layer_weights(model, data.validation, layers)
+    weights, largest = _mean_layer_weights(model, data.validation if len(data.validation) else train, layers)
     return Outcome(
         metric=metric,
         score=scores["test"][metric] if "test" in scores else None,

@@ -20,6 +20,7 @@ from fusionkit.specs import RunSpec
 from fusionkit.tasks import TASKS
 
 NEEDED = ("spec", "encoder", "rows", "layers", "labels", "default", "hidden", "encoding", "weights_sha256")
+AGAIN = "delete the run's folder and run the same `fusionkit fit` again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +109,27 @@ def open_run(folder: Path) -> TrainedRun:
             received=f"no {', '.join(missing)}: an earlier fusionkit kept it",
             remedy="train it again: `fusionkit fit` with a new --out",
         )
+    return run_of(record, folder / RECORD, folder / WEIGHTS)
+
+
+def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGAIN) -> TrainedRun:
+    """The run that a record and a file of weights are.
+
+    Args:
+        record: has all of :data:`NEEDED`. place: where it was read. remedy: against damage.
+
+    Raises:
+        StoreError: they do not fit together, or the weights are not the recorded ones.
+    """
     try:
         spec, labels, layers = RunSpec.from_dict(record["spec"]), list(record["labels"]), tuple(record["layers"])
         model = build_model(spec, len(layers), record["hidden"], len(labels), record.get("sides", 1))
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
-        raise _damaged(folder / RECORD, "a run's record", str(error).splitlines()[0]) from error
+        raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
     return TrainedRun(
-        folder=folder,
+        folder=place.parent,
         spec=spec,
-        model=_with_weights(model, folder / WEIGHTS, record["weights_sha256"]),
+        model=_with_weights(model, weights, record["weights_sha256"], remedy),
         labels=labels,
         default=record["default"],
         rows=record["rows"],
@@ -126,22 +139,22 @@ def open_run(folder: Path) -> TrainedRun:
     )
 
 
-def _with_weights(model: FusedModel, path: Path, sha256: str) -> FusedModel:
+def _with_weights(model: FusedModel, path: Path, sha256: str, remedy: str) -> FusedModel:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _damaged(path, "the run's weights", error.strerror or str(error)) from error
+        raise damaged(path, "the run's weights", error.strerror or str(error), remedy) from error
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise _damaged(path, f"weights with sha256 {sha256}", f"{len(content):,} bytes with sha256 {found}")
+        raise damaged(path, f"weights with sha256 {sha256}", f"{len(content):,} bytes with sha256 {found}", remedy)
     try:
         model.load_state_dict(load(content))
     except (SafetensorError, RuntimeError) as error:
-        raise _damaged(path, "the weights of the run's fusion and head", str(error).splitlines()[0]) from error
+        raise damaged(path, "the weights of the run's fusion and head", str(error).splitlines()[0], remedy) from error
     return model.eval().requires_grad_(False)
 
 
-def _damaged(path: Path, expected: str, received: str) -> StoreError:
-    remedy = "delete the run's folder and run the same `fusionkit fit` again"
+def damaged(path: Path, expected: str, received: str, remedy: str) -> StoreError:
+    """The error for a record or weights that are not what they were."""
     return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
 
 

@@ -51,6 +51,10 @@ class MappedBlocks:
         self._layout = layout
         self._held: list[Block | None] = [None] * layout.chunks
 
+    def __reduce__(self) -> tuple[type[MappedBlocks], tuple[Path, str, StatesLayout]]:
+        # A map would be pickled as its bytes: another process maps the files itself.
+        return MappedBlocks, (*self._place, self._layout)
+
     def read(self, chunk: int) -> Block:
         found = self._held[chunk]
         if found is None:
@@ -91,6 +95,11 @@ class FetchedBlocks:
         self._room = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[FetchedBlocks], tuple[Any, ...]]:
+        # Another process has threads of its own, and the same cache on disk.
+        given = self._store, self._split, self._layout, self._name, self._cache, self._recorded
+        return FetchedBlocks, given
 
     def read(self, chunk: int) -> Block:
         with self._lock:

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.places import Place, place_errors, place_of, read_bytes
-from fusionkit.ragged import IntArray, Ragged, flat_rows
+from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import digest_of
 from fusionkit.store.blocks import Blocks, FetchedBlocks, MappedBlocks
 from fusionkit.store.cache import default_cache
@@ -38,6 +39,26 @@ class Split:
     def __len__(self) -> int:
         """How many examples there are."""
         return len(self.row_offsets) - 1
+
+    @property
+    def shape(self) -> tuple[int]:
+        """``(examples,)``: to scikit-learn it is a column of examples."""
+        return (len(self),)
+
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | NDArray[Any] | tuple[Any, ...]) -> Ragged: ...
+
+    def __getitem__(self, key: Any) -> Tensor | Ragged:
+        """One example's states ``[its rows, layers, hidden]``; of a slice, a mask or index array, a Ragged of them.
+
+        Raises:
+            IndexError: there is no such example.
+        """
+        examples = chosen_examples(key, len(self))
+        return self.take(examples) if examples.ndim else self.take(examples[None])[0]
 
     @cached_property
     def row_offsets(self) -> IntArray:

@@ -1,0 +1,32 @@
+"""``fusionkit export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
+from fusionkit.exported import export_run
+
+
+@click.command()
+@click.argument("run")
+@click.option("--to", "folder", required=True, type=FOLDER, help="Folder to write; a new one or an empty one.")
+@click.option("--overwrite", is_flag=True, help="Replace the export that is there.")
+@JSON_OPTION
+def export(run: str, folder: Path, overwrite: bool, as_json: bool) -> None:
+    """Write the head of RUN into a folder that stands alone: config, weights and a model card, without the encoder.
+
+    RUN is a run's folder or the beginning of one. `fusionkit predict FOLDER` uses it, FusedHead.push_to_hub gives it
+    to the hub.
+    """
+    head = export_run(run, folder, overwrite=overwrite)
+    files = {path.name: path.stat().st_size for path in sorted(folder.expanduser().iterdir())}
+    if as_json:
+        print_json({"folder": str(folder), "run": head.run.spec.digest, "bytes": files})
+        return
+    spec = head.run.spec
+    out().print(f"{spec.label}: {spec.fusion} + {spec.head} → {folder}")
+    for name, size in files.items():
+        out().print(f"  {name:<18} {size / 1e3:,.1f} kB")

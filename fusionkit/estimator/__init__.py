@@ -1,0 +1,12 @@
+"""Fusions and heads as scikit-learn estimators: what ``fusionkit fit`` trains, behind ``fit``, ``predict``, ``score``.
+
+``X`` is a :class:`~fusionkit.Ragged`, a split of a store (``store["train"]``), an array ``[examples, layers, hidden]``
+with one row an example, or a plain table ``[examples, features]``, which counts as one layer. Layers are counted
+within ``X``: the first is layer 0. With the same options, rows and labels, the weights are those of ``fusionkit fit``.
+"""
+
+from fusionkit.estimator.classifier import FusionClassifier
+from fusionkit.estimator.regressor import FusionRegressor
+from fusionkit.estimator.tagger import FusionTagger
+
+__all__ = ["FusionClassifier", "FusionRegressor", "FusionTagger"]

@@ -1,0 +1,136 @@
+"""What the estimators share: reading X, training a run, and what a run leaves."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fusionkit.draws import carve
+from fusionkit.errors import unknown_name
+from fusionkit.fit.arrays import Examples, example_split, examples_of, word_split
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.model import build_model
+from fusionkit.fit.train import train_run
+from fusionkit.fusions import fusion_layers, fusion_name, sees_examples
+from fusionkit.heads import reads_sequences
+from fusionkit.ragged import Ragged
+from fusionkit.specs import RunSpec, parse_layers
+from fusionkit.store import Split
+from fusionkit.tasks import TASKS
+
+Given = Ragged | Split | ArrayLike
+
+
+class FusionEstimator(BaseEstimator):  # type: ignore[misc]
+    """What the three share: reading X, training a run, and what a run leaves."""
+
+    def _examples(self, X: Given, *, reset: bool) -> Examples:  # noqa: N803
+        if isinstance(X, (Ragged, Split)):
+            if len(X) == 0:
+                raise ValueError("X holds no example: a minimum of 1 is required")
+            examples = examples_of(X)
+        elif getattr(X, "ndim", None) == 3 or (isinstance(X, list) and np.ndim(X) == 3):
+            examples = examples_of(check_array(X, allow_nd=True, dtype=np.float32))
+        else:
+            table = validate_data(self, X, reset=reset, dtype=np.float32)
+            examples = examples_of(table[:, None])
+        if reset:
+            self.n_features_in_, self.n_layers_in_ = examples.hidden, examples.layers
+        elif (examples.layers, examples.hidden) != (self.n_layers_in_, self.n_features_in_):
+            raise ValueError(
+                f"X has {examples.layers} layers of {examples.hidden} features, but {type(self).__name__} is expecting "
+                f"{self.n_layers_in_} layers of {self.n_features_in_} features as input"
+            )
+        return examples
+
+    def _to_predict(self, X: Given) -> TaskSplit:  # noqa: N803
+        check_is_fitted(self)
+        examples = self._examples(X, reset=False)
+        if TASKS[self.spec_.task].unit == "word":
+            return word_split(examples)
+        return self._split(examples, self.spec_)
+
+    def _split(self, examples: Examples, spec: RunSpec, *labels: Any) -> TaskSplit:
+        """Examples with their targets and gold labels, if any, as the fusion and the head read them."""
+        whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
+        return example_split(examples, spec.pool, whole, *labels, unpooled=unpooled)
+
+    def _spec(self, task: str, examples: Examples) -> RunSpec:
+        """The run that these parameters are."""
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        heads = TASKS[task].heads
+        if self.head is not None and self.head not in heads:
+            raise unknown_name(f"head for {task}", self.head, heads)
+        pools = TASKS[task].unit == "example" and not reads_sequences(self.head or heads[0])
+        several = bool((np.diff(examples.row_offsets) != 1).any())
+        return RunSpec(
+            store="",
+            task=task,
+            label="y",
+            fusion=fusion_name(self.fusion),
+            fusion_layers=self.fusion_layers,
+            head=self.head or heads[0],
+            pool=self.pool or ("mean" if several else None) if pools else None,
+            data_seed=int(seed),
+            init_seed=int(seed),
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            dropout=self.dropout,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            schedule=self.schedule,
+            optimizer=self.optimizer,
+            warmup=self.warmup,
+            clip_norm=self.clip_norm,
+            label_smoothing=getattr(self, "label_smoothing", 0.0),
+            class_weights=getattr(self, "class_weight", None) or "none",
+            patience=self.patience,
+        )
+
+    def _train(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> Self:
+        if self.patience is not None and self.validation_fraction is None:
+            raise ValueError("patience needs examples to judge by: set validation_fraction too, for example to 0.1")
+        stay, share = np.arange(len(train)), np.arange(0)
+        if self.validation_fraction is not None:
+            if not 0 < self.validation_fraction < 1 or len(train) < 2:
+                raise ValueError(f"validation_fraction={self.validation_fraction} of {len(train)} examples leaves none")
+            stay, share = carve(len(train), self.validation_fraction)
+        task = TASKS[spec.task]
+        validation = train.subset(share)
+        train = train.subset(stay) if len(share) else train
+        data = TaskData(task, spec.label, spec.pool, labels, len(labels), default, train, validation, None)
+        count = self.n_layers_in_
+        chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count, "fusion_layers")
+        layers = fusion_layers(spec.fusion, tuple(range(count)), count, chosen)
+        outcome = train_run(spec, data, layers, self.n_features_in_, _unwatched)
+        model = build_model(spec, len(layers), self.n_features_in_, len(labels))
+        model.load_state_dict(outcome.weights)
+        self.spec_, self.model_, self.layers_ = spec, model.eval().requires_grad_(False), layers
+        self.n_iter_, self.best_iter_ = len(outcome.curve), outcome.best_epoch
+        self.loss_curve_ = [epoch["loss"] for epoch in outcome.curve]
+        self.validation_scores_ = [epoch["validation_score"] for epoch in outcome.curve] if len(share) else None
+        self.layer_weights_ = None if outcome.layer_weights is None else np.array(outcome.layer_weights)
+        return self
+
+    def _targets(self, y: Any, *, numeric: bool = False) -> NDArray[Any]:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        # To be called before X is read: it forgets the names of X's columns.
+        found: NDArray[Any] = validate_data(self, X="no_validation", y=y, y_numeric=numeric)
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+def _unwatched() -> None:
+    """Nobody watches the epochs."""

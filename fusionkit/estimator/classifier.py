@@ -1,0 +1,113 @@
+"""A label for each example."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import check_consistent_length
+from sklearn.utils.multiclass import check_classification_targets
+
+from fusionkit.estimator.base import FusionEstimator, Given
+from fusionkit.fit.arrays import scores_of
+
+
+class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
+    """One label an example, decided by softmax over the fused and pooled states.
+
+    Args:
+        fusion: with its options, like ``dwatt:scale=yes``. fusion_layers: the layers it reads, like ``"0,3,6"``.
+        head: ``classifier``, or ``bcn``, which pools by itself.
+        pool: how several rows become one vector: ``cls``, ``mean`` or ``max``; None takes the only row, or the mean.
+        lr, epochs, batch_size, weight_decay, dropout, optimizer, schedule, warmup, clip_norm, label_smoothing: as
+            :class:`~fusionkit.specs.RunSpec` has them. class_weight: ``balanced`` or None.
+        validation_fraction: share of the examples that the best epoch is chosen by; None keeps the last.
+        patience: epochs without a better validation score after which training stops.
+        random_state: seed of the order, the weights and dropout; ``fusionkit fit``'s data and init seed.
+
+    Attributes:
+        classes_: what may be answered. n_features_in_: width of a layer. n_layers_in_: layers of X.
+        layers_: those that the fusion reads. layer_weights_: mean weight of each, None where the fusion has none.
+        model_: fusion and head. n_iter_: epochs trained. best_iter_: the one that was kept, from 1.
+        loss_curve_: mean loss by epoch. validation_scores_: accuracy by epoch. spec_: the run.
+
+    Example:
+        >>> from sklearn.model_selection import cross_val_score
+        >>> train = store["train"]                                                   # doctest: +SKIP
+        >>> cross_val_score(FusionClassifier("linear"), train, train.examples["label"])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        fusion: str = "attention",
+        *,
+        head: str | None = None,
+        fusion_layers: str | None = None,
+        pool: str | None = None,
+        lr: float = 2e-3,
+        epochs: int = 10,
+        batch_size: int = 32,
+        weight_decay: float = 0.0,
+        dropout: float = 0.0,
+        optimizer: str = "adamw",
+        schedule: str = "linear",
+        warmup: float = 0.0,
+        clip_norm: float | None = None,
+        label_smoothing: float = 0.0,
+        class_weight: str | None = None,
+        validation_fraction: float | None = None,
+        patience: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.fusion = fusion
+        self.head = head
+        self.fusion_layers = fusion_layers
+        self.pool = pool
+        self.lr = lr
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.weight_decay = weight_decay
+        self.dropout = dropout
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.warmup = warmup
+        self.clip_norm = clip_norm
+        self.label_smoothing = label_smoothing
+        self.class_weight = class_weight
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.random_state = random_state
+
+    def fit(self, X: Given, y: ArrayLike) -> Self:  # noqa: N803
+        """Train on examples and their labels, ``[examples]``.
+
+        Raises:
+            ValueError: as scikit-learn's estimators do. UsageError: an option that does not exist or fit.
+        """
+        if not isinstance(self.class_weight, (str, type(None))):
+            raise ValueError(f"class_weight is 'balanced' or None, not {self.class_weight!r}")
+        y = self._targets(y)
+        check_classification_targets(y)
+        examples = self._examples(X, reset=True)
+        check_consistent_length(range(len(examples)), y)
+        self.classes_, targets = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"{type(self).__name__} needs two classes or more; y holds 1 class")
+        labels = [str(label) for label in self.classes_]
+        spec = self._spec("classification", examples)
+        gold = [labels[k] for k in targets]
+        return self._train(spec, self._split(examples, spec, targets.astype(np.int64), gold), labels)
+
+    def predict_proba(self, X: Given) -> NDArray[np.float32]:  # noqa: N803
+        """The probability of each class, float32 ``[examples, classes]``, in the order of ``classes_``."""
+        split = self._to_predict(X)
+        found: NDArray[np.float32] = scores_of(self.model_, split, self.layers_).softmax(-1).numpy()
+        return found
+
+    def predict(self, X: Given) -> NDArray[Any]:  # noqa: N803
+        """The likeliest class of each example."""
+        best = self.predict_proba(X).argmax(1)
+        found: NDArray[Any] = self.classes_[best]
+        return found

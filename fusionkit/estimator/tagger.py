@@ -1,0 +1,119 @@
+"""A tag for each row of each example."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_consistent_length
+
+from fusionkit.estimator.base import FusionEstimator, Given
+from fusionkit.fit.arrays import Examples, word_split
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.train import predict
+from fusionkit.tags import are_span_tags
+from fusionkit.tasks import TASKS
+
+
+class FusionTagger(FusionEstimator):
+    """One tag a row: rows are words, as ``encode --rows words`` makes them. A row without a state has the default tag.
+
+    Args:
+        head: ``tagger``, ``linear-tagger`` or ``crf``. All others as :class:`FusionClassifier` has them.
+
+    Attributes:
+        classes_: tags that may be answered. default_: that of rows without a state. validation_scores_: by epoch, F1
+            of spans where the tags are BIO tags, else accuracy. All others as :class:`FusionClassifier` has them.
+    """
+
+    def __init__(
+        self,
+        fusion: str = "attention",
+        *,
+        head: str | None = None,
+        fusion_layers: str | None = None,
+        lr: float = 2e-3,
+        epochs: int = 10,
+        batch_size: int = 32,
+        weight_decay: float = 0.0,
+        dropout: float = 0.0,
+        optimizer: str = "adamw",
+        schedule: str = "linear",
+        warmup: float = 0.0,
+        clip_norm: float | None = None,
+        label_smoothing: float = 0.0,
+        class_weight: str | None = None,
+        validation_fraction: float | None = None,
+        patience: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.fusion = fusion
+        self.head = head
+        self.fusion_layers = fusion_layers
+        self.lr = lr
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.weight_decay = weight_decay
+        self.dropout = dropout
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.warmup = warmup
+        self.clip_norm = clip_norm
+        self.label_smoothing = label_smoothing
+        self.class_weight = class_weight
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.random_state = random_state
+
+    def fit(self, X: Given, y: Any) -> Self:  # noqa: N803
+        """Train on examples and their tags: a sequence of sequences, one tag a row.
+
+        Raises:
+            ValueError: the tags do not fit the rows. UsageError: an option that does not exist or fit.
+        """
+        examples = self._examples(X, reset=True)
+        gold = _tags_of(y, examples)
+        flat = list(chain.from_iterable(gold))
+        self.classes_, targets = np.unique(np.array(flat, dtype=str), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"{type(self).__name__} needs two tags or more; y holds {len(self.classes_)}")
+        labels = self.classes_.tolist()
+        self.default_ = "O" if are_span_tags(labels) else max(labels, key=flat.count)
+        split = word_split(examples, targets.astype(np.int64), gold)
+        return self._train(self._spec("tagging", examples), split, labels, self.default_)
+
+    def predict(self, X: Given) -> list[list[str]]:  # noqa: N803
+        """The tags of each example, one a row."""
+        split = self._to_predict(X)
+        labels = self.classes_.tolist()
+        data = TaskData(TASKS["tagging"], "y", None, labels, len(labels), self.default_, split, split, None)
+        return predict(self.model_, data, split, self.layers_)
+
+    def score(self, X: Given, y: Any) -> float:  # noqa: N803
+        """F1 of spans where the tags learned are BIO tags, else the words' accuracy."""
+        found = self.predict(X)
+        check_consistent_length(found, y)
+        gold = [[str(tag) for tag in tags] for tags in y]
+        return next(iter(TASKS["tagging"].scores(gold, found, self.classes_.tolist()).values()))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # a table has no words
+        tags.target_tags.required = True
+        return tags
+
+
+def _tags_of(y: Any, examples: Examples) -> list[list[str]]:
+    if y is None:
+        raise ValueError("FusionTagger requires y to be passed, but the target y is None.")
+    check_consistent_length(range(len(examples)), y)
+    gold = [[tags] if isinstance(tags, str) else [str(tag) for tag in tags] for tags in y]
+    counts = np.diff(examples.row_offsets)
+    for example, tags in enumerate(gold):
+        if len(tags) != counts[example]:
+            raise ValueError(
+                f"example {example} has {counts[example]} rows and {len(tags)} tags: "
+                "give one tag a row, over rows of words"
+            )
+    return gold

@@ -1,0 +1,7 @@
+"""Trained heads to give away: a run as a folder that stands alone, and heads found in such folders or on the hub."""
+
+from fusionkit.exported.export import export_run
+from fusionkit.exported.finding import find_heads, open_heads
+from fusionkit.exported.head import FusedHead
+
+__all__ = ["FusedHead", "export_run", "find_heads", "open_heads"]

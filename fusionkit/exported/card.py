@@ -1,0 +1,187 @@
+"""The model card: what a head is, its scores, how it was trained, how to use it, what it cannot do.
+
+Names of labels, columns and data sets come from a data set's author: in Markdown every character that could mean
+something is escaped, in YAML the dumper quotes, and line breaks become spaces in both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+TASK_TYPES = {
+    "classification": "text-classification", "pair-classification": "text-classification",
+    "regression": "text-classification", "tagging": "token-classification",
+}  # fmt: skip
+# Our scores' names as the hub's metrics call themselves.
+METRICS = {
+    "micro_f1": "f1", "macro_f1": "f1", "matthews": "matthews_correlation", "word_accuracy": "accuracy",
+    "pearson": "pearsonr", "spearman": "spearmanr",
+}  # fmt: skip
+UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # of a spec: said elsewhere in the card
+USES = {
+    "words": ('[["a", "room", "in", "Oslo"]]', "lists of words"),
+    "pairs": ('["a first text"], ["a second text"]', "pairs of texts"),
+    "texts": ('["a room in Oslo"]', "texts"),
+}
+
+
+def model_card(config: Mapping[str, Any], **front_matter: Any) -> ModelCard:
+    """The card of an exported head.
+
+    Args:
+        config: the head's ``config.json``. front_matter: more fields of the card's data; they win.
+    """
+    data = ModelCardData(**{**_front_matter(config), **front_matter})
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{_body(config)}")
+
+
+def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
+    spec, data = config["spec"], _line(config["data"])
+    task_type = TASK_TYPES.get(spec["task"], "other")
+    results = [
+        EvalResult(
+            task_type=task_type,
+            task_name=spec["task"],
+            # The hub takes nothing but an id here, also for a data set that is not on it.
+            dataset_type=re.sub(r"[^\w.-]+", "-", data).strip("-.") or "unnamed",
+            dataset_name=data or "unnamed",
+            dataset_split=split,
+            metric_type=METRICS.get(name, name),
+            metric_name=name,
+            metric_value=value,
+        )
+        for split, scores in config["scores"].items()
+        for name, value in scores.items()
+    ]
+    return {
+        "library_name": "fusionkit",
+        "base_model": config["encoder"] if config["encoder_kind"] == "hub" else None,
+        "pipeline_tag": None if task_type == "other" else task_type,
+        "tags": ["fusionkit", "late-fusion", spec["fusion"].partition(":")[0]],
+        "metrics": sorted({result.metric_type for result in results}) or None,
+        "model_name": f"{_line(spec['label'])} ({spec['fusion']}, {spec['head']})",
+        "eval_results": results or None,
+    }
+
+
+def _body(config: Mapping[str, Any]) -> str:
+    spec = config["spec"]
+    names = [escaped(text) for text in (spec["label"], spec["fusion"], spec["head"], config["encoder"], spec["task"])]
+    label, fusion, head, encoder, task = names
+    sections = {
+        "Scores": _scores(config),
+        "Use": _use(config),
+        "Encoder": _encoder(config),
+        "Parameters": _parameters(config),
+        "Training": _training(config),
+        "Labels": ["One of: " + ", ".join(map(escaped, config["labels"])) + "."] if config["labels"] else [],
+        "Limits": _limits(config),
+    }
+    lines = [
+        f"# {label}: {fusion} fusion and {head} head over {encoder}",
+        "",
+        f"A fusionkit head for the task {task}. It reads layers {', '.join(map(str, config['layers']))} of a frozen",
+        "encoder, which is not part of this model.",
+        "",
+    ]
+    for title, content in sections.items():
+        lines += [f"## {title}", "", *content, ""] if content else []
+    return "\n".join(lines)
+
+
+def _scores(config: Mapping[str, Any]) -> list[str]:
+    spec, scores = config["spec"], config["scores"]
+    names = dict.fromkeys(name for found in scores.values() for name in found)
+    rows = [[name, *(f"{found[name]:.4f}" if name in found else "–" for found in scores.values())] for name in names]
+    chosen = "The epoch was chosen by validation"
+    return [
+        f"Data set: {escaped(config['data']) or '–'}. One run, data seed {spec['data_seed']}, weights' seed",
+        f"{spec['init_seed']}. Scores are from 0 to 1, correlations from −1.",
+        "",
+        *_table(["metric", *scores], rows),
+        "",
+        f"{chosen}; test was read once." if "test" in scores else f"{chosen}, whose scores flatter for that.",
+    ]
+
+
+def _use(config: Mapping[str, Any]) -> list[str]:
+    encoder = ', encoder="FOLDER OF THE ENCODER"' if config["encoder_kind"] == "folder" else ""
+    return [
+        "```python",
+        "import fusionkit",
+        "",
+        f'predictor = fusionkit.load("FOLDER OR HUB ID OF THIS MODEL"{encoder})',
+        f"predictor.predict({USES[_input(config)][0]})",
+        "```",
+        "",
+        "From the command line: `fusionkit predict FOLDER --input new.jsonl --json`.",
+    ]
+
+
+def _encoder(config: Mapping[str, Any]) -> list[str]:
+    identity = config["encoding"]["encoder"]
+    where = {"hub": "on the hub", "bundled": "comes with fusionkit[demo]"}.get(config["encoder_kind"], "a local folder")
+    rows = [
+        ["name", f"{config['encoder']} ({where})"],
+        ["revision", str(identity.get("revision") or "–")],
+        ["weights, sha256", identity["weights"]],
+        ["tokenizer, sha256", identity["tokenizer"]],
+        ["compute dtype", config["encoding"]["compute_dtype"]],
+        ["longest input, sub-tokens", str(config["encoding"]["max_length"])],
+    ]
+    return ["Another encoder than this is refused when the head is loaded.", "", *_table(["what", "which"], rows)]
+
+
+def _parameters(config: Mapping[str, Any]) -> list[str]:
+    names = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
+    rows = [[part, f"{config[name]:,}"] for part, name in names.items() if config.get(name) is not None]
+    return _table(["part", "parameters"], rows)
+
+
+def _training(config: Mapping[str, Any]) -> list[str]:
+    spec = config["spec"]
+    rows = [[name, "–" if value is None else str(value)] for name, value in spec.items() if name not in UNTOLD]
+    rows.append(["best epoch", str(config.get("best_epoch", "–"))])
+    pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
+    return [f"On the train split, over rows of {config['rows']}{pooled}.", "", *_table(["option", "value"], rows)]
+
+
+def _limits(config: Mapping[str, Any]) -> list[str]:
+    longest = config["encoding"]["max_length"]
+    return [
+        f"- Takes {USES[_input(config)][1]}, as in training; what is longer than {longest} sub-tokens is cut.",
+        *(["- Answers with none but the labels above."] if config["labels"] else []),
+        *(
+            ["- A CRF decides for whole sequences: there are no probabilities."]
+            if config["spec"]["head"] == "crf"
+            else []
+        ),
+        "- Scores were measured over stored states; live ones differ by the rounding of the store's dtype.",
+        "- Languages, domains and kinds of text other than the data set's were not measured.",
+    ]
+
+
+def _input(config: Mapping[str, Any]) -> str:
+    columns = config["encoding"]["columns"]
+    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
+
+
+def escaped(text: str) -> str:
+    """Text from data as plain words in Markdown, in one line."""
+    plain = re.sub(r"([\\`*_{}\[\]<>#+!|~$&@])", r"\\\1", _line(text))
+    # Bare addresses would become links.
+    return re.sub(r"(?i)(www)\.|(https?|ftp|mailto):", lambda found: found[0][:-1] + "\\" + found[0][-1], plain)
+
+
+def _line(text: str) -> str:
+    """Text without line breaks and other control characters, those of writing direction among them."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _table(header: list[str], rows: Iterable[list[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *([escaped(cell) for cell in row] for row in rows)]
+    return [f"| {' | '.join(cells)} |" for cells in lines]

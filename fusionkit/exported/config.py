@@ -1,0 +1,103 @@
+"""The files of an exported head.
+
+FOLDER/config.json        what it is: ``format``, ``format_version``, and of the run's record what its use needs:
+                          spec, labels, layers, rows, the encoder by name and hashes, scores
+FOLDER/model.safetensors  fusion and head
+FOLDER/README.md          the model card
+
+No other file is read. Where the encoder was a folder, its name alone is kept: paths of one machine are of no use on
+another, and nobody else's business.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
+
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.files import read_json
+from fusionkit.fit.trained import NEEDED, TrainedRun, damaged, run_of
+from fusionkit.specs import ROWS
+
+CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
+FORMAT, VERSION = "fusionkit-head", 1
+BUNDLED = "minilm"
+# Of a run's record: the training examples' ids, the loss by epoch and this machine's time stay at home.
+LEFT_OUT = ("draw", "curve", "seconds", "error", "status")
+AGAIN = "export the run again, or download the head again"
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "spec": dict, "encoder": str, "encoder_kind": str, "rows": str, "layers": list, "labels": list, "default": str,
+    "hidden": int, "encoding": dict, "weights_sha256": str, "scores": dict, "data": str,
+}  # fmt: skip
+ENCODING: dict[str, type] = {"encoder": dict, "compute_dtype": str, "max_length": int, "columns": dict}
+
+
+def config_of(record: dict[str, Any]) -> dict[str, Any]:
+    """What ``config.json`` says of a run.
+
+    Args:
+        record: the run's, as :class:`~fusionkit.fit.RunsFolder` keeps it.
+    """
+    name, revision = record["encoder"], record["encoding"]["encoder"].get("revision")
+    # A hub id is loaded by its commit, so that it always has one.
+    kind = "bundled" if name == BUNDLED else "hub" if revision is not None else "folder"
+    kept = {key: value for key, value in record.items() if key not in LEFT_OUT}
+    shown = Path(name).expanduser().resolve().name if kind == "folder" else name
+    return {"format": FORMAT, "format_version": VERSION, **kept, "encoder": shown, "encoder_kind": kind}
+
+
+def is_export(folder: Path) -> bool:
+    """True for a folder whose ``config.json`` says that it is a head of fusionkit's."""
+    try:
+        return (folder / CONFIG).is_file() and read_json(folder / CONFIG).get("format") == FORMAT
+    except StoreError:
+        return False
+
+
+def open_folder(folder: Path) -> tuple[TrainedRun, dict[str, Any]]:
+    """The head in a folder, with its ``config.json``.
+
+    Raises:
+        UsageError: the folder holds something else. StoreError: it is damaged, or of a newer format.
+    """
+    place = folder / CONFIG
+    if not place.is_file():
+        raise damaged(folder, f"{CONFIG}, {WEIGHTS} and {CARD}", f"no {CONFIG}", AGAIN)
+    config = read_json(place)
+    if config.get("format") != FORMAT:
+        raise UsageError(
+            f"{folder} is no head of fusionkit's",
+            expected=f"a {CONFIG} whose format is {FORMAT!r}",
+            received=f"format {config.get('format')!r}",
+            remedy="give a folder that `fusionkit export` wrote",
+        )
+    version = config.get("format_version")
+    if not isinstance(version, int) or version > VERSION:
+        raise StoreError(
+            f"{place} is of a format that this fusionkit does not know",
+            expected=f"format_version {VERSION} or lower",
+            received=f"format_version {version!r}",
+            remedy="install a newer fusionkit",
+        )
+    _refuse_unfit(config, place)
+    return run_of(config, place, folder / WEIGHTS, AGAIN), config
+
+
+def _refuse_unfit(config: dict[str, Any], place: Path) -> None:
+    """A config from elsewhere is not trusted to have the right types."""
+    for fields, values in ((KINDS, config), (ENCODING, config.get("encoding", {}))):
+        for name, kind in fields.items():
+            if not isinstance(values, dict) or not isinstance(values.get(name), kind):
+                received = "none" if not isinstance(values, dict) else repr(values.get(name))[:60]
+                raise damaged(place, f"{name!r}, a {getattr(kind, '__name__', kind)}", received, AGAIN)
+    identity, columns = config["encoding"]["encoder"], config["encoding"]["columns"]
+    wrong = [name for name in NEEDED if name not in config]
+    wrong += [name for name in ("weights", "tokenizer") if not isinstance(identity.get(name), str)]
+    wrong += [name for name in ("text", "pair", "tokens") if not isinstance(columns.get(name), (str, type(None)))]
+    wrong += [] if config["rows"] in ROWS else ["rows"]
+    wrong += [] if all(isinstance(label, str) for label in config["labels"]) else ["labels"]
+    wrong += [] if all(isinstance(layer, int) for layer in config["layers"]) else ["layers"]
+    if wrong:
+        raise damaged(place, "what an exported head needs", f"no sound {', '.join(wrong)}", AGAIN)

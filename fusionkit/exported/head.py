@@ -1,0 +1,133 @@
+"""A trained head as the model hub knows models: ``from_pretrained``, ``save_pretrained``, ``push_to_hub``."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Self
+
+from huggingface_hub import ModelCard, ModelHubMixin
+from safetensors.torch import save
+
+from fusionkit.errors import UsageError
+from fusionkit.exported.card import model_card
+from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, config_of, is_export, open_folder
+from fusionkit.exported.hub import fetched
+from fusionkit.files import disk_errors, read_json, write_durably, write_json
+from fusionkit.fit.model import FusedModel
+from fusionkit.fit.results import RECORD
+from fusionkit.fit.trained import TrainedRun, find_run, open_run
+
+
+class FusedHead(ModelHubMixin):
+    """One trained fusion with its head, and what its encoder must be: all of it but the encoder.
+
+    ``fusionkit.load(FOLDER)`` puts it behind its encoder.
+
+    Attributes:
+        run: what it answers, over which layers of which encoder. config: what ``config.json`` says.
+
+    Example:
+        >>> head = FusedHead.from_run("runs/3f2a")               # doctest: +SKIP
+        >>> head.save_pretrained("slots-head")                   # doctest: +SKIP
+        >>> FusedHead.from_pretrained("slots-head").labels       # doctest: +SKIP
+        ['B-city', 'I-city', 'O']
+    """
+
+    # Not None: the mixin would else write down the constructor's arguments, weights and all, as the config.
+    _hub_mixin_config = {}  # noqa: RUF012
+
+    def __init__(self, run: TrainedRun, config: dict[str, Any]) -> None:
+        self.run = run
+        self.config = config
+
+    @classmethod
+    def from_run(cls, run: str | Path) -> Self:
+        """The head of one finished run: its folder or the beginning of it.
+
+        Raises:
+            UsageError: no such run, or several. StoreError: its record or weights are damaged.
+        """
+        folders = find_run(run)
+        if len(folders) > 1:
+            raise UsageError(
+                f"{run} holds {len(folders)} runs",
+                expected="one run",
+                received=", ".join(folder.name for folder in folders[:4]) + (" …" if len(folders) > 4 else ""),
+                remedy="name one of them; `fusionkit results` shows which is which",
+            )
+        return cls(open_run(folders[0]), config_of(read_json(folders[0] / RECORD)))
+
+    @property
+    def model(self) -> FusedModel:
+        """Fusion, pool and head, in evaluation mode."""
+        return self.run.model
+
+    @property
+    def labels(self) -> list[str]:
+        """Class names in the order of the scores; empty for a regression."""
+        return self.run.labels
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        force_download: bool = False,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        revision: str | None = None,
+        **model_kwargs: Any,
+    ) -> Self:
+        """The head in an exported folder or a hub repository.
+
+        Raises:
+            UsageError: there is no such folder or repository, or it holds no head.
+            StoreError: it is damaged, or of a newer format. FusionkitError: the hub cannot be reached.
+        """
+        if model_kwargs:
+            raise TypeError(f"unexpected arguments: {', '.join(model_kwargs)}")
+        folder = Path(pretrained_model_name_or_path).expanduser()
+        if not folder.is_dir():
+            folder = fetched(
+                str(pretrained_model_name_or_path),
+                revision=revision,
+                force_download=force_download,
+                token=token,
+                cache_dir=cache_dir,
+                local_files_only=local_files_only,
+            )
+        return cls(*open_folder(folder))
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write config, weights and model card; those of an export that is there are replaced.
+
+        Args:
+            options: the mixin's: ``model_card_kwargs`` (more of the card's front matter, such as ``license``),
+                ``push_to_hub``, ``repo_id``.
+
+        Raises:
+            FusionkitError: the place cannot be written, or the disk is full.
+        """
+        folder = Path(save_directory)
+        with disk_errors(folder):
+            if is_export(folder):
+                # The mixin leaves a card that is there: it would tell another head's scores.
+                (folder / CARD).unlink(missing_ok=True)
+            return super().save_pretrained(folder, **options)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        """Config and weights; the mixin calls this and then writes the card."""
+        content = save({name: value.cpu().contiguous() for name, value in self.model.state_dict().items()})
+        config = {**self.config, "weights_sha256": hashlib.sha256(content).hexdigest()}
+        write_durably(save_directory / WEIGHTS, content)
+        write_json(save_directory / CONFIG, config)
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The card that ``save_pretrained`` and ``push_to_hub`` write.
+
+        Args:
+            kwargs: more of the card's front matter, such as ``license="mit"`` or ``language="en"``.
+        """
+        return model_card(self.config, **kwargs)
