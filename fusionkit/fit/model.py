@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from fusionkit.fusions import Fusion, build_fusion
-from fusionkit.heads import build_head
+from fusionkit.heads import build_head, lm_head
+from fusionkit.lm_head import LmHead
 from fusionkit.ragged import segment_max, segment_mean
 from fusionkit.specs import RunSpec
 
@@ -21,15 +22,21 @@ class FusedModel(nn.Module):
 
     Args:
         layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
-        sides: sequences an example has, 1 or 2.
+        sides: sequences an example has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
     """
 
-    def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> None:
+    def __init__(
+        self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+    ) -> None:
         super().__init__()
         self.fusion = build_fusion(spec.fusion, layers, hidden)
         self.sides = sides
         width = self.fusion.width if sides == 1 else 4 * self.fusion.width
-        self.head = build_head(spec.head, width, classes, spec.dropout)
+        self.head = (
+            build_head(spec.head, width, classes, spec.dropout)
+            if given is None
+            else lm_head(spec.head, given, spec.dropout)
+        )
         self.pool = spec.pool
 
     def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
@@ -57,11 +64,13 @@ class FusedModel(nn.Module):
 
     def parameters_of(self, part: Fusion | nn.Module) -> int:
         """How many numbers a part learns."""
-        return sum(p.numel() for p in part.parameters())
+        return sum(p.numel() for p in part.parameters() if p.requires_grad)
 
 
-def build_model(spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> FusedModel:
+def build_model(
+    spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+) -> FusedModel:
     """A model whose weights depend on ``init_seed`` alone; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.init_seed)
-        return FusedModel(spec, layers, hidden, classes, sides)
+        return FusedModel(spec, layers, hidden, classes, sides, given)

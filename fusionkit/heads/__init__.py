@@ -1,5 +1,6 @@
 """Heads: one file a head, one table of them all."""
 
+from fusionkit.heads.lm_head import LM_HEADS, lm_head
 from fusionkit.heads.table import HEADS, Head, build_head, decides_by_softmax
 
-__all__ = ["HEADS", "Head", "build_head", "decides_by_softmax"]
+__all__ = ["HEADS", "LM_HEADS", "Head", "build_head", "decides_by_softmax", "lm_head"]
