@@ -70,7 +70,7 @@ def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encode
     masking = masking_of(spec, encoder)
     mlm = {}
     if masking is not None and encoder.masked_lm is not None:
-        facts = {"mask_seed": masking.seed, "mask_share": masking.share}
+        facts = {"mask_seed": masking.seed, "mask_share": float(masking.share)}
         mlm = {"mlm": {**facts, "lm_head": lm_head_facts(encoder.masked_lm.head)}}
     return {
         "encoder": encoder.identity,

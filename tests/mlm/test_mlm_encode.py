@@ -301,6 +301,11 @@ def test_texts_of_which_nothing_is_masked_are_there_without_rows(
     assert len(made["train"].masked_ids) == sum(counts)
 
 
+def test_a_whole_number_is_a_share_too(source: Source, encoded: Encoding, tmp_path: Path) -> None:
+    encoded(Source("s", {"test": source.splits["test"]}), tmp_path / "s", mask_share=1)
+    assert open_store(tmp_path / "s").manifest["identity"]["mlm"]["mask_share"] == 1.0
+
+
 def test_masked_ids_of_other_rows_are_refused(source: Source, encoded: Encoding, tmp_path: Path) -> None:
     encoded(source, tmp_path / "s", task=None, rows="tokens")
     assert not (tmp_path / "s" / "lm_head.safetensors").exists()

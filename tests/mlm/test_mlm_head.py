@@ -27,6 +27,7 @@ MODELS: dict[str, tuple[Callable[[], Any], int]] = {
     "roberta": (lambda: hf.RobertaForMaskedLM(hf.RobertaConfig(**USUAL)), 16),
     # Its head computes gelu, whatever the configuration says.
     "roberta, silu": (lambda: hf.RobertaForMaskedLM(hf.RobertaConfig(**USUAL, hidden_act="silu")), 16),
+    "roberta, gelu_new": (lambda: hf.RobertaForMaskedLM(hf.RobertaConfig(**USUAL, hidden_act="gelu_new")), 16),
     "xlm-roberta": (lambda: hf.XLMRobertaForMaskedLM(hf.XLMRobertaConfig(**USUAL)), 16),
     "distilbert": (
         lambda: hf.DistilBertForMaskedLM(hf.DistilBertConfig(**COMMON, dim=16, n_layers=2, n_heads=2, hidden_dim=32)),
@@ -78,8 +79,9 @@ def test_the_head_gives_the_model_s_own_scores(kind: str, place: Callable[[Any],
     torch.testing.assert_close(scores, wanted.logits, rtol=1e-4, atol=1e-4)
 
 
-def test_the_activation_is_the_one_that_is_computed(place: Callable[[Any], str]) -> None:
-    model = MODELS["roberta, silu"][0]()
+@pytest.mark.parametrize("kind", ["roberta, silu", "roberta, gelu_new"])
+def test_the_activation_is_the_one_that_is_computed(kind: str, place: Callable[[Any], str]) -> None:
+    model = MODELS[kind][0]()
     found = load_encoder(place(model), device="cpu", masked_lm=True).masked_lm
     assert found is not None
     assert found.head.activation == "gelu"
