@@ -87,6 +87,9 @@ def load_masked(store: Store, task: Task) -> TaskData:
         )
     head, notes = read_lm_head(store.path, store.manifest), list[str]()
     splits = {name: _split(store[name]) for name in store.splits}
+    for name in [name for name, split in splits.items() if not len(split) and name != "train"]:
+        notes.append(f"{name} has no masked sub-token: not used")
+        del splits[name]
     if not len(splits["train"]) or ("validation" not in splits and len(splits["train"]) < 2):
         raise DataError(
             f"too few sub-tokens of {store.path} are masked to learn from",
@@ -94,9 +97,6 @@ def load_masked(store: Store, task: Task) -> TaskData:
             received=f"{len(splits['train'])} in train",
             remedy="encode more text, or a larger --mask-share",
         )
-    for name in [name for name, split in splits.items() if not len(split)]:
-        notes.append(f"{name} has no masked sub-token: not used")
-        del splits[name]
     if "validation" not in splits:
         stay, share = carve(len(splits["train"]), VALIDATION_SHARE)
         splits["validation"], splits["train"] = splits["train"].subset(share), splits["train"].subset(stay)

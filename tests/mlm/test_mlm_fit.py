@@ -226,6 +226,10 @@ def test_too_little_text_is_refused(encoded: Any, tmp_path: Path) -> None:
     encoded(Source("s", {"train": pa.table({"text": ["!", "?"]})}), tmp_path / "s")
     with pytest.raises(DataError, match="too few sub-tokens"):
         data_of(open_store(tmp_path / "s"))
+    both = {"train": pa.table({"text": ["a"]}), "validation": pa.table({"text": ["!"]})}
+    encoded(Source("s", both), tmp_path / "u", mask_share=1.0)
+    with pytest.raises(DataError, match="too few sub-tokens"):  # one row cannot be learned from and judged on
+        data_of(open_store(tmp_path / "u"))
     encoded(Source("s", {"test": pa.table({"text": ["abc"]})}), tmp_path / "t")
     with pytest.raises(UsageError, match="no train split"):
         data_of(open_store(tmp_path / "t"))

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fusionkit.alignment import lay_rows
 from fusionkit.encode.masking import Masking, masked, masking_of
 from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.errors import UsageError
-from fusionkit.specs import EncodeSpec
+from fusionkit.specs import MASKED, EncodeSpec
 
 SPECIAL, VOCABULARY, MASK = (0, 1, 2, 3, 4), 60, 4
 
@@ -129,6 +130,17 @@ def test_both_families_bring_their_own_special_tokens(kind: str, encoder: Callab
     _, labels = masked(tokenized, replace(found, share=1.0))
     hidden = {given.tokenizer.decode([i]).strip() for i in labels[labels != -100].tolist()} - {""}
     assert hidden == ({"a", "##b", "c", "##d", "e", "f", "##g", "##h"} if kind == "bert" else set("abcdefgh"))
+
+
+def test_rows_are_the_masked_sub_tokens_in_order() -> None:
+    offsets, words = np.array([0, 4, 4, 6, 9]), np.zeros(9, np.int32)
+    masked_ones = np.array([0, 1, 0, 1, 0, 0, 1, 0, 1], dtype=bool)
+    rows = lay_rows(MASKED, offsets, words, None, masked_ones)
+    assert rows.row_offsets.tolist() == [0, 2, 2, 2, 4]
+    assert (rows.first.tolist(), rows.last.tolist()) == ([1, 3, 6, 8], [2, 4, 7, 9])
+    assert rows.mask.all()
+    with pytest.raises(ValueError, match="which sub-tokens were masked"):
+        lay_rows(MASKED, offsets, words, None)
 
 
 def test_nothing_is_masked_unless_asked_for(encoder: Callable[[str], Encoder]) -> None:
