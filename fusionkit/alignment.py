@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.ragged import IntArray, offsets_of
+from fusionkit.specs import MASKED
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,21 @@ class Rows:
         return self.first < self.last
 
 
-def lay_rows(kind: str, token_offsets: IntArray, word_index: NDArray[np.int32], word_counts: IntArray | None) -> Rows:
+def lay_rows(
+    kind: str,
+    token_offsets: IntArray,
+    word_index: NDArray[np.int32],
+    word_counts: IntArray | None,
+    masked: NDArray[np.bool_] | None = None,
+) -> Rows:
     """The rows of examples under one kind of rows.
 
     Args:
-        kind: ``tokens``, ``words``, ``words-mean``, ``cls`` or ``mean``.
+        kind: ``tokens``, ``words``, ``words-mean``, ``cls``, ``mean`` or ``masked-tokens``.
         token_offsets: int64 ``[examples + 1]`` into the sub-tokens.
         word_index: int32 ``[tokens]``: the word each sub-token belongs to, -1 for special tokens.
         word_counts: int64 ``[examples]``: words each example has; needed for ``words`` kinds alone.
+        masked: bool ``[tokens]``, the sub-tokens that were masked; needed for ``masked-tokens`` alone.
     """
     starts, ends = token_offsets[:-1], token_offsets[1:]
     if kind == "tokens":
@@ -51,6 +59,11 @@ def lay_rows(kind: str, token_offsets: IntArray, word_index: NDArray[np.int32], 
         # A decoder's tokenizer adds nothing to an empty text: no sub-token, a masked row.
         last = np.minimum(starts + 1, ends) if kind == "cls" else ends
         return Rows(np.arange(len(starts) + 1, dtype=np.int64), starts, last)
+    if kind == MASKED:
+        if masked is None:
+            raise ValueError("rows of masked-tokens need to know which sub-tokens were masked")
+        at = np.flatnonzero(masked)
+        return Rows(np.searchsorted(at, token_offsets).astype(np.int64), at, at + 1)
     if word_counts is None:
         raise ValueError("rows of words need the number of words of each example")
     row_offsets = offsets_of(word_counts)

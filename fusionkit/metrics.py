@@ -1,4 +1,7 @@
-"""Scores of predictions, all from 0 to 1 (correlations from -1): scikit-learn's, SciPy's and, for spans, seqeval's."""
+"""Scores of predictions: scikit-learn's, SciPy's and, for spans, seqeval's.
+
+All are from 0 to 1 (correlations from -1) and the larger the better, but for those of :data:`LESS_IS_BETTER`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,14 @@ from seqeval.metrics import recall_score as span_recall
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from fusionkit.tags import are_span_tags
+
+LESS_IS_BETTER = ("perplexity", "cross_entropy")
+LARGEST_EXPONENT = 700.0  # e^710 is no number any more
+
+
+def is_better(metric: str, score: float, best: float) -> bool:
+    """Whether a score of this name beats the best so far."""
+    return score < best if metric in LESS_IS_BETTER else score > best
 
 
 def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
@@ -63,3 +74,21 @@ def number_scores(gold: list[float], predicted: list[float], labels: list[str]) 
             "pearson": float(stats.pearsonr(told, found).statistic),
             "spearman": float(stats.spearmanr(told, found).statistic),
         }
+
+
+def language_model_scores(gold: list[int], predicted: list[tuple[float, int]], labels: list[str]) -> dict[str, float]:
+    """Perplexity, mean cross-entropy in nats and accuracy of masked sub-tokens.
+
+        perplexity = exp(mean over sub-tokens of −log p(its own id))
+
+    Args:
+        gold: the ids. predicted: of each the cross-entropy, and the likeliest id.
+    """
+    surprise = float(np.mean([nats for nats, _ in predicted]))
+    surprise = surprise if np.isfinite(surprise) else np.finfo(np.float64).max
+    hits = np.mean([best == wanted for (_, best), wanted in zip(predicted, gold, strict=True)])
+    return {
+        "perplexity": float(np.exp(min(surprise, LARGEST_EXPONENT))),
+        "cross_entropy": surprise,
+        "accuracy": float(hits),
+    }

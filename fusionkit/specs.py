@@ -16,6 +16,7 @@ from typing import Any, Self
 from fusionkit.errors import UsageError, unknown_name
 
 ROWS = ("tokens", "words", "words-mean", "cls", "mean")
+MASKED = "masked-tokens"  # rows of a store for masked LM: no choice of its own, the task brings it
 POOLS = ("cls", "mean", "max")
 STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
 COMPRESSIONS = ("none", "zstd")
@@ -63,6 +64,8 @@ class EncodeSpec:
         compute_dtype: precision of the forward pass.
         max_length: sub-tokens an example may have; None is the encoder's own limit.
         trust_remote_code: allow a hub repository's own Python code to run.
+        task: ``mlm`` masks sub-tokens and keeps their rows alone, with the encoder's LM head; None masks nothing.
+        mask_seed: sets which sub-tokens are masked, and by what. mask_share: how many of them.
     """
 
     encoder: str = "minilm"
@@ -74,8 +77,16 @@ class EncodeSpec:
     compute_dtype: str = "float32"
     max_length: int | None = None
     trust_remote_code: bool = False
+    task: str | None = None
+    mask_seed: int = 0
+    mask_share: float = 0.15
 
     def __post_init__(self) -> None:
+        if self.task not in (None, "mlm"):
+            raise unknown_name("task of an encode", str(self.task), ("mlm",))
+        _require(0 <= self.mask_seed < 1 << 63, "mask_seed", "0 or more, below 2^63", self.mask_seed)
+        _require(0 < self.mask_share <= 1, "mask_share", "above 0, up to 1", self.mask_share)
+        _refuse_half_masked(self)
         if self.rows is not None and self.rows not in ROWS:
             raise unknown_name("kind of rows", self.rows, ROWS)
         if self.dtype not in STATE_DTYPES:
@@ -85,6 +96,21 @@ class EncodeSpec:
         if self.compute_dtype not in COMPUTE_DTYPES:
             raise unknown_name("compute dtype", self.compute_dtype, COMPUTE_DTYPES)
         _require(self.max_length is None or self.max_length >= 3, "max_length", "3 or more", self.max_length)
+
+
+def _refuse_half_masked(spec: EncodeSpec) -> None:
+    plain = {field.name: field.default for field in dataclasses.fields(spec)}
+    if spec.task is None:
+        for name in ("mask_seed", "mask_share"):
+            if getattr(spec, name) != plain[name]:
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(
+                    f"{option} masks nothing without --task mlm", remedy=f"add --task mlm or drop {option}"
+                )
+    elif spec.rows is not None:
+        raise UsageError(
+            f"--task mlm keeps the rows of masked sub-tokens, not of {spec.rows}", remedy="leave --rows out"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,9 @@ OPTIONS = (
     click.option("--pair", help="Column with the second text of a pair. [default: guessed]"),
     click.option("--tokens", help="Column with lists of words. [default: guessed]"),
     click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0."),
+    click.option("--task", type=click.Choice(("mlm",)), help="mlm: mask sub-tokens and keep their rows alone."),
+    click.option("--mask-seed", default=0, show_default=True, help="With --task mlm: which sub-tokens are masked."),
+    click.option("--mask-share", default=0.15, show_default=True, help="With --task mlm: how many of them."),
     click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code."),
 )
 
@@ -56,7 +59,7 @@ def load_inputs(
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
     """What the options name, the columns' roles said aloud."""
     chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
-    opened = open_source(source, config=config, revision=revision)
+    opened = open_source(source, config=config, revision=revision, lines=chosen.task == "mlm")
     columns = guess_columns(opened, text=text, pair=pair, tokens=tokens)
     say(f"columns: {columns}")
     loaded = load_encoder(
@@ -66,5 +69,6 @@ def load_inputs(
         compute_dtype=chosen.compute_dtype,
         words=columns.tokens is not None,
         trust_remote_code=chosen.trust_remote_code,
+        masked_lm=chosen.task == "mlm",
     )
     return opened, columns, chosen, loaded

@@ -15,12 +15,14 @@ from fusionkit.fit import RunsFolder, expand, summarise
 from fusionkit.fit import fit as run_fit
 from fusionkit.fit.results import flat_record
 from fusionkit.fusions import FUSIONS, usage
-from fusionkit.heads import HEADS
+from fusionkit.heads import HEADS, LM_HEADS
+from fusionkit.metrics import is_better
 from fusionkit.places import Place
-from fusionkit.specs import CLASS_WEIGHTS, OPTIMIZERS, POOLS, SCHEDULES
+from fusionkit.specs import CLASS_WEIGHTS, MASKED, OPTIMIZERS, POOLS, SCHEDULES
 from fusionkit.tasks import TASKS
 
 DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
+WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
 _FUSIONS = ", ".join(usage(name, fusion) for name, fusion in FUSIONS.items())
 
 
@@ -45,7 +47,9 @@ class FitBars(Bars):
         spec = record["spec"]
         if record["status"] == "failed":
             self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
-        elif record["validation_score"] > self._best.get(spec["label"], (-1.0, ""))[0]:
+        elif spec["label"] not in self._best or is_better(
+            record["metric"], record["validation_score"], self._best[spec["label"]][0]
+        ):
             self._best[spec["label"]] = (record["validation_score"], spec["fusion"])
             self.note(f"best for {spec['label']}: {spec['fusion']} {record['validation_score']:.3f}")
 
@@ -57,7 +61,7 @@ class FitBars(Bars):
 @click.option("--label", help="Column to learn. [default: guessed]")
 @click.option("--fusion", "fusions", multiple=True, help=f"{_FUSIONS}; give it several times.")
 @click.option("--fusion-layers", multiple=True, help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]")
-@click.option("--head", help=f"{', '.join(HEADS)}. [default: the task's]")
+@click.option("--head", help=f"{', '.join((*HEADS, *LM_HEADS))}. [default: the task's]")
 @click.option("--pool", type=click.Choice(POOLS), help="Token rows → one vector, after the fusion.")
 @click.option("--shots", multiple=True, type=int, help="Examples per class, drawn uniformly. [default: all]")
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Trials 0 … K-1.")
@@ -95,7 +99,7 @@ def fit(
     opened = given_store(store)
     specs = expand(
         opened,
-        fusions=fusions or DEFAULT_FUSIONS,
+        fusions=fusions or (WIDTH_KEEPING if opened.rows == MASKED else DEFAULT_FUSIONS),
         fusion_layers=fusion_layers or (None,),
         shots=shots or (None,),
         **choices,

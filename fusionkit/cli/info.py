@@ -69,6 +69,9 @@ def info(path: Place, as_json: bool) -> None:
         ("encoded", f"{provenance['created']} on {provenance['device']} in {provenance['seconds']:.1f} s"),
         ("with", ", ".join(f"{name} {version}" for name, version in identity["versions"].items())),
     ]
+    if mlm := identity.get("mlm"):
+        masks = f"{mlm['mask_share']:.0%} of the sub-tokens, seed {mlm['mask_seed']}"
+        facts.insert(-2, ("masked", f"{masks} · LM head with {mlm['lm_head']['activation']}"))
     console = out()
     for name, value in facts:
         console.print(f"{name:<9} {value}")

@@ -13,6 +13,7 @@ from rich.table import Table
 from fusionkit.cli.console import FOLDER, out, print_json, table
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.summary import COLUMNS, summarise
+from fusionkit.metrics import LESS_IS_BETTER
 
 FORMATS = ("table", "csv", "json", "latex")
 
@@ -37,7 +38,7 @@ def results(runs: Path, by: tuple[str, ...], metric: str | None, kind: str, as_j
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
-    """A summary for the terminal, scores in percent; what all rows share stands above it."""
+    """A summary for the terminal, scores in percent, perplexities as they are; what all rows share stands above it."""
     keys = [name for name in summary.columns if name not in COLUMNS]
     shared = [name for name in (*keys, "metric") if name != "fusion" and len(summary) > 1 and _constant(summary[name])]
     shown = [name for name in (*keys, "metric") if name not in shared]
@@ -46,11 +47,12 @@ def summary_table(summary: pd.DataFrame) -> Table:
     rows = []
     for row in summary.to_dict(orient="records"):
         runs = f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else "")
-        interval = "–" if pd.isna(row["low"]) else f"{100 * row['low']:.1f} … {100 * row['high']:.1f}"
+        times = _times(row["metric"])
+        interval = "–" if pd.isna(row["low"]) else f"{times * row['low']:.1f} … {times * row['high']:.1f}"
         parameters = "–" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}"
         seconds = "–" if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}"
         cells = [_cell(row[name]) for name in shown]
-        rows.append([*cells, score_text(row["mean"], row["std"]), interval, runs, parameters, seconds])
+        rows.append([*cells, score_text(row["mean"], row["std"], times), interval, runs, parameters, seconds])
     title = " · ".join(f"{name} {_cell(summary[name].iloc[0])}" for name in shared)
     return table(title or None, header, rows)
 
@@ -59,22 +61,30 @@ def _constant(column: pd.Series[Any]) -> bool:
     return len(column.drop_duplicates()) == 1
 
 
-def score_text(mean: float, std: float) -> str:
-    """``74.3 ± 0.5``, in percent; a single run has no deviation."""
-    return "–" if pd.isna(mean) else f"{100 * mean:.1f}" + ("" if pd.isna(std) else f" ± {100 * std:.1f}")
+def _times(metric: object) -> float:
+    """What a score is shown times: a share in percent, a perplexity as it is."""
+    return 1.0 if metric in LESS_IS_BETTER else 100.0
+
+
+def score_text(mean: float, std: float, times: float = 100.0) -> str:
+    """``74.3 ± 0.5``, in percent unless ``times`` says otherwise; a single run has no deviation."""
+    return "–" if pd.isna(mean) else f"{times * mean:.1f}" + ("" if pd.isna(std) else f" ± {times * std:.1f}")
 
 
 def latex(summary: pd.DataFrame) -> str:
     """A ``booktabs`` table with scores in percent, the best mean of each task in bold."""
     keys = [name for name in summary.columns if name not in COLUMNS]
     same_task = summary[[name for name in ("data", "task", "label") if name in keys]].astype(str).agg("/".join, axis=1)
-    best = summary.groupby(same_task)["mean"].transform("max") == summary["mean"]
+    # Of the less that is better the largest negative is the best.
+    rank = summary["mean"].where(~summary["metric"].isin(LESS_IS_BETTER), -summary["mean"])
+    best = rank.groupby(same_task).transform("max") == rank
     lines = [f"\\begin{{tabular}}{{{'l' * len(keys)}rr}}", "\\toprule"]
     lines += [" & ".join([*map(_escape, keys), "score", "parameters"]) + " \\\\", "\\midrule"]
     for row, bold in zip(summary.to_dict(orient="records"), best, strict=True):
-        score = score_text(row["mean"], float("nan"))
+        times = _times(row["metric"])
+        score = score_text(row["mean"], float("nan"), times)
         score = f"\\textbf{{{score}}}" if bold else score
-        score += "" if pd.isna(row["std"]) else f" $\\pm$ {100 * row['std']:.1f}"
+        score += "" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}"
         parameters = "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}"
         cells = [_escape(_cell(row[name])) for name in keys]
         lines.append(" & ".join([*cells, score, parameters]) + " \\\\")

@@ -1,8 +1,12 @@
-"""Which examples are alike: the same sub-tokens, words and segments, and so the same rows."""
+"""Which examples are alike: the same sub-tokens, words and segments, and so the same rows.
+
+Where sub-tokens were masked, they are taken as the encoder sees them: other words under the same masks are alike.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +24,11 @@ class Alike:
         self._digests: list[bytes] = []
         self._has_rows: list[NDArray[np.bool_]] = []
 
-    def add(self, tokenized: Tokenized, row_offsets: IntArray) -> None:
-        """The next examples."""
+    def add(self, tokenized: Tokenized, row_offsets: IntArray, masked: NDArray[np.bool_] | None = None) -> None:
+        """The next examples; ``masked``, bool ``[tokens]``, tells the sub-tokens that have rows where not all have."""
         bounds = tokenized.token_offsets.tolist()
-        parts = tokenized.token_ids, tokenized.word_index, tokenized.segments
+        parts: list[NDArray[Any]] = [tokenized.token_ids, tokenized.word_index, tokenized.segments]
+        parts += [] if masked is None else [masked]
         rows = np.diff(row_offsets).tolist()  # words behind the last sub-token show in nothing else
         digests = []
         for start, stop, count in zip(bounds[:-1], bounds[1:], rows, strict=True):

@@ -17,7 +17,8 @@ from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.alike import NONE
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, offsets_of
-from fusionkit.store.layout import SMALL_ARRAYS, SmallArray
+from fusionkit.specs import MASKED
+from fusionkit.store.layout import NOT_MASKED, SmallArray, small_arrays
 from fusionkit.store.manifest import split_layout
 
 
@@ -130,11 +131,13 @@ class PartReader:
         start, stop = int(offsets[0]), int(offsets[-1])
         offsets = offsets - start
         words = arrays["word_index"].read(start, stop)
+        kind = self._plan["rows"]
+        masked = arrays["mlm_labels"].read(start, stop) != NOT_MASKED if kind == MASKED else None
         return PartInput(
             token_ids=torch.from_numpy(arrays["token_ids"].read(start, stop).astype(np.int64)),
             segments=torch.from_numpy(arrays["segments"].read(start, stop).astype(np.int64)),
             offsets=offsets,
-            rows=lay_rows(self._plan["rows"], offsets, words, np.diff(row_offsets[first : last + 1])),
+            rows=lay_rows(kind, offsets, words, np.diff(row_offsets[first : last + 1]), masked),
             first_row=int(row_offsets[first]) - row_start,
             first_number=self._starts[part.split] + first,
             first_alike=arrays["first_alike"].read(first, last),
@@ -157,7 +160,8 @@ class PartReader:
 
     def _of_split(self, split: str) -> tuple[dict[str, SmallArray], IntArray]:
         if split not in self._arrays:
-            self._arrays[split] = {name: SmallArray(self._store, split, name) for name in SMALL_ARRAYS}
+            names = small_arrays(self._plan["rows"])
+            self._arrays[split] = {name: SmallArray(self._store, split, name) for name in names}
             self._row_offsets[split] = self._arrays[split]["row_offsets"].read()
         return self._arrays[split], self._row_offsets[split]
 

@@ -28,9 +28,9 @@ from fusionkit.encode.staging import TORCH_DTYPES, rounded
 from fusionkit.encoder import Encoder
 from fusionkit.ragged import flat_rows
 from fusionkit.sources import Columns, Examples, Source, prepared
-from fusionkit.specs import EncodeSpec, canonical_json
+from fusionkit.specs import MASKED, EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
-from fusionkit.store.layout import CHUNK_BYTES, StatesLayout, balanced_rows_per_chunk, row_bytes
+from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, row_bytes
 from fusionkit.store.manifest import read_plan
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
@@ -67,7 +67,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     sizes = {split: examples.num_rows for split, examples in source.splits.items()}
     sample = replace(source, splits={split: _sampled(examples) for split, examples in source.splits.items()})
     sample, _ = prepared(sample, columns)
-    rows = choose_rows(spec.rows, columns, encoder)
+    rows = choose_rows(spec.rows, columns, encoder, spec.task)
     with tempfile.TemporaryDirectory(prefix="fusionkit-estimate-") as folder:
         store = Path(folder) / "sample"
         began = time.perf_counter()
@@ -77,8 +77,9 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         per_token, ratio = _measured(store, plan, encoder)
         padded = {split: _padded_tokens(store, plan, encoder, split) for split in plan["splits"]}
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
+        head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
     # The manifest is the plan and a little more.
-    splits, seconds, size, files = {}, 0.0, len(canonical_json(plan)), 2
+    splits, seconds, size, files = {}, 0.0, len(canonical_json(plan)) + head, 2 + (head > 0)
     for split, fields in plan["splits"].items():
         scale = sizes[split] / fields["examples"]
         counts = {name: round(fields[name] * scale) for name in ("examples", "rows", "tokens")}
@@ -86,6 +87,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         layout = _layout(counts, len(plan["layers"]), plan["hidden"], plan["dtype"])
         size += round(layout.chunks * layout.chunk_bytes * ratio) + round(small[split] * scale)
         files += (1 + len(layout.arrays)) * layout.chunks + 14 + len(layout.arrays)  # metadata, small arrays, examples
+        files += 2 * (rows == MASKED)  # the labels
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
     # Stagings, and the block that is being written, once more where it is compressed; rows of repeated sequences.
@@ -198,7 +200,7 @@ def _choices(
 
     rest = size - stored(rows, layers, dtype)
     found = {}
-    if plan["rows"] != "cls" and plan["rows"] != "mean" and not columns.tags:
+    if plan["rows"] not in ("cls", "mean", MASKED) and not columns.tags:
         found["--rows mean or cls"] = rest + stored(examples, layers, dtype)
     if layers > 4:
         found["--layers -4:"] = rest + stored(rows, 4, dtype)

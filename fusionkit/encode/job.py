@@ -34,7 +34,7 @@ from fusionkit.errors import StoppedError, StoreError
 from fusionkit.files import disk_errors, write_json
 from fusionkit.places import Place, place_errors
 from fusionkit.sources import Columns, Source, prepared
-from fusionkit.specs import EncodeSpec
+from fusionkit.specs import MASKED, EncodeSpec
 from fusionkit.store.manifest import (
     MANIFEST,
     PLAN,
@@ -131,7 +131,7 @@ def encode(
     source, notes = prepared(source, columns)
     for note in [*source.notes, *notes]:
         watch.say(note)
-    rows = choose_rows(spec.rows, columns, encoder)
+    rows = choose_rows(spec.rows, columns, encoder, spec.task)
     identity = identity_of(source, columns, encoder, spec, rows)
     with place_errors(out):
         refuse_foreign(out)
@@ -158,6 +158,8 @@ def encode(
         for split, fields in plan["splits"].items():
             if fields["cut"]:
                 watch.say(f"{split}: {fields['cut']} texts are longer than {identity['max_length']} sub-tokens: cut")
+            if plan["rows"] == MASKED:
+                watch.say(f"{split}: {fields['rows']:,} of {fields['tokens']:,} sub-tokens are masked")
             if fields["masked"]:
                 watch.say(f"{split}: {fields['masked']} words have no sub-token (cut or empty): masked, not dropped")
         done = finished_parts(out, plan)

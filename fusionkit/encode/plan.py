@@ -16,6 +16,7 @@ import numpy as np
 
 from fusionkit.alignment import lay_rows
 from fusionkit.encode.alike import Alike
+from fusionkit.encode.masking import Masking, masked, masking_of
 from fusionkit.encode.placing import growing
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
@@ -23,17 +24,19 @@ from fusionkit.files import write_json
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray
 from fusionkit.sources import Columns, Examples, Source
-from fusionkit.specs import EncodeSpec, canonical_json, parse_layers
+from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.layout import (
     FORMAT,
-    SMALL_ARRAYS,
+    NOT_MASKED,
     VERSION,
     Appender,
     balanced_rows_per_chunk,
     create_states,
     examples_path,
     read_small,
+    small_arrays,
 )
+from fusionkit.store.lm_head import lm_head_facts, write_lm_head
 from fusionkit.store.manifest import PLAN, split_layout
 from fusionkit.store.verify import small_files
 
@@ -41,11 +44,13 @@ from fusionkit.store.verify import small_files
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 
 
-def choose_rows(asked: str | None, columns: Columns, encoder: Encoder) -> str:
-    """The kind of rows: as asked, else by what the columns can teach.
+def choose_rows(asked: str | None, columns: Columns, encoder: Encoder, task: str | None = None) -> str:
+    """The kind of rows: as asked, by the task, else by what the columns can teach.
 
     Tags alone need words; tags and labels both can be learned from tokens; labels alone need one vector.
     """
+    if task == "mlm":
+        return MASKED
     if asked in ("words", "words-mean") and columns.tokens is None:
         raise UsageError(
             f"rows of {asked} need words",
@@ -62,6 +67,11 @@ def choose_rows(asked: str | None, columns: Columns, encoder: Encoder) -> str:
 
 def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: EncodeSpec, rows: str) -> dict[str, Any]:
     """What makes a store reusable; never the device, the batch size, the worker count or a path."""
+    masking = masking_of(spec, encoder)
+    mlm = {}
+    if masking is not None and encoder.masked_lm is not None:
+        facts = {"mask_seed": masking.seed, "mask_share": float(masking.share)}
+        mlm = {"mlm": {**facts, "lm_head": lm_head_facts(encoder.masked_lm.head)}}
     return {
         "encoder": encoder.identity,
         "rows": rows,
@@ -72,6 +82,7 @@ def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encode
         "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
         "data": {split: fingerprint(examples) for split, examples in source.splits.items()},
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        **mlm,
     }
 
 
@@ -124,9 +135,12 @@ def write_plan(
             "identity": identity,
             "splits": {},
         }
-        alike = Alike()
+        alike, masking = Alike(), masking_of(spec, encoder)
+        if encoder.masked_lm is not None and masking is not None:
+            write_lm_head(aside, encoder.masked_lm.head)
         for split, examples in source.splits.items():
-            plan["splits"][split] = _plan_split(aside, split, examples, columns, encoder, plan, alike, on_examples)
+            fields = _plan_split(aside, split, examples, columns, encoder, plan, alike, masking, on_examples)
+            plan["splits"][split] = fields
             create_states(aside, split, split_layout(plan, split), tuple(plan["layers"]))
             path = examples_path(aside, split)
             path.parent.mkdir(exist_ok=True)
@@ -148,9 +162,10 @@ def _plan_split(
     encoder: Encoder,
     plan: dict[str, Any],
     alike: Alike,
+    masking: Masking | None,
     on_examples: Callable[[int], None],
 ) -> dict[str, Any]:
-    arrays = {name: Appender(store, split, name) for name in SMALL_ARRAYS if name != "first_alike"}
+    arrays = {name: Appender(store, split, name) for name in small_arrays(plan["rows"]) if name != "first_alike"}
     for name in ("row_offsets", "token_offsets"):
         arrays[name].append(np.zeros(1, dtype=np.int64))
     counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut"), 0)
@@ -159,14 +174,19 @@ def _plan_split(
         pairs = block.column(columns.pair).to_pylist() if columns.pair else None
         tokenized = encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
         words: IntArray | None = np.array([len(t) for t in texts], dtype=np.int64) if columns.tokens else None
-        rows = lay_rows(plan["rows"], tokenized.token_offsets, tokenized.word_index, words)
+        chosen = None
+        if masking is not None:
+            tokenized, labels = masked(tokenized, masking)
+            arrays["mlm_labels"].append(labels)
+            chosen = labels != NOT_MASKED
+        rows = lay_rows(plan["rows"], tokenized.token_offsets, tokenized.word_index, words, chosen)
         arrays["row_offsets"].append(rows.row_offsets[1:] + counts["rows"])
         arrays["row_mask"].append(rows.mask)
         arrays["token_offsets"].append(tokenized.token_offsets[1:] + counts["tokens"])
         arrays["token_ids"].append(tokenized.token_ids)
         arrays["word_index"].append(tokenized.word_index)
         arrays["segments"].append(tokenized.segments)
-        alike.add(tokenized, rows.row_offsets)
+        alike.add(tokenized, rows.row_offsets, chosen)
         counts["examples"] += len(texts)
         counts["rows"] += len(rows.mask)
         counts["tokens"] += len(tokenized.token_ids)

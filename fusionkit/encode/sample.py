@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fusionkit.alignment import lay_rows
 from fusionkit.encoder import Encoder
+from fusionkit.specs import MASKED
 from fusionkit.store import Store
-from fusionkit.store.layout import read_small
+from fusionkit.store.layout import NOT_MASKED, read_small
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def _live(store: Store, encoder: Encoder, split: str, example: int) -> Tensor:
     ids = torch.from_numpy(read_small(store.path, split, "token_ids", start, stop).astype(np.int64))
     segments = torch.from_numpy(read_small(store.path, split, "segments", start, stop).astype(np.int64))
     count = np.diff(part.row_offsets[example : example + 2])
-    rows = lay_rows(store.rows, np.array([0, stop - start]), part.word_index[start:stop], count)
+    chosen = read_small(store.path, split, "mlm_labels", start, stop) != NOT_MASKED if store.rows == MASKED else None
+    rows = lay_rows(store.rows, np.array([0, stop - start]), part.word_index[start:stop], count, chosen)
     device = encoder.device
     states = encoder.forward(ids[None].to(device), torch.ones_like(ids)[None].to(device), segments[None].to(device))
     picked = torch.stack([states[layer][0].float().cpu() for layer in store.layers], dim=1)  # [tokens, layers, hidden]

@@ -12,6 +12,7 @@ import transformers
 from transformers.utils.hub import cached_file
 
 from fusionkit.encoder.facts import max_length_of, sentence_rows_of, tokenizer_hash, weights_hash
+from fusionkit.encoder.masked_lm import load_masked_lm
 from fusionkit.encoder.model import Encoder
 from fusionkit.encoder.quiet import quiet_transformers
 from fusionkit.encoder.refusals import (
@@ -33,6 +34,7 @@ def load_encoder(
     compute_dtype: str = "float32",
     words: bool = False,
     trust_remote_code: bool = False,
+    masked_lm: bool = False,
 ) -> Encoder:
     """Load an encoder by bundled name, folder or hub id, and make sure that it can be used.
 
@@ -40,10 +42,12 @@ def load_encoder(
 
     Args:
         words: the texts come split into words (byte-level tokenizers then need a space before each).
+        masked_lm: its mask token and LM head too.
 
     Raises:
         UsageError: a bundled name is misspelt, a file is given, or there is no such device.
-        EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states.
+        EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM
+            head, where it is asked for.
     """
     place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
     if reference not in BUNDLED and not Path(place).is_dir():
@@ -105,6 +109,7 @@ def load_encoder(
         },
         device=target,
         accepts=_accepted(model, tokenizer),
+        masked_lm=load_masked_lm(reference, place, tokenizer, options) if masked_lm else None,
     )
 
 

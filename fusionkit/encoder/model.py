@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.ragged import IntArray, offsets_of
 
 
@@ -40,6 +41,7 @@ class Encoder:
         max_length: sub-tokens it accepts. parameters: their real count, for percentages.
         sentence_rows: ``cls`` or ``mean``, what its training made a sentence's vector of.
         identity: what makes its numbers: weights and tokenizer hashes, revision.
+        masked_lm: its mask token and LM head, where they were asked for.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Encoder:
     identity: dict[str, Any]
     device: torch.device
     accepts: frozenset[str] = field(default_factory=frozenset)
+    masked_lm: MaskedLm | None = None
 
     @property
     def pad_id(self) -> int:

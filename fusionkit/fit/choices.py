@@ -9,9 +9,10 @@ import pandas as pd
 import torch
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fit.masked import choose_mlm, refuse_misfit
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import SEQUENCES, reads_sequences
-from fusionkit.specs import parse_layers
+from fusionkit.specs import MASKED, parse_layers
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS, Task
 
@@ -22,6 +23,8 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     Raises:
         UsageError: an unknown task or column, or a column that does not suit the task.
     """
+    if (masked := choose_mlm(store, task, label)) is not None:
+        return masked
     columns = store.manifest["columns"]
     tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
     frame = store["train" if "train" in store.splits else store.splits[0]].examples
@@ -102,6 +105,8 @@ def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, s
             cannot use.
     """
     name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
+    if store.rows == MASKED:
+        refuse_misfit(store, name, len(store.layers))
     if sees_examples(name) and store.rows in ("cls", "mean"):
         raise UsageError(
             f"fusion {name!r} looks at an example's rows side by side; rows of {store.rows} are one an example",
@@ -150,7 +155,7 @@ def choose_pool(store: Store, task: Task, pool: str | None, head: str | None = N
                 f"--pool {pool} has nothing to pool",
                 expected="a sentence task over rows of tokens or words",
                 received=f"task {task.name} over rows of {store.rows}",
-                remedy="leave --pool out" if task.unit == "word" else "encode with --rows tokens to pool at fit",
+                remedy="leave --pool out" if task.unit != "example" else "encode with --rows tokens to pool at fit",
             )
         return None
     if pool == "cls" and store.rows != "tokens":

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fusionkit.lm_head import LmHead
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.tasks import Task
 
@@ -132,6 +133,7 @@ class TaskData:
         classes: what a few-shot draw counts: labels, or for span tags the entity types; 1 for a task of numbers.
         default: the tag of words that have no row.
         test: None where the source has none. notes: what the user should know.
+        lm_head: the encoder's own, for a task that reads by it.
     """
 
     task: Task
@@ -144,3 +146,4 @@ class TaskData:
     validation: TaskSplit
     test: TaskSplit | None
     notes: list[str] = field(default_factory=list)
+    lm_head: LmHead | None = None

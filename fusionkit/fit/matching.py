@@ -18,6 +18,7 @@ from fusionkit.alignment import first_pieces
 from fusionkit.draws import carve
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.masked import load_masked
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store
 from fusionkit.tags import are_span_tags
@@ -40,6 +41,8 @@ def load_task(
         UsageError: the rows or the column cannot carry the task, or there is no train split.
         DataError: fewer than two classes or numbers to learn, a number missing, or nothing to judge them on.
     """
+    if task.unit == "row":
+        return load_masked(store, task)
     if "train" not in store.splits:
         raise UsageError(
             f"{store.path} has no train split",

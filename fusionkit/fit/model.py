@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
 from fusionkit.fusions import Fusion, build_fusion
-from fusionkit.heads import build_head, reads_sequences
+from fusionkit.heads import build_head, lm_head, reads_sequences
+from fusionkit.lm_head import LmHead
 from fusionkit.ragged import segment_max, segment_mean
 from fusionkit.specs import RunSpec
 
@@ -23,13 +24,15 @@ class FusedModel(nn.Module):
 
     Args:
         layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
-        sides: sequences an example has, 1 or 2.
+        sides: sequences an example has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
 
     Raises:
         UsageError: a pool before a head that reads whole sequences.
     """
 
-    def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> None:
+    def __init__(
+        self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+    ) -> None:
         super().__init__()
         if spec.pool is not None and reads_sequences(spec.head):
             raise UsageError(
@@ -42,7 +45,11 @@ class FusedModel(nn.Module):
         self.sides = sides
         self.compares = sides == 2 and not reads_sequences(spec.head)
         width = 4 * self.fusion.width if self.compares else self.fusion.width
-        self.head = build_head(spec.head, width, classes, spec.dropout)
+        self.head = (
+            build_head(spec.head, width, classes, spec.dropout)
+            if given is None
+            else lm_head(spec.head, given, spec.dropout)
+        )
         self.pool = spec.pool
 
     def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
@@ -70,11 +77,13 @@ class FusedModel(nn.Module):
 
     def parameters_of(self, part: Fusion | nn.Module) -> int:
         """How many numbers a part learns."""
-        return sum(p.numel() for p in part.parameters())
+        return sum(p.numel() for p in part.parameters() if p.requires_grad)
 
 
-def build_model(spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1) -> FusedModel:
+def build_model(
+    spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+) -> FusedModel:
     """A model whose weights depend on ``init_seed`` alone; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.init_seed)
-        return FusedModel(spec, layers, hidden, classes, sides)
+        return FusedModel(spec, layers, hidden, classes, sides, given)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
-from fusionkit.heads import HEADS, decides_by_softmax
+from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax
 from fusionkit.specs import RunSpec
 
 
@@ -34,6 +34,12 @@ def check_options(spec: RunSpec) -> None:
     """
     smoothed = f"--label-smoothing {spec.label_smoothing:g}" if spec.label_smoothing else None
     weighted = f"--class-weights {spec.class_weights}" if spec.class_weights != "none" else None
+    if weighted is not None and spec.head in LM_HEADS:
+        raise UsageError(
+            f"head {spec.head!r} cannot use --class-weights: its classes are the encoder's sub-tokens",
+            received=weighted,
+            remedy="leave --class-weights out",
+        )
     for given in (smoothed, weighted):
         if given is not None and not decides_by_softmax(spec.head):
             option = given.split()[0]

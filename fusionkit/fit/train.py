@@ -16,9 +16,11 @@ from fusionkit.draws import epoch_order, uniform_draw
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel, build_model
 from fusionkit.fit.options import balanced_weights, check_options, optimizer_of, rate_factor
 from fusionkit.heads.softmax import Softmax
+from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 
@@ -31,6 +33,7 @@ class Outcome:
 
     Attributes:
         metric: the score's name. score: on test, None without one. validation_score: at the best epoch.
+        best_epoch: from 1; 0 where there was nothing to train.
         scores: all metrics by split. curve: loss and validation score, an epoch each.
         seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
@@ -76,12 +79,14 @@ def train_run(
     train = data.train
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
-    model = build_model(spec, len(layers), hidden, len(data.labels), train.sides)
+    model = build_model(spec, len(layers), hidden, len(data.labels), train.sides, data.lm_head)
     if isinstance(model.head, Softmax):
         model.head.label_smoothing = spec.label_smoothing
         if spec.class_weights == "balanced":
             model.head.class_weights = balanced_weights(train.targets, len(data.labels))
-    optimizer = optimizer_of(spec, model.parameters())
+    learned = list(model.parameters())
+    epochs = spec.epochs if learned else 0  # `last` under a frozen head is scored as it is
+    optimizer = optimizer_of(spec, learned or [torch.nn.Parameter(torch.zeros(0))])  # PyTorch refuses an empty list
     began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
     steps = spec.epochs * -(-len(train) // spec.batch_size)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(spec, step, steps))
@@ -90,13 +95,16 @@ def train_run(
     scores: dict[str, dict[str, float]] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.init_seed)  # dropout's stream
-        for epoch in range(1, spec.epochs + 1):
+        if not epochs:
+            judged = score(model, data, data.validation, layers)
+            best = (next(iter(judged.values())), 0, {}, judged)
+        for epoch in range(1, epochs + 1):
             loss = _train_epoch(model, optimizer, rate, train, layers, spec, epoch)
             # Without examples to judge by, the last epoch is the best.
             judged = score(model, data, data.validation, layers) if len(data.validation) else {"epoch": float(epoch)}
             value = next(iter(judged.values()))
             curve.append({"epoch": epoch, "loss": loss, "validation_score": value})
-            if best is None or value > best[0]:
+            if best is None or is_better(next(iter(judged)), value, best[0]):
                 best = (value, epoch, {k: v.detach().clone() for k, v in model.state_dict().items()}, judged)
             on_epoch()
             if spec.patience is not None and epoch - best[1] >= spec.patience:
@@ -134,7 +142,12 @@ def score(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int
 
 
 def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> list[Any]:
-    """A label or number an example, or a list of tags an example; words without a row get the default tag."""
+    """A label or number an example, or a list of tags an example; words without a row get the default tag.
+
+    Of a masked sub-token, its cross-entropy and the likeliest id.
+    """
+    if data.lm_head is not None:
+        return masked_predictions(model, split, data.lm_head, layers)
     decided: list[Any] = [None] * len(split)
     model.eval()
     with torch.inference_mode():

@@ -102,6 +102,13 @@ def open_run(folder: Path) -> TrainedRun:
     record = read_json(folder / RECORD)
     if record.get("status") == "failed":
         raise UsageError(f"the run {folder} failed", received=record.get("error"), remedy="choose a finished run")
+    if record.get("spec", {}).get("task") == "mlm":
+        raise UsageError(
+            f"the run {folder} scores masked sub-tokens: it has nothing to predict",
+            expected="a run of " + ", ".join(name for name in TASKS if name != "mlm"),
+            received="a run of mlm",
+            remedy="choose another run; `fusionkit results` shows this one's perplexity",
+        )
     if missing := [name for name in NEEDED if name not in record]:
         raise UsageError(
             f"the run {folder} cannot be used for prediction",

@@ -16,6 +16,7 @@ from fusionkit.heads.classifier import classifier
 from fusionkit.heads.crf import Crf, crf
 from fusionkit.heads.esim import esim, esim_regressor
 from fusionkit.heads.linear_tagger import linear_tagger
+from fusionkit.heads.lm_head import LM_HEADS
 from fusionkit.heads.regressor import Regressor, regressor
 from fusionkit.heads.softmax import Softmax
 from fusionkit.heads.tagger import tagger
@@ -26,6 +27,8 @@ class Head(Protocol):
 
     The table builds each from ``(width, classes, dropout)``. One that decides by the probability of each class also
     has ``probabilities(scores)``, ``[n, classes]``; a CRF decides whole paths and has none.
+
+    The encoder's own LM head is none of the table: it is not built but read from the store.
     """
 
     def __call__(self, states: Tensor, offsets: Tensor) -> Tensor:
@@ -79,6 +82,8 @@ def decides_by_softmax(name: str) -> bool:
     Raises:
         UsageError: an unknown name.
     """
+    if name in LM_HEADS:
+        return True
     with torch.device("meta"):
         return isinstance(build_head(name, 1, 2, 0.0), Softmax)
 

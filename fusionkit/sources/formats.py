@@ -12,7 +12,8 @@ from fusionkit.sources.delimited import read_csv, read_tsv
 from fusionkit.sources.jsonl import read_jsonl
 from fusionkit.sources.parquet import read_parquet
 
-FORMATS: dict[str, Callable[[Path], Iterator[pa.RecordBatch]]] = {
+Formats = dict[str, Callable[[Path], Iterator[pa.RecordBatch]]]
+FORMATS: Formats = {
     ".csv": read_csv,
     ".tsv": read_tsv,
     ".jsonl": read_jsonl,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ import pyarrow as pa
 from fusionkit.errors import DataError, UsageError
 from fusionkit.sources.delimited import with_numbers
 from fusionkit.sources.examples import Examples
-from fusionkit.sources.formats import FORMATS
+from fusionkit.sources.formats import FORMATS, Formats
 from fusionkit.sources.hub import read_hub, read_saved
+from fusionkit.sources.lines import read_text_lines
 from fusionkit.sources.spool import spooled
 
 SPLITS = ("train", "validation", "test")
@@ -41,14 +43,18 @@ class Source:
         object.__setattr__(self, "splits", of_all)  # the dataclass is frozen
 
 
-def open_source(source: str, *, config: str | None = None, revision: str | None = None) -> Source:
+def open_source(source: str, *, config: str | None = None, revision: str | None = None, lines: bool = False) -> Source:
     """Read a source: a file, a folder of split files, a ``datasets`` folder or a hub id.
+
+    Args:
+        lines: a ``.txt`` file holds a text a line, not CoNLL columns.
 
     Raises:
         UsageError: nothing of that name exists, or it holds no split.
         DataError: a file's content is not what its name promises.
     """
-    path = Path(source).expanduser()
+    path, notes = Path(source).expanduser(), list[str]()
+    formats = FORMATS | {".txt": partial(read_text_lines, notes=notes)} if lines else FORMATS
     try:
         name = path.resolve().name.split(".")[0] if path.exists() else source
     except OSError as error:  # longer than a name may be, or not to be looked into
@@ -56,12 +62,12 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
         raise UsageError("no such source", received=received, remedy="check the path") from error
     _refuse_hub_options(path, config, revision)
     if path.is_file():
-        tables = {SPLIT_NAMES.get(path.stem.lower(), "train"): _read_file(path)}
+        tables = {SPLIT_NAMES.get(path.stem.lower(), "train"): _read_file(path, formats)}
     elif path.is_dir() and ((path / "dataset_dict.json").exists() or (path / "state.json").exists()):
         tables = read_saved(path)
     elif path.is_dir():
         files = _split_files(path) if config is None else {}
-        tables = {split: _read_file(file) for split, file in files.items()} or _folder_as_hub(path, config)
+        tables = {split: _read_file(file, formats) for split, file in files.items()} or _folder_as_hub(path, config)
         if files and all(file.suffix.lower() in (".csv", ".tsv") for file in files.values()):
             tables = with_numbers(tables)
     elif HUB_ID.fullmatch(source) and path.suffix.lower() not in FORMATS:
@@ -75,7 +81,7 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
         )
     if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
         tables = with_numbers(tables)
-    return _checked(name, source, tables)
+    return _checked(name, source, tables, notes)
 
 
 def _refuse_hub_options(path: Path, config: str | None, revision: str | None) -> None:
@@ -91,8 +97,8 @@ def _refuse_hub_options(path: Path, config: str | None, revision: str | None) ->
             )
 
 
-def _checked(name: str, source: str, tables: dict[str, Examples]) -> Source:
-    notes, splits = [], {}
+def _checked(name: str, source: str, tables: dict[str, Examples], notes: list[str]) -> Source:
+    splits: dict[str, Examples] = {}
     for found, examples in tables.items():
         split = SPLIT_NAMES.get(found.lower())
         if split is None or split in splits:
@@ -116,8 +122,8 @@ def _checked(name: str, source: str, tables: dict[str, Examples]) -> Source:
     return Source(name, ordered, notes)
 
 
-def _read_file(path: Path) -> Examples:
-    reader = FORMATS.get(path.suffix.lower())
+def _read_file(path: Path, formats: Formats) -> Examples:
+    reader = formats.get(path.suffix.lower())
     if reader is None:
         raise UsageError(
             f"{path} is of no known format",

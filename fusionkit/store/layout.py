@@ -4,6 +4,7 @@
     STORE/manifest.json                    written last: its presence means complete
     STORE/states.zarr/{split}/…            Zarr v3 arrays
     STORE/examples/{split}.parquet         the source's columns
+    STORE/lm_head.safetensors              the encoder's LM head, beside rows of masked-tokens alone
     STORE/parts/{split}-{00000}.json       one finished part (one chunk of hidden_states)
 
 A chunk of ``hidden_states`` is ``[rows, layers, hidden]`` kept layer-major (Zarr's ``transpose`` codec): one
@@ -25,6 +26,7 @@ from zarr.storage import FsspecStore
 
 from fusionkit.errors import StoreError
 from fusionkit.places import AnyPlace, Place, refusal
+from fusionkit.specs import MASKED
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -47,6 +49,11 @@ SMALL_ARRAYS = {
     "segments": "uint8",
     "first_alike": "int64",
 }
+# Beside rows of masked-tokens alone: a chosen sub-token's own id, and this for all others, as transformers' masked LMs
+# take their labels.
+LABELS = {"mlm_labels": "int32"}
+NOT_MASKED = -100
+LM_HEAD = "lm_head.safetensors"
 # An axis has one length in a group, or xarray refuses to open it: offsets are one longer than the examples.
 AXES = {
     "row_offsets": "offsets",
@@ -56,6 +63,7 @@ AXES = {
     "word_index": "tokens",
     "segments": "tokens",
     "first_alike": "examples",
+    "mlm_labels": "tokens",
 }
 
 
@@ -141,6 +149,11 @@ def chunk_path(store: AnyPlace, split: str, chunk: int, array: str = "hidden_sta
 
 def examples_path(store: AnyPlace, split: str) -> AnyPlace:
     return store / "examples" / f"{split}.parquet"
+
+
+def small_arrays(rows: str) -> tuple[str, ...]:
+    """The names of the small arrays beside one kind of rows."""
+    return (*SMALL_ARRAYS, *LABELS) if rows == MASKED else tuple(SMALL_ARRAYS)
 
 
 def part_path(store: AnyPlace, split: str, chunk: int) -> AnyPlace:
@@ -250,7 +263,7 @@ class Appender:
             f"{split}/{name}",
             shape=(0,),
             chunks=(SMALL_CHUNK,),
-            dtype=SMALL_ARRAYS[name],
+            dtype=(SMALL_ARRAYS | LABELS)[name],
             compressors=[ZstdCodec(level=3), Crc32cCodec()],
             dimension_names=(AXES[name],),
         )

@@ -8,11 +8,13 @@ from typing import Any
 
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import read_json
+from fusionkit.lm_head import ACTIVATIONS
 from fusionkit.places import Place, is_file, sizes_below
-from fusionkit.specs import COMPRESSIONS, digest_of
+from fusionkit.specs import COMPRESSIONS, MASKED, digest_of
 from fusionkit.store.layout import (
     FORMAT,
     ITEM_BYTES,
+    LM_HEAD,
     VERSION,
     StatesLayout,
     codecs_told,
@@ -41,6 +43,14 @@ PLANNED: dict[str, Any] = {
 FINISHED: dict[str, Any] = {
     "splits": {"*": {"chunks": {"*": [int]}}},
     "provenance": {"created": str, "seconds": (int, float), "device": str},
+}  # fmt: skip
+MASKING: dict[str, Any] = {
+    "identity": {
+        "mlm": {
+            "mask_seed": int, "mask_share": float,
+            "lm_head": {"sha256": str, "activation": str, "layer_norm_eps": float},
+        }
+    }
 }  # fmt: skip
 
 
@@ -93,7 +103,8 @@ def checked(path: Place) -> dict[str, Any]:
             received=f"{value.get('format')} version {value.get('version')}",
             remedy="open it with the fusionkit that wrote it, or a newer one",
         )
-    for shape in (PLANNED, FINISHED) if path.name == MANIFEST else (PLANNED,):
+    shapes = (PLANNED, FINISHED) if path.name == MANIFEST else (PLANNED,)
+    for shape in (*shapes, MASKING) if value.get("rows") == MASKED else shapes:
         if (field := _misfit(value, shape, "")) is not None:
             _require(False, path, field)
     _require(value["dtype"] in ITEM_BYTES, path, "dtype")
@@ -109,6 +120,10 @@ def checked(path: Place) -> dict[str, Any]:
         names = {array.name for array in split_layout(value, split).arrays}
         _require(set(fields.get("chunks", names)) == names, path, f"splits.{split}.chunks")
     _require(all(map(_inside, value["files"])), path, "files")
+    if value["rows"] == MASKED:
+        head = value["identity"]["mlm"]["lm_head"]
+        _require(value["files"].get(LM_HEAD) == head["sha256"], path, f"files.{LM_HEAD}")
+        _require(head["activation"] in ACTIVATIONS, path, "identity.mlm.lm_head.activation")
     return value
 
 
@@ -135,6 +150,7 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
     try:
         offsets, tokens = (open_array(store, split, name) for name in ("row_offsets", "token_ids"))
         arrays = [open_array(store, split, array.name) for array in layout.arrays]
+        labels = open_array(store, split, "mlm_labels") if manifest["rows"] == MASKED else tokens
         states = arrays[0]
         shape, chunks = (
             (layout.rows, layout.layers, layout.hidden),
@@ -149,6 +165,7 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
             "layers": (states.attrs["layers"], manifest["layers"]),
             "examples": (offsets.shape, (fields["examples"] + 1,)),
             "tokens": (tokens.shape, (fields["tokens"],)),
+            "labels": (labels.shape, (fields["tokens"],)),
         }
     except Exception as error:  # zarr raises OSError, KeyError, TypeError and ValueError for bad metadata
         raise damaged(states_path(store) / split, error) from error

@@ -16,10 +16,10 @@ from torch import Tensor
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.places import Place, place_errors, place_of, read_bytes
 from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
-from fusionkit.specs import digest_of
+from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.blocks import Blocks, FetchedBlocks, MappedBlocks
 from fusionkit.store.cache import default_cache
-from fusionkit.store.layout import StatesLayout, damaged, examples_path, read_small
+from fusionkit.store.layout import NOT_MASKED, StatesLayout, damaged, examples_path, read_small
 from fusionkit.store.manifest import agreed_layout, read_manifest, store_digest
 from fusionkit.store.states import HiddenStates, positions
 
@@ -31,10 +31,10 @@ class Split:
         hidden_states: ``[rows, layers, hidden]``. name: ``train``, ``validation`` or ``test``.
     """
 
-    def __init__(self, store: Place, name: str, states: HiddenStates) -> None:
+    def __init__(self, store: Place, name: str, states: HiddenStates, rows: str) -> None:
         self.name = name
         self.hidden_states = states
-        self._store = store
+        self._store, self._rows = store, rows
 
     def __len__(self) -> int:
         """How many examples there are."""
@@ -84,6 +84,20 @@ class Split:
     def word_index(self) -> NDArray[np.int32]:
         """int32 ``[tokens]``: the word of each sub-token, -1 for special tokens."""
         return read_small(self._store, self.name, "word_index")
+
+    @cached_property
+    def masked_ids(self) -> NDArray[np.int32]:
+        """int32 ``[rows]`` of masked-tokens: the id that each masked sub-token had. UsageError: other rows."""
+        if self._rows != MASKED:
+            raise UsageError(
+                f"rows of {self._rows} are of no masked sub-tokens", expected="a store that `encode --task mlm` made"
+            )
+        labels = read_small(self._store, self.name, "mlm_labels")
+        found: NDArray[np.int32] = labels[labels != NOT_MASKED]
+        if len(found) != len(self.hidden_states):  # to Zarr a missing chunk is a chunk of zeros
+            error = ValueError(f"mlm_labels has {len(found)} labels, there are {len(self.hidden_states)} rows")
+            raise damaged(self._store, error)
+        return found
 
     @cached_property
     def examples(self) -> pd.DataFrame:
@@ -159,7 +173,7 @@ class Store:
         if split not in self._splits:
             layout = agreed_layout(self.path, self.manifest, split)
             states = HiddenStates(_blocks_of(self.path, self.manifest, split, layout), layout)
-            self._splits[split] = Split(self.path, split, states)
+            self._splits[split] = Split(self.path, split, states, self.rows)
         return self._splits[split]
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from fusionkit.errors import StoreError
 from fusionkit.places import Place, is_file, place_errors, read_bytes
 from fusionkit.store.chunks import chunk_fault
-from fusionkit.store.layout import ChunkedArray, chunk_path
+from fusionkit.store.layout import LM_HEAD, ChunkedArray, chunk_path
 from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
 
 READERS = 4  # remote files read at once
@@ -63,7 +63,7 @@ def verify_store(path: Place) -> Iterator[Checked]:
 def small_files(path: Path) -> dict[str, str]:
     """SHA-256 of every file of a planned store that is neither a chunk of states nor bookkeeping."""
     found = {}
-    for file in sorted([*(path / "states.zarr").rglob("*"), *(path / "examples").rglob("*")]):
+    for file in sorted([*(path / "states.zarr").rglob("*"), *(path / "examples").rglob("*"), path / LM_HEAD]):
         inside = file.relative_to(path)
         of_states = inside.parts[2:3] in (("hidden_states",), ("scales",)) and inside.parts[3:4] == ("c",)
         if file.is_file() and not of_states and not file.name.endswith(".partial"):

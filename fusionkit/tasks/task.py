@@ -12,7 +12,8 @@ class Task:
     """One kind of task.
 
     Attributes:
-        name: as on the command line. unit: what carries a label, a whole ``example`` or each ``word``.
+        name: as on the command line. unit: what carries a label, a whole ``example``, each ``word`` or each
+            stored ``row``.
         heads: names of the heads that fit, the default first.
         needs_pair: True where examples are pairs of texts.
         numeric: True where a label is a number to come near to, not a class.
@@ -21,7 +22,7 @@ class Task:
     """
 
     name: str
-    unit: Literal["example", "word"]
+    unit: Literal["example", "word", "row"]
     heads: tuple[str, ...]
     needs_pair: bool
     scores: Callable[[Any, Any, list[str]], dict[str, float]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -128,5 +129,6 @@ def test_objects_without_any_key_are_no_usable_split(tmp_path: Path) -> None:
 def test_a_hub_option_that_would_be_ignored_is_refused(tmp_path: Path, option: str) -> None:
     file = tmp_path / "train.csv"
     file.write_text("text,label\na,x\nb,y\n")
+    given: dict[str, Any] = {option: "en"}
     with pytest.raises(UsageError, match=f"has no {option}s"):
-        open_source(str(file), **{option: "en"})
+        open_source(str(file), **given)

@@ -1,0 +1,90 @@
+"""Choosing sub-tokens to predict and hiding them: BERT's way, once for each text, the same for each pass over it.
+
+    chosen      u0 < share, and no special token
+    hidden      by the mask token            u1 < 0.8
+                by a random sub-token        0.8 ≤ u1 < 0.9: V[⌊u2 · |V|⌋]
+                not at all                   u1 ≥ 0.9
+
+Symbols: ``u0, u1, u2`` three numbers in [0, 1) for each sub-token, from SHAKE-128 of the seed and the text's
+sub-tokens; ``V`` the ids of the vocabulary that are no special token's.
+Source: Devlin et al. (2019); choosing each sub-token by itself as in RoBERTa's training and transformers' collator.
+
+A text's masks depend on the text and the seed alone: not on its place, its neighbours or who encodes it. What is
+special is what transformers' collator takes for it: the unknown sub-token too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusionkit.encoder import Encoder, Tokenized
+from fusionkit.errors import UsageError
+from fusionkit.ragged import IntArray
+from fusionkit.specs import EncodeSpec
+from fusionkit.store.layout import NOT_MASKED
+
+MASK_TOKEN, RANDOM = 0.8, 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Masking:
+    """How sub-tokens are chosen and hidden.
+
+    Attributes:
+        seed, share: as asked for. mask_id: the mask token. special_ids: never chosen. ordinary_ids: V.
+    """
+
+    seed: int
+    share: float
+    mask_id: int
+    special_ids: IntArray
+    ordinary_ids: IntArray
+
+
+def masking_of(spec: EncodeSpec, encoder: Encoder) -> Masking | None:
+    """The masking that is asked for, or None.
+
+    Raises:
+        UsageError: the encoder was loaded without its LM head.
+    """
+    if spec.task is None:
+        return None
+    if encoder.masked_lm is None:
+        raise UsageError(
+            f"encoder {encoder.name!r} was loaded without its LM head",
+            expected="an encoder with one",
+            remedy="load it by load_encoder(…, masked_lm=True)",
+        )
+    given = encoder.masked_lm
+    return Masking(spec.mask_seed, spec.mask_share, given.mask_id, given.special_ids, given.ordinary_ids)
+
+
+def masked(tokenized: Tokenized, masking: Masking) -> tuple[Tokenized, NDArray[np.int32]]:
+    """Examples with some sub-tokens hidden.
+
+    Returns:
+        the examples as the encoder sees them, and int32 ``[tokens]``: a chosen sub-token's own id, -100 elsewhere.
+    """
+    ids = tokenized.token_ids
+    draws = np.zeros((3, len(ids)))
+    for start, stop in pairwise(tokenized.token_offsets.tolist()):
+        draws[:, start:stop] = _draws(ids[start:stop], masking.seed)
+    chosen = (draws[0] < masking.share) & (tokenized.word_index >= 0) & ~np.isin(ids, masking.special_ids)
+    by_mask = chosen & (draws[1] < MASK_TOKEN)
+    by_random = chosen & ~by_mask & (draws[1] < MASK_TOKEN + RANDOM)
+    seen = np.where(by_mask, np.int32(masking.mask_id), ids)
+    others = masking.ordinary_ids[(draws[2, by_random] * len(masking.ordinary_ids)).astype(np.int64)]
+    seen[by_random] = others
+    return replace(tokenized, token_ids=seen), np.where(chosen, ids, np.int32(NOT_MASKED))
+
+
+def _draws(ids: NDArray[np.int32], seed: int) -> NDArray[np.float64]:
+    """``[3, sub-tokens]`` in [0, 1). A hash, and not NumPy's generators, whose numbers may change with its version."""
+    key = np.int64(seed).astype("<i8").tobytes() + ids.astype("<i4").tobytes()
+    bits = np.frombuffer(hashlib.shake_128(key).digest(3 * 8 * len(ids)), "<u8").reshape(3, len(ids))
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # 53 bits: the largest stays below 1

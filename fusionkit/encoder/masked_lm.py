@@ -1,0 +1,163 @@
+"""What masking needs of an encoder: its mask token, and the LM head that it was trained with.
+
+The head is found by its form, not by its names: beside the encoder the masked-LM model has one decoder (its output
+embeddings), one other linear map and one layer norm. Whether they are put together as :mod:`fusionkit.lm_head` says,
+and by which activation, is tried: the head must give the model's own scores on a few sub-tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor, nn
+
+from fusionkit.encoder.quiet import quiet_transformers
+from fusionkit.encoder.refusals import not_loadable
+from fusionkit.errors import EncoderError
+from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores
+from fusionkit.ragged import IntArray
+
+REMEDY = "choose the checkpoint of a masked language model, like BERT's or RoBERTa's own"
+# transformers' names for what PyTorch calls otherwise.
+ALIASES = {
+    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_python": "gelu",
+    "swish": "silu",
+}  # fmt: skip
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedLm:
+    """What a masked language model has beside its encoder.
+
+    Attributes:
+        head: the LM head. mask_id: the mask token. special_ids: ids that are never masked: int64, ascending.
+        ordinary_ids: all others, of which a random one may replace a sub-token: int64, ascending.
+    """
+
+    head: LmHead
+    mask_id: int
+    special_ids: IntArray
+    ordinary_ids: IntArray
+
+
+def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str, Any]) -> MaskedLm:
+    """The LM head of a checkpoint; of the encoder, which is loaded once more with it, nothing stays in memory.
+
+    Args:
+        reference: the encoder as the user named it, for errors. place: its folder or id.
+        options: what else ``from_pretrained`` is given.
+
+    Raises:
+        EncoderError: no mask token, no LM head, one without weights in the checkpoint, or one of another form.
+    """
+    if tokenizer.mask_token_id is None:
+        raise EncoderError(
+            f"encoder {reference!r} has no mask token",
+            expected="a tokenizer with a mask token",
+            received=type(tokenizer).__name__,
+            remedy=REMEDY,
+        )
+    with quiet_transformers():
+        config = transformers.AutoConfig.from_pretrained(place, **options)
+        if type(config) not in transformers.MODEL_FOR_MASKED_LM_MAPPING and not hasattr(config, "auto_map"):
+            raise _no_head(reference, f"{type(config).__name__}, which transformers has no masked LM for")
+        try:
+            model, report = transformers.AutoModelForMaskedLM.from_pretrained(
+                place, **options, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            )
+        except Exception as error:  # OSError, ValueError, KeyError, ImportError and the library's own
+            raise not_loadable(reference, error) from error
+    if missing := _missing(model, report["missing_keys"]):
+        raise _no_head(reference, f"a checkpoint without {missing[0]}" + (" …" if len(missing) > 1 else ""))
+    head = _head_of(reference, model.eval().requires_grad_(False))
+    special = np.unique(np.array(tokenizer.all_special_ids, dtype=np.int64))
+    every = np.unique(np.array([i for i in tokenizer.get_vocab().values() if i < head.vocabulary], dtype=np.int64))
+    return MaskedLm(head, int(tokenizer.mask_token_id), special, np.setdiff1d(every, special))
+
+
+def _missing(model: Any, missing_keys: set[str]) -> list[str]:
+    """The weights outside the encoder that the checkpoint lacks under each of their names: tied ones have several."""
+    names: dict[int, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(weight), []).append(name)
+    own = {id(weight) for weight in model.base_model.parameters()}
+    return [of[0] for key, of in names.items() if key not in own and all(name in missing_keys for name in of)]
+
+
+def _head_of(reference: str, model: Any) -> LmHead:
+    inside = {id(module) for module in model.base_model.modules()}
+    beside = [module for module in model.modules() if id(module) not in inside]
+    decoder = model.get_output_embeddings()
+    maps = [module for module in beside if isinstance(module, nn.Linear) and module is not decoder]
+    norms = [module for module in beside if isinstance(module, nn.LayerNorm)]
+    if not isinstance(decoder, nn.Linear) or len(maps) != 1 or len(norms) != 1:
+        raise _other_form(reference, model, f"{len(maps)} linear maps and {len(norms)} layer norms before the decoder")
+    weights = {
+        f"{name}.{kind}": _copy(getattr(module, kind), size)
+        for name, module, size in (
+            ("dense", maps[0], maps[0].out_features),
+            ("layer_norm", norms[0], maps[0].out_features),
+            ("decoder", decoder, decoder.out_features),
+        )
+        for kind in ("weight", "bias")
+    }
+    try:
+        states, wanted = _tried(model)
+        heads = [LmHead(weights, activation, float(norms[0].eps)) for activation in _activations(model.config)]
+        off = [_off(head, states, wanted) for head in heads]  # where two are alike, the configuration's comes first
+        if min(off) <= TOLERANCE:
+            return heads[off.index(min(off))]
+    except Exception as error:  # the model's own code; weights whose shapes do not fit one another
+        raise _other_form(reference, model, f"{type(error).__name__}: {error}".splitlines()[0]) from error
+    raise _other_form(reference, model, "other scores than the model's own")
+
+
+def _copy(weight: Tensor | None, size: int) -> Tensor:
+    """A copy of its own, which keeps nothing of the model in memory; a bias that a module lacks is zeros."""
+    return torch.zeros(size) if weight is None else weight.detach().clone()
+
+
+def _tried(model: Any) -> tuple[Tensor, Tensor]:
+    """States of the last layer ``[sub-tokens, d]`` and the model's own scores of them ``[sub-tokens, V]``."""
+    ids = torch.arange(16).view(2, 8) % model.config.vocab_size
+    with torch.inference_mode():
+        output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+    return output.hidden_states[-1].flatten(0, 1), output.logits.flatten(0, 1)
+
+
+def _off(head: LmHead, states: Tensor, wanted: Tensor) -> float:
+    """How far a head's scores are from those wanted: the largest difference, as a share of the largest score."""
+    found = lm_scores(states, head.weights, head.activation, head.layer_norm_eps)
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+def _activations(config: Any) -> Iterator[str]:
+    """The one that the configuration names, then all others."""
+    fields = ("hidden_act", "activation", "hidden_activation", "classifier_activation")
+    named = [getattr(config, field, None) for field in fields]
+    known = [ALIASES.get(name, name) for name in named if isinstance(name, str)]
+    yield from dict.fromkeys([*(name for name in known if name in ACTIVATIONS), *ACTIVATIONS])
+
+
+def _no_head(reference: str, received: str) -> EncoderError:
+    return EncoderError(
+        f"encoder {reference!r} has no LM head",
+        expected="a checkpoint with the weights of its masked-LM head",
+        received=received,
+        remedy=REMEDY,
+    )
+
+
+def _other_form(reference: str, model: Any, received: str) -> EncoderError:
+    return EncoderError(
+        f"the LM head of encoder {reference!r} ({type(model).__name__}) is of an unknown form",
+        expected="a linear map, an activation, a layer norm and a decoder, which give the model's own scores",
+        received=received,
+        remedy=REMEDY,
+    )

@@ -1,0 +1,94 @@
+"""A masked language model's own head: from a state to a score for each sub-token of the vocabulary.
+
+    t = LN(a(W h + b))
+    s = E t + c
+
+Symbols: ``h`` ``[d]`` the state; ``W`` ``[e, d]`` and ``b`` the transform; ``a`` the activation; ``LN`` layer norm with
+its weight and bias; ``E`` ``[V, e]`` the decoder, as a rule the encoder's own embeddings, and ``c`` its bias.
+Source: Devlin et al. (2019), in the code that came with BERT. RoBERTa, DistilBERT, ALBERT, MPNet, ModernBERT and
+ELECTRA's generator have the same form.
+
+Stage one takes the head out of a checkpoint and puts it into the store, stage two reads it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn import functional
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "tanh": functional.tanh,
+}
+# Each weight's shape, in the letters above.
+SHAPES = {
+    "dense.weight": "ed", "dense.bias": "e", "layer_norm.weight": "e", "layer_norm.bias": "e",
+    "decoder.weight": "Ve", "decoder.bias": "V",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class LmHead:
+    """A head as it was trained.
+
+    Attributes:
+        weights: float32, by the names of :data:`SHAPES`. activation: one of :data:`ACTIVATIONS`.
+        layer_norm_eps: what the layer norm adds to the variance.
+    """
+
+    weights: dict[str, Tensor]
+    activation: str
+    layer_norm_eps: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: weights of other names or shapes, or an unknown activation."""
+        sizes: dict[str, int] = {}
+        fits = set(self.weights) == set(SHAPES) and self.activation in ACTIVATIONS
+        for name, letters in SHAPES.items() if fits else ():
+            shape = tuple(self.weights[name].shape)
+            fits = fits and len(shape) == len(letters)
+            fits = fits and all(sizes.setdefault(of, size) == size for of, size in zip(letters, shape, strict=False))
+        if not fits:
+            shapes = {name: tuple(weight.shape) for name, weight in self.weights.items()}
+            raise ValueError(f"no masked LM head of dense, layer_norm and decoder: {shapes}, {self.activation}")
+
+    @property
+    def width(self) -> int:
+        """d: how wide the states are that it reads."""
+        return int(self.weights["dense.weight"].shape[1])
+
+    @property
+    def vocabulary(self) -> int:
+        """V: how many sub-tokens it scores."""
+        return int(self.weights["decoder.weight"].shape[0])
+
+    def content(self) -> bytes:
+        """Its weights as a safetensors file."""
+        return save(self.weights)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of :meth:`content`."""
+        return hashlib.sha256(self.content()).hexdigest()
+
+
+def lm_scores(states: Tensor, weights: Mapping[str, Tensor], activation: str, layer_norm_eps: float) -> Tensor:
+    """``[…, d]`` → ``[…, V]``, by the formula above; the weights by the names of :data:`SHAPES`."""
+    transformed = functional.linear(states, weights["dense.weight"], weights["dense.bias"])  # […, e]
+    transformed = functional.layer_norm(
+        ACTIVATIONS[activation](transformed),
+        transformed.shape[-1:],
+        weights["layer_norm.weight"],
+        weights["layer_norm.bias"],
+        layer_norm_eps,
+    )
+    return functional.linear(transformed, weights["decoder.weight"], weights["decoder.bias"])  # […, V]
