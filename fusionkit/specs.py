@@ -17,6 +17,7 @@ from fusionkit.errors import UsageError, unknown_name
 
 ROWS = ("tokens", "words", "words-mean", "cls", "mean")
 POOLS = ("cls", "mean", "max")
+PAIR_FORMS = ("one", "two")
 STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
 COMPRESSIONS = ("none", "zstd")
 SCHEDULES = ("linear", "cosine", "constant")
@@ -63,6 +64,7 @@ class EncodeSpec:
         compute_dtype: precision of the forward pass.
         max_length: sub-tokens an example may have; None is the encoder's own limit.
         trust_remote_code: allow a hub repository's own Python code to run.
+        pair_as: a pair of texts as ``one`` sequence or as ``two``; None lets the encoder choose.
     """
 
     encoder: str = "minilm"
@@ -74,6 +76,7 @@ class EncodeSpec:
     compute_dtype: str = "float32"
     max_length: int | None = None
     trust_remote_code: bool = False
+    pair_as: str | None = None
 
     def __post_init__(self) -> None:
         if self.rows is not None and self.rows not in ROWS:
@@ -84,6 +87,8 @@ class EncodeSpec:
             raise unknown_name("compression", self.compress, COMPRESSIONS)
         if self.compute_dtype not in COMPUTE_DTYPES:
             raise unknown_name("compute dtype", self.compute_dtype, COMPUTE_DTYPES)
+        if self.pair_as is not None and self.pair_as not in PAIR_FORMS:
+            raise unknown_name("form of pairs", self.pair_as, PAIR_FORMS)
         _require(self.max_length is None or self.max_length >= 3, "max_length", "3 or more", self.max_length)
 
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers.utils.hub import cached_file
 
-from fusionkit.encoder.facts import max_length_of, sentence_rows_of, tokenizer_hash, weights_hash
+from fusionkit.encoder.facts import max_length_of, pooling_of, sentence_rows_of, tokenizer_hash, weights_hash
 from fusionkit.encoder.model import Encoder
 from fusionkit.encoder.quiet import quiet_transformers
 from fusionkit.encoder.refusals import (
@@ -89,6 +89,7 @@ def load_encoder(
     # As loaded is as trained: dropout off, no gradients kept.
     model = model.eval().requires_grad_(False).to(target)
     layers, hidden = probe(reference, model, target)
+    pooling = pooling_of(place, revision)
     return Encoder(
         name=reference,
         model=model,
@@ -97,7 +98,7 @@ def load_encoder(
         hidden=hidden,
         max_length=max_length_of(config, tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
-        sentence_rows=sentence_rows_of(place, revision, config, tokenizer),
+        sentence_rows=sentence_rows_of(pooling, config, tokenizer),
         identity={
             "weights": weights_hash(model, report["missing_keys"]),
             "tokenizer": tokenizer_hash(tokenizer),
@@ -105,6 +106,7 @@ def load_encoder(
         },
         device=target,
         accepts=_accepted(model, tokenizer),
+        of_sentences=pooling is not None,
     )
 
 
