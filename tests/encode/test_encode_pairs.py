@@ -199,6 +199,18 @@ def test_parts_in_any_order_and_with_nothing_kept_give_the_same_bytes(
 
 
 @pytest.mark.usefixtures("small_parts")
+def test_compressed_stores_hold_the_same_numbers(pairs: Source, encoded: Encoding, tmp_path: Path) -> None:
+    """Where chunks are compressed, each part keeps to itself: what is alike is looked for inside it alone."""
+    for compress in ("none", "zstd"):
+        encoded(pairs, tmp_path / compress, pair_as="two", rows="tokens", dtype="float32", compress=compress)
+    raw, squeezed = (open_store(tmp_path / compress) for compress in ("none", "zstd"))
+    for split in raw.splits:
+        assert raw[split].pairs.tolist() == squeezed[split].pairs.tolist()
+        taken = [store[split].take(np.arange(6)).hidden_states for store in (raw, squeezed)]
+        np.testing.assert_allclose(taken[0].numpy(), taken[1].numpy(), atol=2e-6)
+
+
+@pytest.mark.usefixtures("small_parts")
 def test_damage_is_found_and_repaired_to_the_same_bytes(
     pairs: Source, encoded: Encoding, encoder: Encoder, assert_same: Same, tmp_path: Path
 ) -> None:
