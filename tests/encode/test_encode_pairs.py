@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
 
-from fusionkit.encode import EncodeProgress, EncodeReport, encode, repeats
+from fusionkit.encode import EncodeProgress, EncodeReport, repeats
 from fusionkit.encode import estimate as estimating
 from fusionkit.encode.batches import Part
 from fusionkit.encode.estimate import estimate
@@ -22,29 +21,14 @@ from fusionkit.encode.job import serial_parts
 from fusionkit.encode.parts import PartRecord
 from fusionkit.encode.repair import damaged_parts, repair
 from fusionkit.encode.sample import compare_sample
-from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.errors import IdentityError, StoppedError, UsageError
-from fusionkit.sources import Columns, Source, examples, guess_columns
+from fusionkit.encoder import Encoder
+from fusionkit.errors import StoppedError, UsageError
+from fusionkit.sources import Source, examples, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import open_store, verify_store
 
 Encoding = Callable[..., EncodeReport]
 Same = Callable[[Path, Path], None]
-
-
-@pytest.fixture(scope="module")
-def pairs() -> Source:
-    """Texts that come again: on the other side, in other examples, in the other split, in capitals, with themselves."""
-    rng = np.random.default_rng(3)
-    texts = [
-        " ".join("".join(rng.choice(list("abcdefgh"), rng.integers(1, 5))) for _ in range(rng.integers(1, 10)))
-        for _ in range(40)
-    ]
-    first = [*texts[:30], texts[3], texts[0], "", texts[4].upper(), texts[7]]
-    second = [*texts[10:40], texts[3], texts[20], texts[1], texts[4], texts[3]]
-    train = pa.table({"sentence1": first, "sentence2": second, "label": [k % 2 for k in range(35)]})
-    test = pa.table({"sentence1": [*texts[35:], "new"], "sentence2": ["new", *texts[:5]], "label": [0, 1] * 3})
-    return Source("pairs", {"train": train, "test": test})
 
 
 def columns_of(source: Source, split: str) -> tuple[list[str], list[str]]:
@@ -58,16 +42,6 @@ def distinct(source: Source, split: str) -> list[str]:
     for both in zip(*columns_of(source, split), strict=True):
         found += [text for text in dict.fromkeys(both) if text not in found]
     return found
-
-
-@pytest.fixture(scope="module")
-def sentence_encoder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    """The tiny encoder in a folder that says how sentences are pooled, as sentence-transformers writes it."""
-    place = tmp_path_factory.mktemp("models") / "sentences"
-    shutil.copytree(folder, place)
-    (place / "1_Pooling").mkdir()
-    (place / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
-    return load_encoder(str(place), device="cpu")
 
 
 @pytest.mark.parametrize("rows", ["tokens", "cls", "mean"])
@@ -124,20 +98,6 @@ def test_as_one_an_example_is_its_own_sequence(pairs: Source, encoded: Encoding,
     segments = np.asarray(zarr.open_array(tmp_path / "s" / "states.zarr" / "train" / "segments", mode="r")[...])
     assert segments.any()
     assert not (tmp_path / "s" / "states.zarr" / "train" / "pairs").exists()
-
-
-def test_a_store_of_one_is_what_it_was_before_there_was_a_choice(
-    pairs: Source, encoded: Encoding, tmp_path: Path
-) -> None:
-    """The same name, no new field: runs over it are found again, and an earlier store is complete."""
-    manifest = encoded(pairs, tmp_path / "s", pair_as="one").manifest
-    assert "pair_as" not in manifest["identity"]
-    fields = {"examples", "rows", "tokens", "masked", "cut", "rows_per_chunk", "chunks"}
-    assert {frozenset(split) for split in manifest["splits"].values()} == {frozenset(fields)}
-    assert encoded(pairs, tmp_path / "s").outcome == "complete"  # the tiny encoder is none of sentences
-    two = encoded(pairs, tmp_path / "t", pair_as="two").manifest
-    assert two["identity"] == {**manifest["identity"], "pair_as": "two"}
-    assert {frozenset(split) for split in two["splits"].values()} == {frozenset(fields | {"sequences"})}
 
 
 def test_sequences_with_the_same_sub_tokens_are_encoded_once_in_all_splits(
@@ -241,53 +201,6 @@ def test_a_sample_is_compared_by_sequences(pairs: Source, encoded: Encoding, enc
         differences = compare_sample(open_store(tmp_path / "s"), encoder, 1000)
     assert len(seen) == 53  # every sequence, and none for each example that has it
     assert all(each.largest < 1e-5 and each.cosine > 0.99999 for each in differences)
-
-
-def test_the_default_follows_the_encoder_and_a_choice_wins(
-    pairs: Source, encoder: Encoder, sentence_encoder: Encoder, minilm: Encoder, tmp_path: Path
-) -> None:
-    assert [each.of_sentences for each in (encoder, sentence_encoder, minilm)] == [False, True, True]
-    assert sentence_encoder.sentence_rows == "cls"  # a sentence encoder all the same
-    columns = guess_columns(pairs)
-    for number, (model, asked, sides) in enumerate(
-        [(encoder, None, 1), (sentence_encoder, None, 2), (encoder, "two", 2), (sentence_encoder, "one", 1)]
-    ):
-        out = tmp_path / str(number)
-        encode(pairs, columns, out, EncodeSpec(pair_as=asked), model)
-        assert open_store(out).sides == sides
-
-
-@pytest.mark.parametrize(("stored", "asked"), [("one", "two"), ("two", "one")])
-def test_the_other_form_is_other_work(
-    pairs: Source, encoded: Encoding, content: Callable[[Path], dict[str, bytes]], tmp_path: Path, stored: str,
-    asked: str,
-) -> None:  # fmt: skip
-    encoded(pairs, tmp_path / "s", pair_as=stored)
-    before = content(tmp_path / "s")
-    with pytest.raises(IdentityError, match="these fields differ") as caught:
-        encoded(pairs, tmp_path / "s", pair_as=asked)
-    assert [line.split() for line in caught.value.what.splitlines()[2:]] == [["pair_as", stored, asked]]
-    assert content(tmp_path / "s") == before
-    assert encoded(pairs, tmp_path / "s", pair_as=asked, overwrite=True).outcome == "encoded"
-
-
-def test_pairs_that_are_none_are_refused(source: Source, encoded: Encoding, tmp_path: Path) -> None:
-    for asked in ("one", "two"):
-        with pytest.raises(UsageError, match=f"--pair-as {asked} needs pairs of texts") as caught:
-            encoded(source, tmp_path / "s", pair_as=asked)
-        assert caught.value.received == "the column 'tokens' alone"
-        assert "--pair" in str(caught.value.remedy)
-    with pytest.raises(UsageError, match="unknown form of pairs 'three'") as caught:
-        EncodeSpec(pair_as="three")
-    assert caught.value.expected == "one of one, two"
-    assert not (tmp_path / "s").exists()
-
-
-def test_words_beside_a_text_are_no_pair(encoder: Encoder, tmp_path: Path) -> None:
-    mixed = Source("mixed", {"train": pa.table({"tokens": [["a", "b"]], "other": ["c"], "label": [0]})})
-    with pytest.raises(UsageError, match="a pair is one of texts"):
-        encode(mixed, Columns(tokens="tokens", pair="other"), tmp_path / "s", EncodeSpec(), encoder)
-    assert not (tmp_path / "s").exists()
 
 
 def test_an_estimate_counts_sequences(
