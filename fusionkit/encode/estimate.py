@@ -65,7 +65,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     Raises:
         UsageError, DataError: what an encode of the source would raise.
     """
-    sizes = {split: _sequences(examples, columns, spec, encoder) for split, examples in source.splits.items()}
+    sizes = _sequences(source, columns, spec, encoder)
     sample = replace(source, splits={split: _sampled(examples) for split, examples in source.splits.items()})
     sample, _ = prepared(sample, columns)
     rows = choose_rows(spec.rows, columns, encoder)
@@ -106,12 +106,12 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     )
 
 
-def _sequences(examples: Examples, columns: Columns, spec: EncodeSpec, encoder: Encoder) -> int:
-    """How many sequences a split has, counted: of a sample's texts fewer come twice than of all."""
+def _sequences(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encoder) -> dict[str, int]:
+    """How many sequences each split has, counted: of a sample's texts fewer come twice than of all."""
     if choose_pair_as(spec.pair_as, columns, encoder) != "two":
-        return examples.num_rows
-    _, fresh = paired(examples, columns)
-    return int(fresh.sum())
+        return {split: examples.num_rows for split, examples in source.splits.items()}
+    checked, _ = prepared(source, columns)  # all of it is read, not the sample alone
+    return {split: int(paired(examples, columns)[1].sum()) for split, examples in checked.splits.items()}
 
 
 def _sampled(examples: Examples) -> Examples:

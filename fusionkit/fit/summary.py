@@ -10,9 +10,10 @@ from fusionkit.errors import unknown_name
 
 # What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
 AXES = (
-    "data", "encoder", "rows", "sides", "store", "pool", "task", "label", "fusion", "fusion_layers", "head", "shots",
-    "epochs", "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout",
-    "label_smoothing", "class_weights", "patience",
+    "data", "encoder", "rows", "sides",
+    "store", "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
+    "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
+    "class_weights", "patience",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 

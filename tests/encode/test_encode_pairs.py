@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
@@ -22,7 +23,7 @@ from fusionkit.encode.parts import PartRecord
 from fusionkit.encode.repair import damaged_parts, repair
 from fusionkit.encode.sample import compare_sample
 from fusionkit.encoder import Encoder
-from fusionkit.errors import StoppedError, UsageError
+from fusionkit.errors import DataError, StoppedError, UsageError
 from fusionkit.sources import Source, examples, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import open_store, verify_store
@@ -223,6 +224,19 @@ def test_an_estimate_counts_sequences(
     scaled = estimate(pairs, columns, spec, encoder)
     assert not scaled.exact
     assert (scaled.splits["train"]["examples"], scaled.splits["train"]["sequences"]) == (35, 42)  # counted, not scaled
+
+
+def test_an_estimate_of_pairs_without_a_text_is_refused_as_an_encode_is(
+    encoded: Encoding, encoder: Encoder, tmp_path: Path
+) -> None:
+    table = pa.table({"sentence1": ["a", "b"], "sentence2": ["c", None], "label": [0, 1]})
+    broken = Source("broken", {"train": table})
+    for work in (
+        lambda: estimate(broken, guess_columns(broken), EncodeSpec(pair_as="two"), encoder),
+        lambda: encoded(broken, tmp_path / "s", pair_as="two"),
+    ):
+        with pytest.raises(DataError, match="train, example 1: column 'sentence2' has no value"):
+            work()
 
 
 def test_xarray_opens_a_split_whole(pairs: Source, encoded: Encoding, tmp_path: Path) -> None:
