@@ -21,6 +21,7 @@ from torch import Tensor
 from fusionkit.alignment import Rows, first_pieces, lay_rows
 from fusionkit.encode.alike import NONE
 from fusionkit.encode.batches import PaddedBatch, PartInput
+from fusionkit.encode.pairs import live_groups, live_sequences
 from fusionkit.encode.plan import BATCH_TOKENS
 from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder, load_encoder
@@ -167,6 +168,7 @@ class Predictor:
         self.encoder = encoder
         self.takes = _kind(runs[0])
         self.max_length: int = runs[0].encoding["max_length"]
+        self._two = _pair_as(runs[0]) == "two"
         for run in runs:
             run.model.to(encoder.device)
         # All runs over one kind of rows share them, with every layer that one of them reads.
@@ -190,10 +192,11 @@ class Predictor:
         self._refuse(texts, pairs)
         if not texts:
             return []
-        tokenized = self.encoder.tokenize(texts, pairs, self.max_length)
+        first, second, sequences = live_sequences(texts, pairs, self._two)
+        tokenized = self.encoder.tokenize(first, second, self.max_length)
         counts = np.array([len(text) for text in texts], dtype=np.int64) if self.takes == "words" else None
         offsets = tokenized.token_offsets
-        if (empty := np.flatnonzero(np.diff(offsets) == 0)).size:
+        if (empty := np.flatnonzero((np.diff(offsets) == 0)[sequences].any(axis=1))).size:
             raise UsageError(
                 f"example {empty[0]} has no sub-token",
                 expected="a sub-token in every text",
@@ -209,19 +212,23 @@ class Predictor:
             rows=next(iter(rows.values())),
             first_row=0,
             first_number=0,
-            first_alike=np.full(len(texts), NONE, dtype=np.int64),
+            first_alike=np.full(len(tokenized.cut), NONE, dtype=np.int64),
         )
         answers: list[dict[str, Answer]] = [{} for _ in texts]
         budget = min(BATCH_TOKENS["cuda" if self.encoder.device.type == "cuda" else "cpu"], LARGEST_BATCH)
         with torch.inference_mode():
-            for batch in part.all_batches(budget, self.encoder.pad_id):
-                states = forward(self.encoder, batch)
-                shared = {kind: _rows_of(states, self._layers[kind], part, batch, rows[kind]) for kind in rows}
+            for examples, batches, order in live_groups(part, sequences, budget, self.encoder.pad_id):
+                passes = [(forward(self.encoder, batch), batch) for batch in batches]
+                shared = {
+                    kind: _in_order([_rows_of(*each, self._layers[kind], part, rows[kind]) for each in passes], order)
+                    for kind in rows
+                }
                 for name, run in self.runs.items():
-                    found = _answers(run, shared[run.rows], self._layers[run.rows], batch.examples, texts, words)
-                    for example, answer in zip(batch.examples.tolist(), found, strict=True):
+                    found = _answers(run, shared[run.rows], self._layers[run.rows], examples, texts, words)
+                    for example, answer in zip(examples.tolist(), found, strict=True):
                         answers[example][name] = answer
-        return [Prediction(heads, bool(cut)) for heads, cut in zip(answers, tokenized.cut, strict=True)]
+        cut: NDArray[np.bool_] = np.logical_or.reduce(tokenized.cut[sequences], axis=1)
+        return [Prediction(heads, bool(one)) for heads, one in zip(answers, cut, strict=True)]
 
     def _refuse(self, texts: Sequence[Any], pairs: Sequence[str] | None) -> None:
         words = [not isinstance(text, str) for text in texts]
@@ -252,13 +259,23 @@ class _Shared:
     rows: Rows
 
 
-def _rows_of(states: tuple[Tensor, ...], layers: list[int], part: PartInput, batch: PaddedBatch, rows: Rows) -> _Shared:
+def _rows_of(states: tuple[Tensor, ...], batch: PaddedBatch, layers: list[int], part: PartInput, rows: Rows) -> _Shared:
     at, offsets = flat_rows(rows.row_offsets, batch.examples)
     kept = rows.mask[at]
     line = np.repeat(np.arange(len(batch.examples)), np.diff(offsets))[kept]
     given = dataclasses.replace(part, rows=rows)
     found = [each.float() for _, each in batch_rows(states, layers, given, batch, at[kept], line)]
     return _Shared(torch.stack(found, 1), at[kept], offsets_of(kept.astype(np.int64))[offsets], rows)
+
+
+def _in_order(found: list[_Shared], order: IntArray) -> _Shared:
+    """The rows of a group's sequences, from those of its batches, in this order."""
+    if len(found) == 1 and np.array_equal(order, np.arange(len(found[0].offsets) - 1)):
+        return found[0]
+    at, offsets = flat_rows(offsets_of(np.concatenate([np.diff(each.offsets) for each in found])), order)
+    states = torch.cat([each.states for each in found])
+    picked = np.concatenate([each.picked for each in found])
+    return _Shared(states[torch.from_numpy(at).to(states.device)], picked[at], offsets, found[0].rows)
 
 
 def _answers(
@@ -334,9 +351,15 @@ def _kind(run: TrainedRun) -> str:
     return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
 
 
+def _pair_as(run: TrainedRun) -> str:
+    return str(run.encoding.get("pair_as", "one"))  # runs of earlier releases do not tell
+
+
 def _refuse_different(runs: list[TrainedRun]) -> None:
     """One pass serves runs over different rows, but not over different encoders or sub-tokens."""
-    first, *others = ({**run.encoding, **run.encoding["encoder"], "input": _kind(run)} for run in runs)
+    inputs = [f"pairs as {_pair_as(run)}" if _kind(run) == "pairs" else _kind(run) for run in runs]
+    known = [{**run.encoding, **run.encoding["encoder"]} for run in runs]
+    first, *others = ({**fields, "input": given} for fields, given in zip(known, inputs, strict=True))
     for run, other in zip(runs[1:], others, strict=True):
         fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
         if different := [name for name in fields if first[name] != other[name]]:

@@ -18,6 +18,7 @@ from fusionkit.errors import UsageError, unknown_name
 ROWS = ("tokens", "words", "words-mean", "cls", "mean")
 MASKED = "masked-tokens"  # rows of a store for masked LM: no choice of its own, the task brings it
 POOLS = ("cls", "mean", "max")
+PAIR_FORMS = ("one", "two")
 STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
 COMPRESSIONS = ("none", "zstd")
 SCHEDULES = ("linear", "cosine", "constant")
@@ -66,6 +67,7 @@ class EncodeSpec:
         trust_remote_code: allow a hub repository's own Python code to run.
         task: ``mlm`` masks sub-tokens and keeps their rows alone, with the encoder's LM head; None masks nothing.
         mask_seed: sets which sub-tokens are masked, and by what. mask_share: how many of them.
+        pair_as: a pair of texts as ``one`` sequence or as ``two``; None lets the encoder choose.
     """
 
     encoder: str = "minilm"
@@ -80,6 +82,7 @@ class EncodeSpec:
     task: str | None = None
     mask_seed: int = 0
     mask_share: float = 0.15
+    pair_as: str | None = None
 
     def __post_init__(self) -> None:
         if self.task not in (None, "mlm"):
@@ -95,6 +98,8 @@ class EncodeSpec:
             raise unknown_name("compression", self.compress, COMPRESSIONS)
         if self.compute_dtype not in COMPUTE_DTYPES:
             raise unknown_name("compute dtype", self.compute_dtype, COMPUTE_DTYPES)
+        if self.pair_as is not None and self.pair_as not in PAIR_FORMS:
+            raise unknown_name("form of pairs", self.pair_as, PAIR_FORMS)
         _require(self.max_length is None or self.max_length >= 3, "max_length", "3 or more", self.max_length)
 
 

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
+from fusionkit.encode.pairs import choose_pair_as
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import Columns, Source, guess_columns, open_source
-from fusionkit.specs import COMPRESSIONS, COMPUTE_DTYPES, ROWS, STATE_DTYPES, EncodeSpec
+from fusionkit.specs import COMPRESSIONS, COMPUTE_DTYPES, PAIR_FORMS, ROWS, STATE_DTYPES, EncodeSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,6 +28,9 @@ OPTIONS = (
     click.option("--max-length", type=int, help="Sub-tokens an example may have. [default: the encoder's limit]"),
     click.option("--text", help="Column with the text. [default: guessed]"),
     click.option("--pair", help="Column with the second text of a pair. [default: guessed]"),
+    click.option(
+        "--pair-as", type=click.Choice(PAIR_FORMS), help="A pair as so many sequences. [default: by the encoder]"
+    ),
     click.option("--tokens", help="Column with lists of words. [default: guessed]"),
     click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0."),
     click.option("--task", type=click.Choice(("mlm",)), help="mlm: mask sub-tokens and keep their rows alone."),
@@ -71,4 +75,8 @@ def load_inputs(
         trust_remote_code=chosen.trust_remote_code,
         masked_lm=chosen.task == "mlm",
     )
+    taken = choose_pair_as(chosen.pair_as, columns, loaded)
+    if taken is not None and chosen.pair_as is None:
+        why = "was" if loaded.of_sentences else "was not"
+        say(f"pairs: as {taken} ({encoder!r} {why} trained to encode single sentences; --pair-as chooses)")
     return opened, columns, chosen, loaded

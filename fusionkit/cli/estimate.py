@@ -23,7 +23,7 @@ def estimate(as_json: bool, **options: Any) -> None:
         print_json(asdict(found))
         return
     console = out()
-    fields = ("examples", "rows", "tokens")
+    fields = tuple(next(iter(found.splits.values())))
     rows = [[split, *(f"{counts[name]:,}" for name in fields)] for split, counts in found.splits.items()]
     console.print(table(None, [("split", "left"), *((name, "right") for name in fields)], rows))
     about = "" if found.exact else "about "

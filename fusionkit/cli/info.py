@@ -12,6 +12,8 @@ from fusionkit.fit.results import RunsFolder, is_runs
 from fusionkit.places import Place, sizes_below
 from fusionkit.store import Store, is_store
 
+COUNTS = ("examples", "sequences", "rows", "tokens", "masked", "cut")  # of a split; sequences where a pair is two
+
 
 def store_summary(store: Store) -> dict[str, Any]:
     """What a store is and holds, as plain values."""
@@ -26,8 +28,9 @@ def store_summary(store: Store) -> dict[str, Any]:
         "hidden": store.hidden,
         "dtype": manifest["dtype"],
         "columns": manifest["columns"],
+        "pair_as": manifest["identity"].get("pair_as", "one") if manifest["columns"]["pair"] else None,
         "splits": {
-            name: {key: fields[key] for key in ("examples", "rows", "tokens", "masked", "cut", "rows_per_chunk")}
+            name: {key: fields[key] for key in (*COUNTS, "rows_per_chunk") if key in fields}
             | {"chunks": len(fields["chunks"]["hidden_states"])}
             for name, fields in manifest["splits"].items()
         },
@@ -59,6 +62,7 @@ def info(path: Place, as_json: bool) -> None:
         ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB)"),
         ("read by", summary["reads"]),
         ("source", f"{summary['source']} · " + ", ".join(f"{k} {_text(v)}" for k, v in columns.items())),
+        *([("pairs", f"each as {summary['pair_as']}")] if summary["pair_as"] else []),
         ("encoder", f"{summary['encoder']} · weights {identity['encoder']['weights'][:12]}"),
         (
             "states",
@@ -75,7 +79,7 @@ def info(path: Place, as_json: bool) -> None:
     console = out()
     for name, value in facts:
         console.print(f"{name:<9} {value}")
-    fields = ("examples", "rows", "tokens", "masked", "cut", "chunks")
+    fields = [field for field in (*COUNTS, "chunks") if summary["pair_as"] == "two" or field != "sequences"]
     rows = [[name, *(f"{split[field]:,}" for field in fields)] for name, split in summary["splits"].items()]
     console.print(table(None, [("split", "left"), *((field, "right") for field in fields)], rows))
 

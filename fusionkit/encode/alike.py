@@ -45,17 +45,28 @@ class Alike:
         Args:
             within: int64 ``[examples]``; only examples of the same number here are compared.
         """
-        halves = np.frombuffer(b"".join(self._digests), np.uint64).reshape(-1, 2)
-        found = np.full(len(halves), NONE, dtype=np.int64)
-        if not len(halves):
-            return found
-        if within is not None:
-            halves = np.column_stack([halves, within.astype(np.uint64)])
-        order = np.lexsort(halves.T)  # stable: the first of those that are alike comes first
-        begins = np.concatenate([[True], (halves[order][1:] != halves[order][:-1]).any(axis=1)])
-        group = np.cumsum(begins) - 1
-        several = np.bincount(group) > 1
-        found[order] = np.where(several[group], order[begins][group], NONE)
+        first = first_of(b"".join(self._digests), within)
+        several = np.bincount(first, minlength=len(first)) > 1
+        found = np.where(several[first], first, NONE)
         # What has no row, or no sub-token to make it of, has no part that it could belong to.
-        found[~np.concatenate(self._has_rows)] = NONE
+        if len(found):
+            found[~np.concatenate(self._has_rows)] = NONE
         return found
+
+
+def first_of(digests: bytes, within: IntArray | None = None) -> IntArray:
+    """For each of ``n`` digests of 16 bytes the number of the first one equal to it: int64 ``[n]``.
+
+    Args:
+        within: int64 ``[n]``; only those of the same number here are compared.
+    """
+    keys = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    if within is not None:
+        keys = np.column_stack([keys, within.astype(np.uint64)])
+    first = np.zeros(len(keys), dtype=np.int64)
+    if not len(keys):
+        return first
+    order = np.lexsort(keys.T)  # stable: the first of those that are equal comes first
+    begins = np.concatenate([[True], (keys[order][1:] != keys[order][:-1]).any(axis=1)])
+    first[order] = order[begins][np.cumsum(begins) - 1]
+    return first

@@ -19,7 +19,7 @@ from fusionkit.places import Place
 from fusionkit.ragged import IntArray, offsets_of
 from fusionkit.specs import MASKED
 from fusionkit.store.layout import NOT_MASKED, SmallArray, small_arrays
-from fusionkit.store.manifest import split_layout
+from fusionkit.store.manifest import sequences_of, split_layout
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class PartReader:
         self._store, self._plan = store, plan
         self._arrays: dict[str, dict[str, SmallArray]] = {}
         self._row_offsets: dict[str, IntArray] = {}
-        counts = [fields["examples"] for fields in plan["splits"].values()]
+        counts = [sequences_of(fields) for fields in plan["splits"].values()]
         starts: list[int] = offsets_of(np.array(counts, dtype=np.int64)).tolist()
         self._starts: dict[str, int] = dict(zip(plan["splits"], starts, strict=False))
 

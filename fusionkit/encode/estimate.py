@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
 from fusionkit.encode.job import STAGINGS
+from fusionkit.encode.pairs import choose_pair_as, paired
 from fusionkit.encode.parts import all_parts
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
 from fusionkit.encode.repeats import KEPT_BYTES
@@ -31,7 +32,7 @@ from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
 from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, row_bytes
-from fusionkit.store.manifest import read_plan
+from fusionkit.store.manifest import is_two, read_plan, sequences_of
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
 MEASURED_SECONDS = 5.0
@@ -43,7 +44,8 @@ class Estimate:
     """The cost of an encode.
 
     Attributes:
-        rows: kind of rows. splits: examples, rows and tokens of each. exact: nothing was scaled up.
+        rows: kind of rows. splits: examples, rows and tokens of each, and the sequences where pairs are stored as
+            two. exact: nothing was scaled up.
         bytes, files: on disk. seconds: planning and encoding on this machine, now.
         memory: peak resident bytes. choices: bytes under each cheaper choice.
     """
@@ -64,7 +66,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     Raises:
         UsageError, DataError: what an encode of the source would raise.
     """
-    sizes = {split: examples.num_rows for split, examples in source.splits.items()}
+    sizes = _sequences(source, columns, spec, encoder)
     sample = replace(source, splits={split: _sampled(examples) for split, examples in source.splits.items()})
     sample, _ = prepared(sample, columns)
     rows = choose_rows(spec.rows, columns, encoder, spec.task)
@@ -81,13 +83,15 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     # The manifest is the plan and a little more.
     splits, seconds, size, files = {}, 0.0, len(canonical_json(plan)) + head, 2 + (head > 0)
     for split, fields in plan["splits"].items():
-        scale = sizes[split] / fields["examples"]
-        counts = {name: round(fields[name] * scale) for name in ("examples", "rows", "tokens")}
+        scale = sizes[split] / sequences_of(fields)
+        counts = {name: round(fields[name] * scale) for name in ("sequences", "rows", "tokens") if name in fields}
+        counts = {"examples": source.splits[split].num_rows, **counts}
         splits[split] = counts
         layout = _layout(counts, len(plan["layers"]), plan["hidden"], plan["dtype"])
         size += round(layout.chunks * layout.chunk_bytes * ratio) + round(small[split] * scale)
         files += (1 + len(layout.arrays)) * layout.chunks + 14 + len(layout.arrays)  # metadata, small arrays, examples
         files += 2 * (rows == MASKED)  # the labels
+        files += 2 * is_two(plan)
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
     # Stagings, and the block that is being written, once more where it is compressed; rows of repeated sequences.
@@ -95,7 +99,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     return Estimate(
         rows=rows,
         splits=splits,
-        exact=all(sizes[split] == fields["examples"] for split, fields in plan["splits"].items()),
+        exact=all(source.splits[split].num_rows == fields["examples"] for split, fields in plan["splits"].items()),
         bytes=size,
         files=files,
         seconds=seconds,
@@ -104,6 +108,14 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         + min(KEPT_BYTES, size),
         choices=_choices(plan, splits, columns, size, ratio),
     )
+
+
+def _sequences(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encoder) -> dict[str, int]:
+    """How many sequences each split has, counted: of a sample's texts fewer come twice than of all."""
+    if choose_pair_as(spec.pair_as, columns, encoder) != "two":
+        return {split: examples.num_rows for split, examples in source.splits.items()}
+    checked, _ = prepared(source, columns)  # all of it is read, not the sample alone
+    return {split: int(paired(examples, columns)[1].sum()) for split, examples in checked.splits.items()}
 
 
 def _sampled(examples: Examples) -> Examples:
@@ -193,7 +205,7 @@ def _choices(
     """Bytes of the states under cheaper rows, layers and types, for those that would be cheaper."""
     layers, dtype = len(plan["layers"]), plan["dtype"]
     rows = sum(counts["rows"] for counts in splits.values())
-    examples = sum(counts["examples"] for counts in splits.values())
+    sequences = sum(sequences_of(counts) for counts in splits.values())
 
     def stored(count: int, layers: int, dtype: str) -> int:
         return round(count * row_bytes(layers, plan["hidden"], dtype) * ratio)
@@ -201,7 +213,7 @@ def _choices(
     rest = size - stored(rows, layers, dtype)
     found = {}
     if plan["rows"] not in ("cls", "mean", MASKED) and not columns.tags:
-        found["--rows mean or cls"] = rest + stored(examples, layers, dtype)
+        found["--rows mean or cls"] = rest + stored(sequences, layers, dtype)
     if layers > 4:
         found["--layers -4:"] = rest + stored(rows, 4, dtype)
     found["--layers -1"] = rest + stored(rows, 1, dtype)

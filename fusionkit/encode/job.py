@@ -141,7 +141,7 @@ def encode(
     with place_errors(out), only_encoder(out) as held:
         began = time.perf_counter()
         clear_leftovers(out)
-        wanted = {**json.loads(json.dumps(identity)), "compression": spec.compress}
+        wanted = _work({"identity": json.loads(json.dumps(identity)), "compression": spec.compress})
         resumed = is_store(out) and (not overwrite or _begun(out, wanted))
         if resumed:
             known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
@@ -291,7 +291,7 @@ def _refuse_changed_files(out: Place, plan: dict[str, Any]) -> None:
 
 def _work(known: dict[str, Any]) -> dict[str, Any]:
     """What a store's encode was asked for: its identity, and how the numbers are kept."""
-    return {**known["identity"], "compression": known["compression"]}
+    return {"pair_as": "one", **known["identity"], "compression": known["compression"]}
 
 
 def _begun(out: Place, wanted: dict[str, Any]) -> bool:

@@ -1,7 +1,8 @@
 """The plan: everything about a store that is known before the first forward pass.
 
 Tokenising gives every example its place, so parts need not know of each other. The plan is built aside,
-so a store either has a whole plan or does not exist.
+so a store either has a whole plan or does not exist. Where pairs of texts are stored as two sequences, all arrays but
+``pairs`` are of sequences, and whatever is done with a plan takes these for its examples.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from fusionkit.alignment import lay_rows
 from fusionkit.encode.alike import Alike
 from fusionkit.encode.masking import Masking, masked, masking_of
+from fusionkit.encode.pairs import choose_pair_as, fresh_texts, paired
 from fusionkit.encode.placing import growing
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
@@ -28,6 +30,7 @@ from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.layout import (
     FORMAT,
     NOT_MASKED,
+    PAIRS,
     VERSION,
     Appender,
     balanced_rows_per_chunk,
@@ -37,7 +40,7 @@ from fusionkit.store.layout import (
     small_arrays,
 )
 from fusionkit.store.lm_head import lm_head_facts, write_lm_head
-from fusionkit.store.manifest import PLAN, split_layout
+from fusionkit.store.manifest import PLAN, is_two, sequences_of, split_layout
 from fusionkit.store.verify import small_files
 
 # Padded sub-tokens a batch. One CPU core's caches hold a batch of about a thousand; a GPU wants many more.
@@ -72,6 +75,8 @@ def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encode
     if masking is not None and encoder.masked_lm is not None:
         facts = {"mask_seed": masking.seed, "mask_share": float(masking.share)}
         mlm = {"mlm": {**facts, "lm_head": lm_head_facts(encoder.masked_lm.head)}}
+    # Stores from before there was a choice are of one sequence a pair, and keep their names.
+    pairs = {"pair_as": "two"} if choose_pair_as(spec.pair_as, columns, encoder) == "two" else {}
     return {
         "encoder": encoder.identity,
         "rows": rows,
@@ -80,6 +85,7 @@ def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encode
         "compute_dtype": spec.compute_dtype,
         "max_length": _max_length(spec, encoder),
         "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
+        **pairs,
         "data": {split: fingerprint(examples) for split, examples in source.splits.items()},
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
         **mlm,
@@ -165,13 +171,21 @@ def _plan_split(
     masking: Masking | None,
     on_examples: Callable[[int], None],
 ) -> dict[str, Any]:
+    two = is_two(plan)
     arrays = {name: Appender(store, split, name) for name in small_arrays(plan["rows"]) if name != "first_alike"}
+    if two:
+        pairs_of, fresh = paired(examples, columns)
+        arrays[PAIRS] = Appender(store, split, PAIRS)
+        arrays[PAIRS].append(pairs_of)
     for name in ("row_offsets", "token_offsets"):
         arrays[name].append(np.zeros(1, dtype=np.int64))
-    counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut"), 0)
+    counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut", *(["sequences"] if two else [])), 0)
     for block in examples.batches():
         texts = block.column(columns.tokens or columns.text).to_pylist()
-        pairs = block.column(columns.pair).to_pylist() if columns.pair else None
+        pairs = block.column(columns.pair).to_pylist() if columns.pair and not two else None
+        if two:
+            texts = fresh_texts(block, columns, fresh[counts["examples"] : counts["examples"] + block.num_rows])
+            counts["sequences"] += len(texts)
         tokenized = encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
         words: IntArray | None = np.array([len(t) for t in texts], dtype=np.int64) if columns.tokens else None
         chosen = None
@@ -187,12 +201,12 @@ def _plan_split(
         arrays["word_index"].append(tokenized.word_index)
         arrays["segments"].append(tokenized.segments)
         alike.add(tokenized, rows.row_offsets, chosen)
-        counts["examples"] += len(texts)
+        counts["examples"] += block.num_rows
         counts["rows"] += len(rows.mask)
         counts["tokens"] += len(tokenized.token_ids)
         counts["masked"] += _lost_words(tokenized.token_offsets, tokenized.word_index, words)
         counts["cut"] += int(tokenized.cut.sum())
-        on_examples(len(texts))
+        on_examples(block.num_rows)
     for array in arrays.values():
         array.close()
     height = balanced_rows_per_chunk(
@@ -205,10 +219,10 @@ def _write_alike(store: Path, plan: dict[str, Any], alike: Alike, whole_store: b
     """Known when all splits have been seen: an example of test may be like one of train."""
     first, start = alike.first(None if whole_store else _parts_of_examples(store, plan)), 0
     for split, fields in plan["splits"].items():
-        array = Appender(store, split, "first_alike")
-        array.append(first[start : start + fields["examples"]])
+        array = Appender(store, split, "first_alike", axis="sequences" if is_two(plan) else None)
+        array.append(first[start : start + sequences_of(fields)])
         array.close()
-        start += fields["examples"]
+        start += sequences_of(fields)
 
 
 def _parts_of_examples(store: Path, plan: dict[str, Any]) -> IntArray:

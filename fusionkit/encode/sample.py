@@ -33,9 +33,10 @@ def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0)
     """Encode a seeded sample of examples live, unpadded, and compare it with the store.
 
     Args:
-        examples: how many, drawn over all splits in proportion to their sizes.
+        examples: how many, drawn over all splits in proportion to their sizes; of pairs that are stored as two
+            sequences, how many of these.
     """
-    sizes = {split: len(store[split]) for split in store.splits}
+    sizes = {split: store[split].sequences for split in store.splits}
     total = sum(sizes.values())
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(total, min(examples, total), replace=False))
@@ -56,7 +57,7 @@ def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0)
 
 
 def _stored(store: Store, split: str, example: int) -> tuple[Tensor, Tensor]:
-    ragged = store[split].take([example])
+    ragged = store[split].take_sequences([example])
     return ragged.hidden_states.float(), torch.from_numpy(ragged.row_mask)
 
 

@@ -27,8 +27,8 @@ def max_length_of(config: Any, tokenizer: Any) -> int:
     return int(min(positions, tokenizer.model_max_length))
 
 
-def sentence_rows_of(place: str, revision: str | None, config: Any, tokenizer: Any) -> str:
-    """``mean`` where the model was trained so or has no first token to speak for the sentence."""
+def pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
+    """How a sentence encoder was trained to pool, as its folder says; None where it says nothing."""
     with quiet_transformers():
         pooling = cached_file(
             place,
@@ -37,7 +37,12 @@ def sentence_rows_of(place: str, revision: str | None, config: Any, tokenizer: A
             _raise_exceptions_for_missing_entries=False,
             _raise_exceptions_for_connection_errors=False,
         )
-    fields = json.loads(Path(pooling).read_text()) if pooling else {}
+    return json.loads(Path(pooling).read_text()) if pooling else None
+
+
+def sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any) -> str:
+    """``mean`` where the model was trained so or has no first token to speak for the sentence."""
+    fields = pooling or {}
     if fields.get("pooling_mode_mean_tokens") or fields.get("pooling_mode") == "mean":
         return "mean"
     return "cls" if tokenizer.cls_token_id is not None and not config.is_encoder_decoder else "mean"

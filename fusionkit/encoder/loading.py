@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers.utils.hub import cached_file
 
-from fusionkit.encoder.facts import max_length_of, sentence_rows_of, tokenizer_hash, weights_hash
+from fusionkit.encoder.facts import max_length_of, pooling_of, sentence_rows_of, tokenizer_hash, weights_hash
 from fusionkit.encoder.masked_lm import load_masked_lm
 from fusionkit.encoder.model import Encoder
 from fusionkit.encoder.quiet import quiet_transformers
@@ -93,6 +93,7 @@ def load_encoder(
     # As loaded is as trained: dropout off, no gradients kept.
     model = model.eval().requires_grad_(False).to(target)
     layers, hidden = probe(reference, model, target)
+    pooling = pooling_of(place, revision)
     return Encoder(
         name=reference,
         model=model,
@@ -101,7 +102,7 @@ def load_encoder(
         hidden=hidden,
         max_length=max_length_of(config, tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
-        sentence_rows=sentence_rows_of(place, revision, config, tokenizer),
+        sentence_rows=sentence_rows_of(pooling, config, tokenizer),
         identity={
             "weights": weights_hash(model, report["missing_keys"]),
             "tokenizer": tokenizer_hash(tokenizer),
@@ -110,6 +111,7 @@ def load_encoder(
         device=target,
         accepts=_accepted(model, tokenizer),
         masked_lm=load_masked_lm(reference, place, tokenizer, options) if masked_lm else None,
+        of_sentences=pooling is not None,
     )
 
 

@@ -42,6 +42,7 @@ class Encoder:
         sentence_rows: ``cls`` or ``mean``, what its training made a sentence's vector of.
         identity: what makes its numbers: weights and tokenizer hashes, revision.
         masked_lm: its mask token and LM head, where they were asked for.
+        of_sentences: True where it was trained to give each sentence a vector of its own, as its folder says.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Encoder:
     device: torch.device
     accepts: frozenset[str] = field(default_factory=frozenset)
     masked_lm: MaskedLm | None = None
+    of_sentences: bool = False
 
     @property
     def pad_id(self) -> int:
@@ -69,7 +71,10 @@ class Encoder:
         max_length: int,
     ) -> Tokenized:
         """Sub-tokens of texts, of pairs of texts, or of texts already split into words."""
-        split_into_words = bool(texts) and not isinstance(texts[0], str)
+        if not texts:  # transformers fails on an empty list
+            none = np.zeros(0, np.int32)
+            return Tokenized(none, none, none.astype(np.uint8), np.zeros(1, np.int64), none.astype(np.bool_))
+        split_into_words = not isinstance(texts[0], str)
         encodings = self.tokenizer(
             [list(text) for text in texts] if split_into_words else list(texts),
             None if pairs is None else list(pairs),

@@ -31,6 +31,8 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _examples(self, X: Given, *, reset: bool) -> Examples:  # noqa: N803
         if isinstance(X, (Ragged, Split)):
+            if isinstance(X, Split) and X.sides == 2:
+                raise ValueError("X has two sequences an example: `fusionkit fit` reads such pairs, estimators do not")
             if len(X) == 0:
                 raise ValueError("X holds no example: a minimum of 1 is required")
             examples = examples_of(X)

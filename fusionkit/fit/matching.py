@@ -232,30 +232,31 @@ def _task_split(
         if task.numeric
         else np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
     )
+    sequences = split.pairs[chosen].ravel()
     if unpooled or pool in ("mean", "max"):
-        rows, offsets = _rows_with_states(split, chosen)
-    else:  # cls, or rows that are one an example already
-        if empty := int((np.diff(split.row_offsets)[chosen] == 0).sum()):
+        rows, offsets = _rows_with_states(split, sequences)
+    else:  # cls, or rows that are one a sequence already
+        if empty := int((np.diff(split.row_offsets)[sequences] == 0).sum()):
             raise UsageError(
-                f"{empty} examples of {split.name} have no first token",
+                f"{empty} texts of {split.name} have no first token",
                 expected="a sub-token in every text",
                 received="empty texts, to which this encoder's tokenizer adds nothing",
                 remedy="choose --pool mean or max, or remove these examples",
             )
-        rows, offsets = split.row_offsets[chosen], np.arange(len(chosen) + 1, dtype=np.int64)
-    return TaskSplit(split.hidden_states, rows, offsets, wanted, gold, ids)
+        rows, offsets = split.row_offsets[sequences], np.arange(len(sequences) + 1, dtype=np.int64)
+    return TaskSplit(split.hidden_states, rows, offsets, wanted, gold, ids, sides=split.sides)
 
 
-def _rows_with_states(split: Split, examples: IntArray) -> tuple[IntArray, IntArray]:
-    """All rows of some examples and the offsets of each, without the zeros of words that have no state."""
-    rows, offsets = flat_rows(split.row_offsets, examples)
+def _rows_with_states(split: Split, sequences: IntArray) -> tuple[IntArray, IntArray]:
+    """All rows of some sequences and the offsets of each, without the zeros of words that have no state."""
+    rows, offsets = flat_rows(split.row_offsets, sequences)
     kept = split.row_mask[rows]
     return rows[kept], offsets_of(kept.astype(np.int64))[offsets]
 
 
 def _with_all_rows(narrow: TaskSplit, split: Split, examples: IntArray) -> TaskSplit:
     """The same examples with all of their rows; the head reads those that it read before."""
-    rows, offsets = _rows_with_states(split, examples)
+    rows, offsets = _rows_with_states(split, split.pairs[examples].ravel())
     read = np.isin(rows, narrow.rows)
     return dataclasses.replace(narrow, rows=rows, offsets=offsets, read=None if read.all() else read)
 

@@ -25,6 +25,7 @@ RECORD, WEIGHTS, TABLE = "run.json", "weights.safetensors", "results.parquet"
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
     "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
+    "sides",
 )  # fmt: skip
 
 
@@ -127,6 +128,7 @@ def _ours(path: Path) -> bool:
 def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:
     """A record's spec and results side by side, without curve and lists; the scores of one metric."""
     flat = {**record["spec"], **{name: record.get(name) for name in FLAT}}
+    flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
     if metric is not None:
         scores = record.get("scores", {})
         flat |= {

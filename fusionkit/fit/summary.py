@@ -10,7 +10,8 @@ from fusionkit.errors import unknown_name
 
 # What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
 AXES = (
-    "data", "encoder", "rows", "store", "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
+    "data", "encoder", "rows", "sides",
+    "store", "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
     "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
     "class_weights", "patience",
 )  # fmt: skip
@@ -36,7 +37,7 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None) -> pd.DataFrame:
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)
     differ = {name for name in AXES if len(frame[name].drop_duplicates()) > 1}
-    if frame.groupby(["data", "encoder", "rows"])["store"].nunique().max() == 1:
+    if frame.groupby(["data", "encoder", "rows", "sides"])["store"].nunique().max() == 1:
         differ -= {"store"}  # a digest, shown only where nothing legible tells the stores apart
     keys = by or [name for name in AXES if name in differ or name in ("task", "label", "fusion")]
     rows = []

@@ -185,6 +185,7 @@ def encoding_of(store: Store) -> dict[str, Any]:
         "compute_dtype": identity["compute_dtype"],
         "max_length": identity["max_length"],
         "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
+        "pair_as": identity.get("pair_as", "one"),
     }
 
 

@@ -66,6 +66,10 @@ AXES = {
     "mlm_labels": "tokens",
 }
 
+# Beside them where a pair of texts is two sequences: which two each example has. The other arrays are of sequences
+# then, which an example is one of otherwise.
+PAIRS, SIDES = "pairs", 2
+
 
 @dataclass(frozen=True)
 class ChunkedArray:
@@ -255,17 +259,22 @@ def damaged(path: Place, error: Exception) -> StoreError:
 
 
 class Appender:
-    """Grows a one-dimensional array block by block; holds less than one chunk in memory."""
+    """Grows one of the small arrays block by block; holds less than one chunk in memory.
 
-    def __init__(self, store: Path, split: str, name: str) -> None:
+    Args:
+        axis: the axis' name, where it is not the usual one.
+    """
+
+    def __init__(self, store: Path, split: str, name: str, axis: str | None = None) -> None:
         group = zarr.open_group(states_path(store), mode="a")
+        wide = name == PAIRS
         self.array = group.create_array(
             f"{split}/{name}",
-            shape=(0,),
-            chunks=(SMALL_CHUNK,),
-            dtype=(SMALL_ARRAYS | LABELS)[name],
+            shape=(0, SIDES) if wide else (0,),
+            chunks=(SMALL_CHUNK, SIDES) if wide else (SMALL_CHUNK,),
+            dtype="int64" if wide else (SMALL_ARRAYS | LABELS)[name],
             compressors=[ZstdCodec(level=3), Crc32cCodec()],
-            dimension_names=(AXES[name],),
+            dimension_names=("examples", "sides") if wide else (axis or AXES[name],),
         )
         self.pending: list[NDArray[Any]] = []
         self.held = 0
@@ -282,9 +291,9 @@ class Appender:
         self._write(self.held)
 
     def _write(self, count: int) -> None:
-        values = np.concatenate(self.pending) if self.pending else np.zeros(0, self.array.dtype)
-        start = self.array.shape[0]
-        self.array.resize((start + count,))
+        start, *inner = self.array.shape
+        values = np.concatenate(self.pending) if self.pending else np.zeros((0, *inner), self.array.dtype)
+        self.array.resize((start + count, *inner))
         if count:
             self.array[start:] = values[:count]
         self.pending, self.held = [values[count:]], self.held - count

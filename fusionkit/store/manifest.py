@@ -15,6 +15,8 @@ from fusionkit.store.layout import (
     FORMAT,
     ITEM_BYTES,
     LM_HEAD,
+    PAIRS,
+    SIDES,
     VERSION,
     StatesLayout,
     codecs_told,
@@ -114,8 +116,11 @@ def checked(path: Place) -> dict[str, Any]:
     for name in ("rows", "layers", "dtype"):
         _require(value[name] == value["identity"][name], path, name)
     _require(set(value["splits"]) == set(value["identity"]["data"]), path, "splits")
+    _require(value["identity"].get("pair_as", "two") == "two", path, "identity.pair_as")
     for split, fields in value["splits"].items():
         _require(split.isidentifier(), path, "splits")
+        told = _misfit(fields.get("sequences"), int, "") is None
+        _require(told if is_two(value) else "sequences" not in fields, path, f"splits.{split}.sequences")
         _require(fields["rows_per_chunk"] >= 1, path, f"splits.{split}.rows_per_chunk")
         names = {array.name for array in split_layout(value, split).arrays}
         _require(set(fields.get("chunks", names)) == names, path, f"splits.{split}.chunks")
@@ -138,6 +143,16 @@ def split_layout(manifest: Mapping[str, Any], split: str) -> StatesLayout:
         manifest["dtype"],
         manifest["compression"],
     )
+
+
+def is_two(manifest: Mapping[str, Any]) -> bool:
+    """Whether each example is a pair of texts that is stored as two sequences."""
+    return bool(manifest["identity"].get("pair_as") == "two")
+
+
+def sequences_of(fields: Mapping[str, Any]) -> int:
+    """How many sequences a split has, from its fields: one an example, or each distinct text of its pairs."""
+    return int(fields.get("sequences", fields["examples"]))
 
 
 def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str | None:
@@ -163,10 +178,12 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
             "dtype": (states.attrs["dtype"], layout.dtype),
             "types": ([str(a.dtype) for a in arrays], [a.dtype for a in layout.arrays]),
             "layers": (states.attrs["layers"], manifest["layers"]),
-            "examples": (offsets.shape, (fields["examples"] + 1,)),
+            "sequences" if is_two(manifest) else "examples": (offsets.shape, (sequences_of(fields) + 1,)),
             "tokens": (tokens.shape, (fields["tokens"],)),
             "labels": (labels.shape, (fields["tokens"],)),
         }
+        if is_two(manifest):
+            pairs["examples"] = (open_array(store, split, PAIRS).shape, (fields["examples"], SIDES))
     except Exception as error:  # zarr raises OSError, KeyError, TypeError and ValueError for bad metadata
         raise damaged(states_path(store) / split, error) from error
     differing = [

@@ -19,8 +19,8 @@ from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.blocks import Blocks, FetchedBlocks, MappedBlocks
 from fusionkit.store.cache import default_cache
-from fusionkit.store.layout import NOT_MASKED, StatesLayout, damaged, examples_path, read_small
-from fusionkit.store.manifest import agreed_layout, read_manifest, store_digest
+from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, damaged, examples_path, read_small
+from fusionkit.store.manifest import agreed_layout, is_two, read_manifest, store_digest
 from fusionkit.store.states import HiddenStates, positions
 
 
@@ -29,15 +29,22 @@ class Split:
 
     Attributes:
         hidden_states: ``[rows, layers, hidden]``. name: ``train``, ``validation`` or ``test``.
+        sides: sequences an example has: 2 where pairs of texts are stored as two, else 1.
     """
 
-    def __init__(self, store: Place, name: str, states: HiddenStates, rows: str) -> None:
+    def __init__(self, store: Place, name: str, states: HiddenStates, rows: str, sides: int = 1) -> None:
         self.name = name
+        self.sides = sides
         self.hidden_states = states
         self._store, self._rows = store, rows
 
     def __len__(self) -> int:
         """How many examples there are."""
+        return self.sequences if self.sides == 1 else len(self.pairs)
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences there are: one an example, or the distinct texts of pairs that are stored as two."""
         return len(self.row_offsets) - 1
 
     @property
@@ -58,11 +65,22 @@ class Split:
             IndexError: there is no such example.
         """
         examples = chosen_examples(key, len(self))
-        return self.take(examples) if examples.ndim else self.take(examples[None])[0]
+        return self.take(examples) if examples.ndim else self.take(examples[None]).hidden_states
+
+    @cached_property
+    def pairs(self) -> IntArray:
+        """int64 ``[examples, sides]``: the sequences of each example."""
+        if self.sides == 1:
+            return np.arange(self.sequences, dtype=np.int64)[:, None]
+        found = read_small(self._store, self.name, PAIRS)
+        # To Zarr a missing chunk is a chunk of zeros; every sequence is in some pair.
+        if not np.array_equal(np.unique(found), np.arange(self.sequences)):
+            raise damaged(self._store, ValueError(f"{self.name}: the pairs are not of the {self.sequences} sequences"))
+        return found
 
     @cached_property
     def row_offsets(self) -> IntArray:
-        """int64 ``[examples + 1]``, half-open."""
+        """int64 ``[sequences + 1]``, half-open; an example is one sequence unless :attr:`sides` is 2."""
         offsets = read_small(self._store, self.name, "row_offsets")
         # To Zarr a missing chunk is a chunk of zeros.
         if offsets[-1:].tolist() != [len(self.hidden_states)]:
@@ -77,7 +95,7 @@ class Split:
 
     @cached_property
     def token_offsets(self) -> IntArray:
-        """int64 ``[examples + 1]`` into the sub-tokens, whatever the rows are."""
+        """int64 ``[sequences + 1]`` into the sub-tokens, whatever the rows are."""
         return read_small(self._store, self.name, "token_offsets")
 
     @cached_property
@@ -115,20 +133,30 @@ class Split:
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some examples, in the order given.
 
+        Of pairs that are stored as two sequences both come, one behind the other: ``taken[2 * k]`` is the first text
+        of the k-th example, ``taken[2 * k + 1]`` the second.
+
         Args:
             indices: example numbers or a mask. layers: positions among the stored layers; None is all.
 
         Raises:
             UsageError: the split has no such example.
         """
+        examples = self._positions(indices, len(self), "example")
+        return self.take_sequences(self.pairs[examples].ravel(), layers)
+
+    def take_sequences(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
+        """The states of some sequences, whichever examples they are of; otherwise as :meth:`take`."""
+        rows, offsets = flat_rows(self.row_offsets, self._positions(indices, self.sequences, "sequence"))
+        return Ragged(self.hidden_states.gather(rows, layers), offsets, self.row_mask[rows])
+
+    def _positions(self, indices: ArrayLike, length: int, what: str) -> IntArray:
         try:
-            examples = positions(indices, len(self))
+            return positions(indices, length)
         except IndexError as error:
             raise UsageError(
-                f"no such example in {self.name}", expected=f"0 … {len(self) - 1}", received=str(error)
+                f"no such {what} in {self.name}", expected=f"0 … {length - 1}", received=str(error)
             ) from error
-        rows, offsets = flat_rows(self.row_offsets, examples)
-        return Ragged(self.hidden_states.gather(rows, layers), offsets, self.row_mask[rows])
 
 
 class Store:
@@ -137,6 +165,7 @@ class Store:
     Attributes:
         path: its folder or address. manifest: everything known about it. layers: stored layer indices.
         rows: the kind of rows. digest: the short name of its identity.
+        sides: sequences an example has: 2 where pairs of texts are stored as two, else 1.
     """
 
     def __init__(self, path: Place) -> None:
@@ -147,6 +176,7 @@ class Store:
         self.layers: tuple[int, ...] = tuple(self.manifest["layers"])
         self.hidden: int = self.manifest["hidden"]
         self.digest = store_digest(self.manifest)
+        self.sides = 2 if is_two(self.manifest) else 1
         self._splits: dict[str, Split] = {}
 
     @property
@@ -173,7 +203,7 @@ class Store:
         if split not in self._splits:
             layout = agreed_layout(self.path, self.manifest, split)
             states = HiddenStates(_blocks_of(self.path, self.manifest, split, layout), layout)
-            self._splits[split] = Split(self.path, split, states, self.rows)
+            self._splits[split] = Split(self.path, split, states, self.rows, self.sides)
         return self._splits[split]
 
     def __repr__(self) -> str:

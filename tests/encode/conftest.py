@@ -74,6 +74,21 @@ def source() -> Source:
     return Source("letters", {"train": examples(45), "validation": examples(15)})
 
 
+@pytest.fixture(scope="session")
+def pairs() -> Source:
+    """Texts that come again: on the other side, in other examples, in the other split, in capitals, with themselves."""
+    rng = np.random.default_rng(3)
+    texts = [
+        " ".join("".join(rng.choice(list("abcdefgh"), rng.integers(1, 5))) for _ in range(rng.integers(1, 10)))
+        for _ in range(40)
+    ]
+    first = [*texts[:30], texts[3], texts[0], "", texts[4].upper(), texts[7]]
+    second = [*texts[10:40], texts[3], texts[20], texts[1], texts[4], texts[3]]
+    train = pa.table({"sentence1": first, "sentence2": second, "label": [k % 2 for k in range(35)]})
+    test = pa.table({"sentence1": [*texts[35:], "new"], "sentence2": ["new", *texts[:5]], "label": [0, 1] * 3})
+    return Source("pairs", {"train": train, "test": test})
+
+
 Encoding = Callable[..., EncodeReport]
 # About 40 rows of the tiny encoder's four layers in float16.
 SMALL_CHUNK_BYTES = 40 * 4 * 16 * 2

@@ -116,9 +116,11 @@ def test_other_precisions_round_as_they_should(
     assert_stored(found, [ROWS["mean"](*alone(place, text)) for text in FIRSTS], dtype)
 
 
-def test_a_pair_is_one_sequence_with_two_segments(minilm: Encoder, place: str, alone: Alone, tmp_path: Path) -> None:
+def test_a_pair_as_one_is_a_sequence_with_two_segments(
+    minilm: Encoder, place: str, alone: Alone, tmp_path: Path
+) -> None:
     source = Source("s", {"train": pa.table({"sentence1": FIRSTS, "sentence2": SECONDS})})
-    found = stored(source, tmp_path / "s", minilm, rows="tokens")
+    found = stored(source, tmp_path / "s", minilm, rows="tokens", pair_as="one")
     pairs = zip(FIRSTS, SECONDS, strict=True)
     assert_stored(found, [alone(place, first, second)[0] for first, second in pairs])
 
