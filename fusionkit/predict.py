@@ -152,14 +152,16 @@ class Predictor:
 
     Attributes:
         runs: the runs by the name of their head: the column they learned, with the run's digest where several
-            learned it. encoder: without the layers that none of them reads, where it could be cut.
+            learned it; a joint run is there once for each of its two columns. encoder: without the layers that none
+            of them reads, where it could be cut.
         takes: ``texts``, ``pairs`` or ``words``: what the runs were trained over.
     """
 
     def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder) -> None:
+        runs = [part for run in runs for part in run.parts]
         columns = Counter(run.spec.label for run in runs)
         self.runs = {
-            run.spec.label if columns[run.spec.label] == 1 else f"{run.spec.label}/{run.spec.digest[:8]}": run
+            run.spec.label if columns[run.spec.label] == 1 else f"{run.spec.label}/{run.digest[:8]}": run
             for run in runs
         }
         self.encoder = encoder

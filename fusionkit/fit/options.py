@@ -35,7 +35,7 @@ def check_options(spec: RunSpec) -> None:
     smoothed = f"--label-smoothing {spec.label_smoothing:g}" if spec.label_smoothing else None
     weighted = f"--class-weights {spec.class_weights}" if spec.class_weights != "none" else None
     for given in (smoothed, weighted):
-        if given is not None and not decides_by_softmax(spec.head):
+        if given is not None and not all(map(decides_by_softmax, spec.head.split("+"))):
             option = given.split()[0]
             raise UsageError(
                 f"head {spec.head!r} cannot use {option}: its loss is no cross-entropy over classes, row by row",
