@@ -88,3 +88,44 @@ def test_a_joint_record_without_its_slots_is_damaged(make_store: MakeStore, fit_
     write_json(path, {**read_json(path), "slots": None})
     with pytest.raises(StoreError, match="is damaged"):
         open_run(path.parent)
+
+
+def test_a_shared_fusion_runs_once_for_both_answers(make_store: MakeStore, fit_run: FitRun) -> None:
+    store = make_store("tokens")
+    for joint_fusion, wanted in (("shared", 1), ("each", 2)):
+        folder = fit_run(store, task="joint", pool="mean", fusions=["linear"], joint_fusion=joint_fusion, seeds=2)
+        predictor = fusionkit.load(folder, device="cpu")
+        assert len(predictor.runs) == 4
+        calls: list[int] = []
+        for fusion in {id(run.model.fusion): run.model.fusion for run in predictor.runs.values()}.values():
+            assert isinstance(fusion, torch.nn.Module)
+            fusion.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        predictor.predict([["abc", "de"], ["fgh"]])
+        assert len(calls) == 2 * wanted
+
+
+def test_heads_that_read_different_rows_and_layers_do_not_disturb_each_other(
+    make_store: MakeStore, fit_run: FitRun
+) -> None:
+    """What is made once for several heads is made from the same rows as for each alone."""
+    store = make_store("tokens")
+    folder = fit_run(store, task="joint", pool="cls", fusions=["attention", "layer:1", "extra-layers:1"])
+    for choices in ({"task": "tagging"}, {"task": "classification", "pool": "cls"}, {"label": "label", "pool": "mean"}):
+        fit_run(store, folder, fusions=["attention", "linear", "layer:1"], **choices)
+    together = fusionkit.load(folder, device="cpu")
+    assert len(together.runs) == 3 * 2 + 3 * 3
+    texts = [["abc", "de", "f"], ["fghab"], ["a", "b"], ["\u200b", "cde"]]
+    found = together.predict(texts)
+    for path in folder.glob("*/run.json"):
+        alone = fusionkit.load(path.parent, device="cpu")
+        for name, run in alone.runs.items():
+            [same] = [n for n, r in together.runs.items() if r.folder == run.folder and r.of_words == run.of_words]
+            for one, other in zip(alone.predict(texts), found, strict=True):
+                told, again = one[name], other[same]
+                if isinstance(told, Label):
+                    assert isinstance(again, Label)
+                    assert told.probabilities == pytest.approx(again.probabilities, abs=1e-6)
+                else:
+                    assert isinstance(told, Tags)
+                    assert isinstance(again, Tags)
+                    assert told.tags == again.tags
