@@ -54,8 +54,8 @@ class Quiet:
         return lambda *_, **__: None
 
 
-def encoded(source: str, encoder: str, limit: int | None, out: Path) -> tuple[Store, list[Any]]:
-    """A store of tokens of the source's train split, and its texts."""
+def encoded(source: str, encoder: str, limit: int | None, out: Path) -> tuple[Store, list[list[Any]]]:
+    """A store of tokens of the source's train split, and its texts: one column, or two of pairs."""
     opened = open_source(source)
     columns = guess_columns(opened)
     train = opened.splits["train"].slice(0, limit or opened.splits["train"].num_rows)
@@ -63,8 +63,9 @@ def encoded(source: str, encoder: str, limit: int | None, out: Path) -> tuple[St
     encode(replace(opened, splits={"train": train}), columns, out, EncodeSpec(rows="tokens"), loaded, progress=Quiet())
     store = open_store(out)
     frame = store["train"].examples
-    texts = [list(words) for words in frame[columns.tokens]] if columns.tokens else list(frame[columns.text])
-    return store, texts
+    if columns.tokens:
+        return store, [[list(words) for words in frame[columns.tokens]]]
+    return store, [list(frame[name]) for name in (columns.text, columns.pair) if name]
 
 
 def trained(store: Store, count: int, layers: str | None, out: Path) -> list[Path]:
@@ -97,14 +98,14 @@ def predictors(kind: str, runs: list[str]) -> list[Predictor]:
     return made
 
 
-def contend(kind: str, runs: list[str], texts: list[Any]) -> dict[str, Any]:
+def contend(kind: str, runs: list[str], texts: list[list[Any]]) -> dict[str, Any]:
     """One contender's figures, measured in this process."""
     contenders = predictors(kind, runs)
     seconds: list[float] = []
     for repeat in range(REPEATS + 1):
-        given = texts if repeat else texts[:WARM_UP]
+        given = texts if repeat else [column[:WARM_UP] for column in texts]
         began = time.perf_counter()
-        found = [contender.predict(given) for contender in contenders]
+        found = [contender.predict(*given) for contender in contenders]
         if repeat:
             seconds.append(time.perf_counter() - began)
     told: dict[str, list[Any]] = {}
@@ -114,9 +115,9 @@ def contend(kind: str, runs: list[str], texts: list[Any]) -> dict[str, Any]:
             answers = [_decided(prediction[name]) for prediction in predictions]
             told[run.folder.name] = [said for said, _ in answers]
             likely[run.folder.name] = [chance for _, chance in answers]
-    encoder = contenders[0].encoder
+    encoder, max_length = contenders[0].encoder, contenders[0].max_length
     return {
-        "tokens": int(encoder.tokenize(texts, None, contenders[0].max_length).token_offsets[-1]),
+        "tokens": int(encoder.tokenize(texts[0], texts[1] if texts[1:] else None, max_length).token_offsets[-1]),
         "seconds": statistics.median(seconds),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
         "layers": encoder.layers,
@@ -180,7 +181,7 @@ def compare_heads(store: Store, texts: Path, options: argparse.Namespace, folder
             # Each model more costs the same passes again, and its weights.
             each = store.manifest["encoder"]["parameters"] * 4 / 1e6
             seconds, peak = seconds * count / copies, peak + each * (count - copies)
-            note = f"   (extrapolated from {copies} models: {count} would not fit)"
+            note = f"   (extrapolated from {copies} models: more do not fit, or --most-copies)"
         ratios[f"speed_of_{count}_heads_over_full_models"] = seconds / one["seconds"]
         ratios[f"memory_of_{count}_heads_over_full_models"] = one["peak_mb"] / peak
         print(

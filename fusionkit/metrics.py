@@ -54,8 +54,8 @@ def joint_scores(
     """Scores of intents with their slots, ``(label, tags)`` an example; ``labels`` are the tags that could be learned.
 
     ``mean`` is that of the two tasks' own metrics, accuracy and F1 (or accuracy, where tags mark no spans); ``frame``
-    the share of examples whose label and tags are all right (sentence-level semantic frame accuracy, as in
-    Hakkani-Tür et al. 2016); then :func:`label_scores` as ``intent_…`` and :func:`tag_scores` as ``slots_…``.
+    the share of examples whose label and tags are all right (sentence-level semantic frame accuracy, Goo et al. 2018);
+    then :func:`label_scores` as ``intent_…`` and :func:`tag_scores` as ``slots_…``.
     """
     right = [one == other for one, other in zip(gold, predicted, strict=True)]
     intents = label_scores([label for label, _ in gold], [label for label, _ in predicted], [])
