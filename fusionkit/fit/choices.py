@@ -97,7 +97,7 @@ def choose_joint(store: Store, label: str | None) -> str:
             f"{store.path}: a joint run learns two columns",
             expected="--label INTENT,SLOTS: one label an example, one tag a word",
             received=label or "; ".join(f"{role} {', '.join(found) or 'none'}" for role, found in guessed.items()),
-            remedy="name both with --label",
+            remedy="name both with --label; tags need a source with lists of words",
         )
     frame = store["train" if "train" in store.splits else store.splits[0]].examples
     if named[0] in frame.columns and isinstance(frame[named[0]].iloc[0], (list, np.ndarray)):

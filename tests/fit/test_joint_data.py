@@ -27,8 +27,8 @@ def test_the_two_columns_are_guessed_or_named_in_either_order(label: str | None,
 
 
 WRONG = [
-    ("label", "a joint run learns two columns", "name both with --label"),
-    ("label,tags,label", "a joint run learns two columns", "name both with --label"),
+    ("label", "a joint run learns two columns", "name both with --label;"),
+    ("label,tags,label", "a joint run learns two columns", "name both with --label;"),
     ("lable,tags", "unknown column 'lable'", "did you mean 'label'?"),
     ("label,", "unknown column ''", ""),
     ("label,label", "column 'label' does not suit the task tagging", "choose another --label"),
