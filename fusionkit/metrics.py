@@ -59,6 +59,26 @@ def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[s
     }
 
 
+def joint_scores(
+    gold: list[tuple[str, list[str]]], predicted: list[tuple[str, list[str]]], labels: list[str]
+) -> dict[str, float]:
+    """Scores of intents with their slots, ``(label, tags)`` an example; ``labels`` are the tags that could be learned.
+
+    ``mean`` is that of the two tasks' own metrics, accuracy and F1 (or accuracy, where tags mark no spans); ``frame``
+    the share of examples whose label and tags are all right (sentence-level semantic frame accuracy, Goo et al. 2018);
+    then :func:`label_scores` as ``intent_…`` and :func:`tag_scores` as ``slots_…``.
+    """
+    right = [one == other for one, other in zip(gold, predicted, strict=True)]
+    intents = label_scores([label for label, _ in gold], [label for label, _ in predicted], [])
+    slots = tag_scores([tags for _, tags in gold], [tags for _, tags in predicted], labels)
+    return {
+        "mean": (next(iter(intents.values())) + next(iter(slots.values()))) / 2,
+        "frame": sum(right) / max(len(right), 1),
+        **{f"intent_{name}": value for name, value in intents.items()},
+        **{f"slots_{name}": value for name, value in slots.items()},
+    }
+
+
 def number_scores(gold: list[float], predicted: list[float], labels: list[str]) -> dict[str, float]:
     """Pearson's and Spearman's correlation of numbers.
 

@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fusionkit.alignment import Rows, first_pieces, lay_rows
 from fusionkit.encode.alike import NONE
-from fusionkit.encode.batches import PaddedBatch, PartInput
+from fusionkit.encode.batches import PartInput
 from fusionkit.encode.pairs import live_groups, live_sequences
 from fusionkit.encode.plan import BATCH_TOKENS
-from fusionkit.encode.rows import batch_rows, forward
+from fusionkit.encode.rows import forward
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.encoder.truncated import truncated
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.exported import open_heads
 from fusionkit.fit.trained import TrainedRun
-from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.ragged import IntArray
+from fusionkit.reading import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.tags import are_span_tags, spans_of
 
 LARGEST_BATCH = 8192  # sub-tokens whose layers lie side by side in float32
@@ -155,14 +155,16 @@ class Predictor:
 
     Attributes:
         runs: the runs by the name of their head: the column they learned, with the run's digest where several
-            learned it. encoder: without the layers that none of them reads, where it could be cut.
+            learned it; a joint run is there once for each of its two columns. encoder: without the layers that none
+            of them reads, where it could be cut.
         takes: ``texts``, ``pairs`` or ``words``: what the runs were trained over.
     """
 
     def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder) -> None:
+        runs = [part for run in runs for part in run.parts]
         columns = Counter(run.spec.label for run in runs)
         self.runs = {
-            run.spec.label if columns[run.spec.label] == 1 else f"{run.spec.label}/{run.spec.digest[:8]}": run
+            run.spec.label if columns[run.spec.label] == 1 else f"{run.spec.label}/{run.digest[:8]}": run
             for run in runs
         }
         self.encoder = encoder
@@ -171,6 +173,7 @@ class Predictor:
         self._two = _pair_as(runs[0]) == "two"
         for run in runs:
             run.model.to(encoder.device)
+        self._readers = readers_of(self.runs.items())
         # All runs over one kind of rows share them, with every layer that one of them reads.
         self._layers = {
             rows: sorted({layer for run in runs if run.rows == rows for layer in run.layers})
@@ -214,19 +217,25 @@ class Predictor:
             first_number=0,
             first_alike=np.full(len(tokenized.cut), NONE, dtype=np.int64),
         )
-        answers: list[dict[str, Answer]] = [{} for _ in texts]
+        answers: list[dict[str, Any]] = [dict.fromkeys(self.runs) for _ in texts]
         budget = min(BATCH_TOKENS["cuda" if self.encoder.device.type == "cuda" else "cpu"], LARGEST_BATCH)
         with torch.inference_mode():
             for examples, batches, order in live_groups(part, sequences, budget, self.encoder.pad_id):
                 passes = [(forward(self.encoder, batch), batch) for batch in batches]
                 shared = {
-                    kind: _in_order([_rows_of(*each, self._layers[kind], part, rows[kind]) for each in passes], order)
+                    kind: in_order(
+                        [
+                            shared_rows(states, self._layers[kind], part, batch, rows[kind], words)
+                            for states, batch in passes
+                        ],
+                        order,
+                    )
                     for kind in rows
                 }
-                for name, run in self.runs.items():
-                    found = _answers(run, shared[run.rows], self._layers[run.rows], examples, texts, words)
+                for reader in self._readers:
+                    found = _answers(reader, shared[reader.run.rows], examples, texts, words)
                     for example, answer in zip(examples.tolist(), found, strict=True):
-                        answers[example][name] = answer
+                        answers[example][reader.name] = answer
         cut: NDArray[np.bool_] = np.logical_or.reduce(tokenized.cut[sequences], axis=1)
         return [Prediction(heads, bool(one)) for heads, one in zip(answers, cut, strict=True)]
 
@@ -244,62 +253,13 @@ class Predictor:
             raise UsageError("some texts lack a second one", expected=f"{len(texts)} pairs", received=f"{len(pairs)}")
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """A batch's rows of one kind, for all runs over it.
-
-    Attributes:
-        states: float32 ``[n, layers, hidden]``. picked: int64 ``[n]``, their numbers among all rows of the kind.
-        offsets: int64 ``[examples + 1]`` into them.
-    """
-
-    states: Tensor
-    picked: IntArray
-    offsets: IntArray
-    rows: Rows
-
-
-def _rows_of(states: tuple[Tensor, ...], batch: PaddedBatch, layers: list[int], part: PartInput, rows: Rows) -> _Shared:
-    at, offsets = flat_rows(rows.row_offsets, batch.examples)
-    kept = rows.mask[at]
-    line = np.repeat(np.arange(len(batch.examples)), np.diff(offsets))[kept]
-    given = dataclasses.replace(part, rows=rows)
-    found = [each.float() for _, each in batch_rows(states, layers, given, batch, at[kept], line)]
-    return _Shared(torch.stack(found, 1), at[kept], offsets_of(kept.astype(np.int64))[offsets], rows)
-
-
-def _in_order(found: list[_Shared], order: IntArray) -> _Shared:
-    """The rows of a group's sequences, from those of its batches, in this order."""
-    if len(found) == 1 and np.array_equal(order, np.arange(len(found[0].offsets) - 1)):
-        return found[0]
-    at, offsets = flat_rows(offsets_of(np.concatenate([np.diff(each.offsets) for each in found])), order)
-    states = torch.cat([each.states for each in found])
-    picked = np.concatenate([each.picked for each in found])
-    return _Shared(states[torch.from_numpy(at).to(states.device)], picked[at], offsets, found[0].rows)
-
-
 def _answers(
-    run: TrainedRun,
-    shared: _Shared,
-    layers: list[int],
-    examples: IntArray,
-    texts: Sequence[Any],
-    words: Rows | None,
+    reader: Reader, shared: SharedRows, examples: IntArray, texts: Sequence[Any], words: Rows | None
 ) -> Iterator[Answer]:
-    """One head's answers about a batch: the same rows, in the same order, as a run over a store reads."""
-    read = _read(run, shared, words)
-    offsets = read_offsets = shared.offsets
-    if read is not None:
-        read_offsets = offsets_of(read.astype(np.int64))[offsets]
-    states = shared.states
-    if len(run.layers) < len(layers):
-        states = states[:, [layers.index(layer) for layer in run.layers]]
-    device = states.device
-    mask = None if read is None else torch.from_numpy(read).to(device)
-    if mask is not None and not run.sees_examples:
-        states, offsets, mask = states[mask], read_offsets, None
-    scores = run.model(states, torch.from_numpy(offsets).to(device), mask)
-    classes = run.model.head.decode(scores, torch.from_numpy(read_offsets).to(device)).cpu().numpy()
+    """One head's answers about a batch, an example each."""
+    run = reader.run
+    scores, read_offsets = shared.scores(reader)
+    classes = run.model.head.decode(scores, torch.from_numpy(read_offsets).to(scores.device)).cpu().numpy()
     of_head = getattr(run.model.head, "probabilities", None)
     likely = None if of_head is None else of_head(scores).cpu().numpy()  # [n, classes]
     if run.spec.task == "regression":
@@ -311,20 +271,12 @@ def _answers(
             yield Label(run.labels[best], every)
         return
     assert words is not None
+    spans = are_span_tags(run.labels)
     for at, example in enumerate(examples):
         has_row = words.mask[words.row_offsets[example] : words.row_offsets[example + 1]]
         these = slice(read_offsets[at], read_offsets[at + 1])
-        yield _tagged(run, list(texts[example]), has_row, classes[these], None if likely is None else likely[these])
-
-
-def _read(run: TrainedRun, shared: _Shared, words: Rows | None) -> NDArray[np.bool_] | None:
-    """Which of the rows the head reads, bool ``[n]``; None is all of them."""
-    if run.rows != "tokens" or not (run.of_words or run.spec.pool == "cls"):
-        return None
-    if run.of_words:
-        assert words is not None
-        return np.isin(shared.picked, words.first[words.mask])
-    return np.isin(shared.picked, shared.rows.row_offsets[:-1])
+        chances = None if likely is None else likely[these]
+        yield _tagged(run, list(texts[example]), has_row, classes[these], chances, spans)
 
 
 def _tagged(
@@ -333,6 +285,7 @@ def _tagged(
     has_row: NDArray[np.bool_],
     classes: NDArray[np.int64],
     likely: NDArray[np.float32] | None,
+    are_spans: bool,
 ) -> Tags:
     tags: list[str] = [run.default] * len(words)
     chances: list[float | None] = [None] * len(words)
@@ -341,7 +294,7 @@ def _tagged(
         if likely is not None:
             chances[word] = float(likely[k, classes[k]])
     spans = None
-    if are_span_tags(run.labels):
+    if are_spans:
         spans = [Span(kind, start, stop, " ".join(words[start:stop])) for kind, start, stop in spans_of(tags)]
     return Tags(words, tags, spans, None if likely is None else chances)
 

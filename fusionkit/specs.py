@@ -24,10 +24,12 @@ COMPRESSIONS = ("none", "zstd")
 SCHEDULES = ("linear", "cosine", "constant")
 OPTIMIZERS = ("adamw", "adam")
 CLASS_WEIGHTS = ("none", "balanced")
+JOINT_FUSIONS = ("shared", "each")
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 # Fields of a run that its first digests did not have.
 LATER = (
     "fusion_layers", "optimizer", "warmup", "clip_norm", "label_smoothing", "class_weights", "patience",
+    "joint_fusion",
 )  # fmt: skip
 
 
@@ -124,8 +126,9 @@ class RunSpec:
 
     Attributes:
         store: digest of the store's identity.
-        task, label: the task's name and the column it learns.
-        fusion, head: names from their tables; a fusion's carries its options, ``dwatt:scale=yes``.
+        task, label: the task's name and the column it learns; ``joint`` learns two, ``intent,slots``.
+        fusion, head: names from their tables; a fusion's carries its options, ``dwatt:scale=yes``; a joint head is
+            two, ``classifier+tagger``.
         fusion_layers: the layers the fusion reads where they were chosen, like ``0,3,6``.
         pool: how token rows become one vector an example, None where rows need no pooling.
         shots: labelled examples per class; None is the whole training split.
@@ -140,6 +143,7 @@ class RunSpec:
         label_smoothing: share of each target that is spread over all classes.
         class_weights: ``balanced`` weighs a class in the loss by one over its share of the training labels.
         patience: epochs without a better validation score after which a run stops; None trains all of them.
+        joint_fusion: whether the two heads of a joint run have one fusion, ``shared``, or one ``each``.
     """
 
     store: str
@@ -164,6 +168,7 @@ class RunSpec:
     label_smoothing: float = 0.0
     class_weights: str = "none"
     patience: int | None = None
+    joint_fusion: str = "shared"
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
@@ -174,6 +179,8 @@ class RunSpec:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
         if self.class_weights not in CLASS_WEIGHTS:
             raise unknown_name("choice of class_weights", self.class_weights, CLASS_WEIGHTS)
+        if self.joint_fusion not in JOINT_FUSIONS:
+            raise unknown_name("choice of joint_fusion", self.joint_fusion, JOINT_FUSIONS)
         _require(self.shots is None or self.shots >= 1, "shots", "1 or more", self.shots)
         _require(0 < self.lr < 100, "lr", "above 0, below 100", self.lr)
         _require(self.weight_decay >= 0, "weight_decay", "0 or more", self.weight_decay)

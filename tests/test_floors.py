@@ -17,7 +17,7 @@ FLOORS = {
     1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads"),
     2: ("store", "encoder"),
     3: ("encode", "fit"),
-    4: ("demo", "estimator", "exported", "predict", "finetune"),
+    4: ("demo", "estimator", "exported", "predict", "reading", "finetune"),
     5: ("cluster", "report"),
     6: ("cli",),
     7: ("__init__", "__main__"),

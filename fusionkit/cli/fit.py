@@ -18,7 +18,7 @@ from fusionkit.fusions import FUSIONS, usage
 from fusionkit.heads import HEADS, LM_HEADS
 from fusionkit.metrics import is_better
 from fusionkit.places import Place
-from fusionkit.specs import CLASS_WEIGHTS, MASKED, OPTIMIZERS, POOLS, SCHEDULES
+from fusionkit.specs import CLASS_WEIGHTS, JOINT_FUSIONS, MASKED, OPTIMIZERS, POOLS, SCHEDULES
 from fusionkit.tasks import TASKS
 
 DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
@@ -58,10 +58,10 @@ class FitBars(Bars):
 @click.argument("store", type=PLACE)
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]")
-@click.option("--label", help="Column to learn. [default: guessed]")
+@click.option("--label", help="Column to learn; for joint both: INTENT,SLOTS. [default: guessed]")
 @click.option("--fusion", "fusions", multiple=True, help=f"{_FUSIONS}; give it several times.")
 @click.option("--fusion-layers", multiple=True, help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]")
-@click.option("--head", help=f"{', '.join((*HEADS, *LM_HEADS))}. [default: the task's]")
+@click.option("--head", help=f"{', '.join((*HEADS, *LM_HEADS))}; for joint two: classifier+crf. [default: the task's]")
 @click.option("--pool", type=click.Choice(POOLS), help="Token rows → one vector, after the fusion.")
 @click.option("--shots", multiple=True, type=int, help="Examples per class, drawn uniformly. [default: all]")
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(min=1), help="Trials 0 … K-1.")
@@ -77,6 +77,13 @@ class FitBars(Bars):
 @click.option("--label-smoothing", default=0.0, show_default=True)
 @click.option("--class-weights", type=click.Choice(CLASS_WEIGHTS), default="none", show_default=True)
 @click.option("--patience", type=int, help="Stop after N epochs without a better validation score. [default: never]")
+@click.option(
+    "--joint-fusion",
+    type=click.Choice(JOINT_FUSIONS),
+    default="shared",
+    show_default=True,
+    help="Of joint's two heads.",
+)
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")
 @JSON_OPTION
 def fit(

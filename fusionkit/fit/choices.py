@@ -31,6 +31,8 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, TASKS)
+    if task == "joint":
+        return TASKS[task], choose_joint(store, label)
     if label is not None:
         if label not in frame.columns:
             raise unknown_name("column", label, frame.columns)
@@ -83,6 +85,30 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
             remedy="choose --task classification",
         )
     return chosen, column
+
+
+def choose_joint(store: Store, label: str | None) -> str:
+    """The columns of a joint run, ``intent,slots``: as named in either order, else the one of each role.
+
+    Raises:
+        UsageError: not two columns, unknown ones, or such as do not suit their half.
+    """
+    columns = store.manifest["columns"]
+    guessed = {role: columns[role] for role in ("labels", "tags")}
+    named = [found[0] for found in guessed.values() if len(found) == 1] if label is None else label.split(",")
+    if len(named) != 2:
+        raise UsageError(
+            f"{store.path}: a joint run learns two columns",
+            expected="--label INTENT,SLOTS: one label an example, one tag a word",
+            received=label or "; ".join(f"{role} {', '.join(found) or 'none'}" for role, found in guessed.items()),
+            remedy="name both with --label; tags need a source with lists of words",
+        )
+    frame = store["train" if "train" in store.splits else store.splits[0]].examples
+    if named[0] in frame.columns and isinstance(frame[named[0]].iloc[0], (list, np.ndarray)):
+        named.reverse()
+    for task, column in zip(("classification", "tagging"), named, strict=True):
+        choose_task(store, task, column)
+    return ",".join(named)
 
 
 def _is_numeric(column: pd.Series[Any] | None) -> bool:

@@ -39,6 +39,7 @@ class Batch:
             a task of numbers.
         read: bool ``[rows]``, those the head reads; None is all.
         read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
+        slots: the same rows as a joint run's slots read them.
     """
 
     states: Tensor
@@ -46,6 +47,12 @@ class Batch:
     targets: Tensor
     read: Tensor | None
     read_offsets: Tensor
+    slots: Batch | None = None
+
+    @property
+    def parts(self) -> tuple[Batch, ...]:
+        """Itself, and the slots where there are any."""
+        return (self,) if self.slots is None else (self, self.slots)
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ class TaskSplit:
         read: bool ``[n]``, the rows that the head reads; None is all. The others are there for a fusion that
             looks at whole examples.
         sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
+        slots: the same examples and rows with a joint run's tags; this one has its intents.
     """
 
     states: States
@@ -75,6 +83,12 @@ class TaskSplit:
     word_offsets: IntArray | None = None
     read: NDArray[np.bool_] | None = None
     sides: int = 1
+    slots: TaskSplit | None = None
+
+    @property
+    def parts(self) -> tuple[TaskSplit, ...]:
+        """Itself, and the slots where there are any."""
+        return (self,) if self.slots is None else (self, self.slots)
 
     @cached_property
     def read_offsets(self) -> IntArray:
@@ -84,17 +98,24 @@ class TaskSplit:
     def __len__(self) -> int:
         return len(self.gold)
 
-    def batch(self, examples: IntArray, layers: tuple[int, ...]) -> Batch:
-        """The rows of some examples, in order, from the stored layers at these positions."""
+    def batch(self, examples: IntArray, layers: tuple[int, ...], states: Tensor | None = None) -> Batch:
+        """The rows of some examples, in order, from the stored layers at these positions.
+
+        Args:
+            states: these rows, where they have been read already.
+        """
         sequences = self._sequences(examples)
         at, offsets = flat_rows(self.offsets, sequences)
         read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, sequences)
+        if states is None:
+            states = self.states.gather(self.rows[at], layers).float()
         return Batch(
-            self.states.gather(self.rows[at], layers).float(),
+            states,
             torch.from_numpy(offsets),
             torch.from_numpy(self.targets[read_at if self.kept is not None else examples]),
             None if self.read is None else torch.from_numpy(self.read[at]),
             torch.from_numpy(read_offsets),
+            None if self.slots is None else self.slots.batch(examples, layers, states),
         )
 
     def subset(self, examples: IntArray) -> TaskSplit:
@@ -117,6 +138,7 @@ class TaskSplit:
             word_offsets,
             None if self.read is None else self.read[at],
             self.sides,
+            None if self.slots is None else self.slots.subset(examples),
         )
 
     def _sequences(self, examples: IntArray) -> IntArray:
@@ -134,6 +156,7 @@ class TaskData:
         default: the tag of words that have no row.
         test: None where the source has none. notes: what the user should know.
         lm_head: the encoder's own, for a task that reads by it.
+        slots: for a joint run the slots' labels; its splits are the slots of this one's.
     """
 
     task: Task
@@ -147,3 +170,9 @@ class TaskData:
     test: TaskSplit | None
     notes: list[str] = field(default_factory=list)
     lm_head: LmHead | None = None
+    slots: TaskData | None = None
+
+    @property
+    def parts(self) -> tuple[TaskData, ...]:
+        """Itself, and the slots where there are any."""
+        return (self,) if self.slots is None else (self, self.slots)

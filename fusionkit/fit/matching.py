@@ -8,6 +8,7 @@ come near to, they are refused.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,20 @@ UNSEEN = -1
 
 
 def load_task(
-    store: Store, task: Task, label: str, pool: str | None, whole: bool = False, unpooled: bool = False
+    store: Store,
+    task: Task,
+    label: str,
+    pool: str | None,
+    whole: bool = False,
+    unpooled: bool = False,
+    among: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> TaskData:
     """Match a store's rows with labels.
 
     Args:
         whole: keep all rows of each example, for a fusion that looks at them, not only those the head reads.
         unpooled: the head reads all rows of each example, none of them pooled.
+        among: by split bool ``[examples]``, those that may be used; None is all.
 
     Raises:
         UsageError: the rows or the column cannot carry the task, or there is no train split.
@@ -61,13 +69,15 @@ def load_task(
     notes: list[str] = []
     frames = {name: store[name].examples for name in store.splits}
     columns = {
-        name: _tags(frame, name, label, tokens)
+        name: _tags(frame, name, label, tokens, None if among is None else among[name])
         if task.unit == "word"
         else _numbers(frame, name, label)
         if task.numeric
         else _labels(frame, name, label, notes)
         for name, frame in frames.items()
     }
+    if among is not None:
+        columns = {name: _only(*found, among[name]) for name, found in columns.items()}
     names = _class_names(columns["train"][0], task)
     if len(names) < 2:
         raise DataError(
@@ -81,7 +91,7 @@ def load_task(
     splits = {}
     for name, (gold, present) in columns.items():
         if not present.any():
-            notes.append(f"{name} has no labels: not used")
+            notes.append(f"{name} has no {'labels' if among is None else 'example with both labels'}: not used")
             continue
         splits[name] = _task_split(store[name], store, task, pool, gold, present, names, unpooled)
         if whole:
@@ -126,11 +136,16 @@ def load_task(
     )
 
 
-def _tags(frame: pd.DataFrame, split: str, label: str, tokens: str) -> tuple[list[Any], NDArray[np.bool_]]:
-    """Tags as text, and which examples have them: all or, where the column is absent, none."""
+def _tags(
+    frame: pd.DataFrame, split: str, label: str, tokens: str, among: NDArray[np.bool_] | None
+) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Tags as text, and which examples have them: all that are asked for or, where the column is absent, none."""
     if label not in frame.columns:
         return [None] * len(frame), np.zeros(len(frame), dtype=bool)
+    present = np.ones(len(frame), dtype=bool) if among is None else among
     for example, (tags, words) in enumerate(zip(frame[label], frame[tokens], strict=True)):
+        if not present[example]:
+            continue
         if tags is None or len(tags) != len(words):
             raise UsageError(
                 f"{split}, example {example}: {label!r} does not match {tokens!r}",
@@ -138,7 +153,13 @@ def _tags(frame: pd.DataFrame, split: str, label: str, tokens: str) -> tuple[lis
                 received="none" if tags is None else str(len(tags)),
                 remedy="choose a --label that holds one tag a word",
             )
-    return [[str(tag) for tag in tags] for tags in frame[label]], np.ones(len(frame), dtype=bool)
+    return [[str(t) for t in tags] if ok else None for tags, ok in zip(frame[label], present, strict=True)], present
+
+
+def _only(gold: list[Any], present: NDArray[np.bool_], among: NDArray[np.bool_]) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Labels of some examples alone: what the others carry is not learned, and is no class."""
+    kept = present & among
+    return [one if ok else None for one, ok in zip(gold, kept, strict=True)], kept
 
 
 def _labels(frame: pd.DataFrame, split: str, label: str, notes: list[str]) -> tuple[list[Any], NDArray[np.bool_]]:
@@ -146,7 +167,7 @@ def _labels(frame: pd.DataFrame, split: str, label: str, notes: list[str]) -> tu
     if label not in frame.columns:
         return [None] * len(frame), np.zeros(len(frame), dtype=bool)
     values = frame[label].tolist()
-    present = np.array([not _no_label(value) for value in values])
+    present = np.array([not no_label(value) for value in values])
     missing = int((~present).sum())
     if missing and present.any():
         notes.append(f"{split}: {missing} examples have no {label}: left out")
@@ -178,7 +199,8 @@ def _numbers(frame: pd.DataFrame, split: str, label: str) -> tuple[list[Any], ND
     return values.tolist(), sound
 
 
-def _no_label(value: Any) -> bool:
+def no_label(value: Any) -> bool:
+    """True for what stands where an example has no label."""
     return value is None or value == "" or (isinstance(value, float) and np.isnan(value))
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
+from fusionkit.fit.data import Batch
 from fusionkit.fusions import Fusion, build_fusion
 from fusionkit.heads import build_head, lm_head, reads_sequences
 from fusionkit.lm_head import LmHead
@@ -62,7 +63,10 @@ class FusedModel(nn.Module):
         Returns:
             ``[examples, classes]`` where rows are pooled or the head reads sequences, else ``[rows read, classes]``.
         """
-        fused = self.fusion(states, offsets)  # [rows, width]
+        return self.read_out(self.fusion(states, offsets), offsets, read)
+
+    def read_out(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
+        """The scores of rows that are fused already, ``[rows, width]``; the rest as for :meth:`forward`."""
         if read is not None:
             fused = fused[read]
             offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
@@ -74,6 +78,20 @@ class FusedModel(nn.Module):
             u, v = fused[0::2], fused[1::2]  # [examples, width] each
             fused = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
         return self.head(fused, offsets)  # type: ignore[no-any-return]
+
+    @property
+    def parts(self) -> tuple[FusedModel, ...]:
+        """Itself: the one head that a run has, unless it is a joint one."""
+        return (self,)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The head's mean loss of a batch."""
+        scores = self(batch.states, batch.offsets, batch.read)
+        return self.head.loss(scores, batch.targets, batch.read_offsets)
+
+    def decide(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The decided classes or numbers ``[n]``, as the one of one head."""
+        return (self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets),)
 
     def parameters_of(self, part: Fusion | nn.Module) -> int:
         """How many numbers a part learns."""

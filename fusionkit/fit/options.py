@@ -41,7 +41,7 @@ def check_options(spec: RunSpec) -> None:
             remedy="leave --class-weights out",
         )
     for given in (smoothed, weighted):
-        if given is not None and not decides_by_softmax(spec.head):
+        if given is not None and not all(map(decides_by_softmax, spec.head.split("+"))):
             option = given.split()[0]
             raise UsageError(
                 f"head {spec.head!r} cannot use {option}: its loss is no cross-entropy over classes, row by row",

@@ -13,7 +13,7 @@ AXES = (
     "data", "encoder", "rows", "sides",
     "store", "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
     "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
-    "class_weights", "patience",
+    "class_weights", "patience", "joint_fusion",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from fusionkit.draws import uniform_draw
-from fusionkit.errors import unknown_name
+from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.choices import check_sides, choose_fusion, choose_pool, choose_task
 from fusionkit.fit.data import TaskData
+from fusionkit.fit.joint import load_joint
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.options import check_options
 from fusionkit.fit.results import RunsFolder
@@ -60,6 +61,7 @@ def expand(
     label_smoothing: float = 0.0,
     class_weights: str = "none",
     patience: int | None = None,
+    joint_fusion: str = "shared",
 ) -> list[RunSpec]:
     """Every run of a sweep over one store; seed k is both ``data_seed`` and ``init_seed`` of trial k.
 
@@ -69,6 +71,13 @@ def expand(
     chosen, column = choose_task(store, task, label)
     if head is not None and head not in chosen.heads:
         raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
+    if joint_fusion != "shared" and chosen.name != "joint":
+        raise UsageError(
+            f"the task {chosen.name} has one head, and so one fusion",
+            expected="--task joint",
+            received=f"--joint-fusion {joint_fusion}",
+            remedy="leave --joint-fusion out",
+        )
     fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
     runs = [
         RunSpec(
@@ -92,6 +101,7 @@ def expand(
             label_smoothing=label_smoothing,
             class_weights=class_weights,
             patience=patience,
+            joint_fusion=joint_fusion,
             epochs=epoch,
             batch_size=size,
         )
@@ -126,7 +136,12 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
         check_options(spec)
         if (key := _data_key(spec)) not in data:
             task, label = choose_task(store, spec.task, spec.label)
-            data[key] = load_task(store, task, label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head))
+            whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
+            data[key] = (
+                load_joint(store, label, spec.pool)
+                if task.name == "joint"
+                else load_task(store, task, label, spec.pool, whole, unpooled)
+            )
             notes = dict.fromkeys([*notes, *data[key].notes])
         check_sides(spec.head, data[key].train.sides)
         if spec.shots is not None:
@@ -159,11 +174,13 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
         "sides": data.train.sides,
         "encoding": encoding_of(store),
     }
+    slots = {} if data.slots is None else {"labels": data.slots.labels, "default": data.slots.default}
     weights = {}
     try:
         outcome = train_run(spec, data, positions, store.hidden, progress.epoch)
         values = {name: value for name, value in _fields(outcome) if name != "weights"}
         record |= {"status": "finished", **values}
+        slots |= outcome.slots or {}
         weights = outcome.weights
     except DivergenceError as error:
         record |= {
@@ -173,6 +190,7 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
             "score": None,
             "validation_score": None,
         }
+    record["slots"] = slots or None
     runs.write(spec, record, weights)
     return record
 

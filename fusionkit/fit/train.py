@@ -10,20 +10,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.draws import epoch_order, uniform_draw
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.joint import JointModel, model_of
 from fusionkit.fit.masked import masked_predictions
-from fusionkit.fit.model import FusedModel, build_model
+from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, optimizer_of, rate_factor
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 
+Model = FusedModel | JointModel
 EVAL_ROWS = 4096  # rows scored at once; bounds memory, changes no number
 
 
@@ -39,6 +42,7 @@ class Outcome:
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
         temperature: what the fusion's scores are divided by, where it has scores.
         weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
+        slots: layer_weights and largest_weight over the rows that a joint run's slots read; above are its intents'.
     """
 
     metric: str
@@ -55,6 +59,7 @@ class Outcome:
     temperature: float | None
     draw: list[str] | None
     weights: dict[str, Tensor] = field(repr=False)
+    slots: dict[str, Any] | None = None
 
 
 class DivergenceError(FusionkitError):
@@ -79,11 +84,13 @@ def train_run(
     train = data.train
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
-    model = build_model(spec, len(layers), hidden, len(data.labels), train.sides, data.lm_head)
-    if isinstance(model.head, Softmax):
-        model.head.label_smoothing = spec.label_smoothing
-        if spec.class_weights == "balanced":
-            model.head.class_weights = balanced_weights(train.targets, len(data.labels))
+    classes = [len(part.labels) for part in data.parts]
+    model = model_of(spec, len(layers), hidden, classes, train.sides, data.lm_head)
+    for part, taught, told in zip(model.parts, train.parts, data.parts, strict=True):
+        if isinstance(part.head, Softmax):
+            part.head.label_smoothing = spec.label_smoothing
+            if spec.class_weights == "balanced":
+                part.head.class_weights = balanced_weights(taught.targets, len(told.labels))
     learned = list(model.parameters())
     epochs = spec.epochs if learned else 0  # `last` under a frozen head is scored as it is
     optimizer = optimizer_of(spec, learned or [torch.nn.Parameter(torch.zeros(0))])  # PyTorch refuses an empty list
@@ -117,7 +124,10 @@ def train_run(
     if data.test is not None:
         scores["test"] = score(model, data, data.test, layers)
     metric = next(iter(best[3]))
-    weights, largest = _mean_layer_weights(model, data.validation if len(data.validation) else train, layers)
+    (weights, largest), *others = (
+        _mean_layer_weights(part, judged_on, layers)
+        for part, judged_on in zip(model.parts, (data.validation if len(data.validation) else train).parts, strict=True)
+    )
     return Outcome(
         metric=metric,
         score=scores["test"][metric] if "test" in scores else None,
@@ -126,46 +136,62 @@ def train_run(
         best_epoch=best[1],
         curve=curve,
         seconds=time.perf_counter() - began,
-        fusion_parameters=model.parameters_of(model.fusion),
-        head_parameters=model.parameters_of(model.head),
+        fusion_parameters=model.parts[0].parameters_of(model.fusion),
+        head_parameters=model.parts[0].parameters_of(model.head),
         layer_weights=weights,
         largest_weight=largest,
-        temperature=getattr(model.fusion, "temperature", None),
+        temperature=getattr(model.parts[0].fusion, "temperature", None),
         draw=train.ids if spec.shots is not None else None,
         weights=best[2],
+        slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
     )
 
 
-def score(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> dict[str, float]:
+def score(model: Model, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> dict[str, float]:
     """The task's scores of a model on a split; its own metric comes first."""
-    return data.task.scores(split.gold, predict(model, data, split, layers), data.labels)
+    found = predict(model, data, split, layers)
+    if split.slots is None or data.slots is None:
+        return data.task.scores(split.gold, found, data.labels)
+    return data.task.scores(list(zip(split.gold, split.slots.gold, strict=True)), found, data.slots.labels)
 
 
-def predict(model: FusedModel, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> list[Any]:
+def predict(model: Model, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> list[Any]:
     """A label or number an example, or a list of tags an example; words without a row get the default tag.
 
-    Of a masked sub-token, its cross-entropy and the likeliest id.
+    A joint run decides both: ``(label, tags)`` an example. Of a masked sub-token, its cross-entropy and the likeliest
+    id.
     """
-    if data.lm_head is not None:
+    if data.lm_head is not None and isinstance(model, FusedModel):
         return masked_predictions(model, split, data.lm_head, layers)
     decided: list[Any] = [None] * len(split)
     model.eval()
     with torch.inference_mode():
         for examples in _blocks(split):
             batch = split.batch(examples, layers)
-            scores = model(batch.states, batch.offsets, batch.read)
-            classes = model.head.decode(scores, batch.read_offsets).numpy()
-            if split.kept is None or split.word_offsets is None:
-                for example, k in zip(examples, classes, strict=True):
-                    decided[example] = float(k) if data.task.numeric else data.labels[k]
-                continue
-            bounds = batch.read_offsets.numpy()
-            for at, example in enumerate(examples):
-                kept = split.kept[split.word_offsets[example] : split.word_offsets[example + 1]]
-                tags = np.full(len(kept), data.default, dtype=object)
-                tags[kept] = [data.labels[k] for k in classes[bounds[at] : bounds[at + 1]]]
-                decided[example] = tags.tolist()
+            answers = [
+                _named(names, labelled, examples, read.read_offsets.numpy(), classes.numpy())
+                for names, labelled, read, classes in zip(
+                    data.parts, split.parts, batch.parts, model.decide(batch), strict=True
+                )
+            ]
+            for example, *found in zip(examples, *answers, strict=True):
+                decided[example] = found[0] if split.slots is None else tuple(found)
     return decided
+
+
+def _named(
+    data: TaskData, split: TaskSplit, examples: IntArray, bounds: IntArray, classes: NDArray[np.generic]
+) -> list[Any]:
+    """What decided classes mean, an answer an example; ``bounds`` are those of the examples among the classes."""
+    if split.kept is None or split.word_offsets is None:
+        return [float(k) if data.task.numeric else data.labels[k] for k in classes]
+    named = []
+    for at, example in enumerate(examples):
+        kept = split.kept[split.word_offsets[example] : split.word_offsets[example + 1]]
+        tags = np.full(len(kept), data.default, dtype=object)
+        tags[kept] = [data.labels[k] for k in classes[bounds[at] : bounds[at + 1]]]
+        named.append(tags.tolist())
+    return named
 
 
 @contextmanager
@@ -181,7 +207,7 @@ def _denormals_as_zero() -> Iterator[None]:
 
 @_denormals_as_zero()
 def _train_epoch(
-    model: FusedModel,
+    model: Model,
     optimizer: torch.optim.Optimizer,
     rate: torch.optim.lr_scheduler.LambdaLR,
     train: TaskSplit,
@@ -196,8 +222,7 @@ def _train_epoch(
         examples = order[start : start + spec.batch_size]
         batch = train.batch(examples, layers)
         optimizer.zero_grad()
-        scores = model(batch.states, batch.offsets, batch.read)
-        loss = model.head.loss(scores, batch.targets, batch.read_offsets)
+        loss = model.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         if spec.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), spec.clip_norm)
@@ -227,10 +252,11 @@ def _blocks(split: TaskSplit) -> list[IntArray]:
 def _mean_layer_weights(
     model: FusedModel, split: TaskSplit, layers: tuple[int, ...]
 ) -> tuple[list[float], float] | tuple[None, None]:
-    """The mean of each layer's weight over the rows, and of each row's largest weight."""
+    """The mean of each layer's weight over the rows that the head reads, and of each row's largest weight."""
     total, largest, rows = torch.zeros(len(layers)), 0.0, 0
     for examples in _blocks(split):
-        weights = model.fusion.layer_weights(split.batch(examples, layers).states)
+        batch = split.batch(examples, layers)
+        weights = model.fusion.layer_weights(batch.states if batch.read is None else batch.states[batch.read])
         if weights is None:
             return None, None
         total, rows = total + weights.sum(0), rows + len(weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from safetensors.torch import load
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.files import read_json
-from fusionkit.fit.model import FusedModel, build_model
+from fusionkit.fit.joint import JointModel, halves_of, model_of
+from fusionkit.fit.model import FusedModel
 from fusionkit.fit.results import RECORD, WEIGHTS
 from fusionkit.fusions import sees_examples
 from fusionkit.specs import RunSpec
@@ -32,6 +34,8 @@ class TrainedRun:
         labels: class names in the order of the scores. default: the tag of words without a row.
         rows: the kind of rows it reads. layers: the encoder's layers its fusion reads.
         encoder: the encoder's name. encoding: what the encoder must be and be given.
+        digest: the run's name. slots: the tagging half of a joint run; this one is its intents', and both specs are
+            those of a single task.
     """
 
     folder: Path
@@ -43,6 +47,13 @@ class TrainedRun:
     layers: tuple[int, ...]
     encoder: str
     encoding: dict[str, Any]
+    digest: str
+    slots: TrainedRun | None = None
+
+    @property
+    def parts(self) -> tuple[TrainedRun, ...]:
+        """Itself, and the slots where there are any: one for each column that the run answers."""
+        return (self,) if self.slots is None else (self, self.slots)
 
     @property
     def of_words(self) -> bool:
@@ -130,23 +141,34 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     """
     try:
         spec, labels, layers = RunSpec.from_dict(record["spec"]), list(record["labels"]), tuple(record["layers"])
-        model = build_model(spec, len(layers), record["hidden"], len(labels), record.get("sides", 1))
+        slots = record["slots"] if spec.task == "joint" else None
+        classes = [len(part["labels"]) for part in (record, slots) if part is not None]
+        model = model_of(spec, len(layers), record["hidden"], classes, record.get("sides", 1))
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
-    return TrainedRun(
+    _load_weights(model, weights, record["weights_sha256"], remedy)
+    run = TrainedRun(
         folder=place.parent,
         spec=spec,
-        model=_with_weights(model, weights, record["weights_sha256"], remedy),
+        model=model.parts[0],
         labels=labels,
         default=record["default"],
         rows=record["rows"],
         layers=layers,
         encoder=record["encoder"],
         encoding=record["encoding"],
+        digest=spec.digest,
     )
+    if slots is None:
+        return run
+    intent, tagging = halves_of(spec)
+    half = dataclasses.replace(
+        run, spec=tagging, model=model.parts[1], labels=list(slots["labels"]), default=slots["default"]
+    )
+    return dataclasses.replace(run, spec=intent, slots=half)
 
 
-def _with_weights(model: FusedModel, path: Path, sha256: str, remedy: str) -> FusedModel:
+def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remedy: str) -> None:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -157,7 +179,7 @@ def _with_weights(model: FusedModel, path: Path, sha256: str, remedy: str) -> Fu
         model.load_state_dict(load(content))
     except (SafetensorError, RuntimeError) as error:
         raise damaged(path, "the weights of the run's fusion and head", str(error).splitlines()[0], remedy) from error
-    return model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
 
 
 def damaged(path: Path, expected: str, received: str, remedy: str) -> StoreError:

@@ -1,0 +1,146 @@
+"""What a joint run learns from: its two columns, the examples that have both labels, and what it refuses."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fusionkit.errors import UsageError
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.choices import choose_task
+from fusionkit.fit.joint import load_joint
+from fusionkit.store import Store, open_store
+
+CorpusStore = Callable[[str], Store]
+
+
+@pytest.mark.parametrize("label", [None, "label,tags", "tags,label"])
+def test_the_two_columns_are_guessed_or_named_in_either_order(label: str | None, corpus_store: CorpusStore) -> None:
+    task, column = choose_task(corpus_store("tokens"), "joint", label)
+    assert (task.name, column) == ("joint", "label,tags")
+
+
+WRONG = [
+    ("label", "a joint run learns two columns", "name both with --label;"),
+    ("label,tags,label", "a joint run learns two columns", "name both with --label;"),
+    ("lable,tags", "unknown column 'lable'", "did you mean 'label'?"),
+    ("label,", "unknown column ''", ""),
+    ("label,label", "column 'label' does not suit the task tagging", "choose another --label"),
+    ("tags,tags", "column 'tags' does not suit the task classification", "choose another --label"),
+]
+
+
+@pytest.mark.parametrize(("label", "what", "remedy"), WRONG)
+def test_columns_that_do_not_suit_are_refused(label: str, what: str, remedy: str, corpus_store: CorpusStore) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_task(corpus_store("tokens"), "joint", label)
+    assert what in caught.value.what
+    assert remedy in (caught.value.remedy or "")
+
+
+def test_a_store_without_one_of_the_columns_or_with_several_is_refused(make_store: Callable[..., Store]) -> None:
+    rows = [{"tokens": ["a", "b"], "tags": ["O", "B-x"], "label": f"l{i % 2}", "topic": f"t{i % 2}"} for i in range(8)]
+    several = make_store("tokens", train=rows)
+    bare = make_store("tokens", train=[{name: row[name] for name in ("tokens", "tags")} for row in rows])
+    for store, received in ((several, "labels label, topic; tags tags"), (bare, "labels none; tags tags")):
+        with pytest.raises(UsageError, match="a joint run learns two columns") as caught:
+            choose_task(store, "joint", None)
+        assert caught.value.received == received
+    assert choose_task(several, "joint", "topic,tags")[1] == "topic,tags"
+
+
+@pytest.mark.parametrize(("rows", "pool"), [("tokens", "cls"), ("tokens", "mean"), ("words", "max")])
+def test_intents_and_slots_are_the_same_examples_over_the_same_rows(
+    rows: str, pool: str, corpus_store: CorpusStore, corpus: dict[str, Any]
+) -> None:
+    data = load_joint(corpus_store(rows), "label,tags", pool)
+    assert data.slots is not None
+    assert data.notes[0] == "train: 1 examples have no label: left out"
+    for name in ("train", "validation", "test"):
+        split = getattr(data, name)
+        with_label = [row for row in corpus[name] if row["label"]]
+        assert split.gold == [row["label"] for row in with_label]
+        assert split.slots.gold == [row["tags"] for row in with_label]
+        assert split.ids == split.slots.ids
+        np.testing.assert_array_equal(split.rows, split.slots.rows)
+        np.testing.assert_array_equal(split.offsets, split.slots.offsets)
+        assert split.slots is getattr(data.slots, name)
+    some = data.train.subset(np.array([4, 1]))
+    assert some.slots is not None
+    assert some.slots.gold == [data.train.parts[1].gold[k] for k in (4, 1)]
+    batch = some.batch(np.array([1, 0]), (2, 4))
+    assert batch.slots is not None
+    assert batch.slots.states is batch.states
+    assert batch.targets.tolist() == [data.labels.index(some.gold[k]) for k in (1, 0)]
+    tags = [tag for k in (1, 0) for tag in some.slots.gold[k]]
+    has_row = np.concatenate([_kept(some.slots, k) for k in (1, 0)])
+    wanted = [data.slots.labels.index(tag) for tag, kept in zip(tags, has_row, strict=True) if kept]
+    assert batch.slots.targets.tolist() == wanted
+
+
+def _kept(split: Any, example: int) -> Any:
+    return split.kept[split.word_offsets[example] : split.word_offsets[example + 1]]
+
+
+@pytest.fixture
+def with_gaps(corpus_store: CorpusStore, tmp_path: Path) -> Store:
+    """The corpus's store, but two training examples lose their tags (one of them has no label either), test all."""
+    place = tmp_path / "gaps.store"
+    shutil.copytree(Path(str(corpus_store("tokens").path)), place)
+    for split, lost in (("train", [3, 7]), ("test", [0, 1, 2])):
+        path = place / "examples" / f"{split}.parquet"
+        frame = pd.read_parquet(path)
+        frame["tags"] = [None if k in lost else tags for k, tags in enumerate(frame["tags"])]
+        frame.to_parquet(path)
+    return open_store(place)
+
+
+def test_examples_that_lack_either_label_are_left_out_aloud(with_gaps: Store, corpus: dict[str, Any]) -> None:
+    data = load_joint(with_gaps, "label,tags", "mean")
+    assert data.train.gold == [row["label"] for k, row in enumerate(corpus["train"]) if k not in (3, 7)]
+    assert data.test is None
+    assert data.notes[:2] == [
+        "train: 2 examples have no tags: left out",
+        "train: 1 examples have no label: left out",
+    ]
+    assert "test has no example with both labels: not used" in data.notes
+
+
+def test_labels_that_train_lacks_are_counted_for_both(corpus_store: CorpusStore) -> None:
+    notes = load_joint(corpus_store("words"), "label,tags", "mean").notes
+    assert "test: 1 examples carry a label that train lacks (sport): counted as errors" in notes
+    assert "validation: 1 words carry a label that train lacks (B-team): counted as errors" in notes
+
+
+@pytest.mark.parametrize("rows", ["mean", "cls"])
+def test_rows_that_are_one_an_example_are_refused(rows: str, corpus_store: CorpusStore, watch: Any) -> None:
+    store = corpus_store(rows)
+    with pytest.raises(UsageError, match="carry no words to tag"):
+        fit(store, expand(store, task="joint", fusions=["last"]), RunsFolder(Path("nowhere")), watch)
+    assert not Path("nowhere").exists()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"head": "crf"}, "unknown head for joint 'crf'"),
+    ({"head": "tagger+classifier"}, "unknown head for joint 'tagger+classifier'"),
+    ({"head": "classifier+crff"}, "unknown head for joint 'classifier+crff'"),
+    ({"head": "classifier+crf", "label_smoothing": 0.1}, "head 'classifier+crf' cannot use --label-smoothing"),
+    ({"pool": "cls"}, "rows of words have no first token"),
+    ({"joint_fusion": "both"}, "unknown choice of joint_fusion 'both'"),
+    ({"task": "tagging", "joint_fusion": "each"}, "the task tagging has one head"),
+]
+
+
+@pytest.mark.parametrize(("choices", "what"), REFUSED)
+def test_choices_that_a_joint_run_cannot_serve_are_refused(
+    choices: dict[str, Any], what: str, corpus_store: CorpusStore
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        expand(corpus_store("words"), fusions=["last"], **{"task": "joint", **choices})
+    assert what in caught.value.what
