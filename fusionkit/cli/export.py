@@ -24,9 +24,9 @@ def export(run: str, folder: Path, overwrite: bool, as_json: bool) -> None:
     head = export_run(run, folder, overwrite=overwrite)
     files = {path.name: path.stat().st_size for path in sorted(folder.expanduser().iterdir())}
     if as_json:
-        print_json({"folder": str(folder), "run": head.run.spec.digest, "bytes": files})
+        print_json({"folder": str(folder), "run": head.run.digest, "bytes": files})
         return
-    spec = head.run.spec
-    out().print(f"{spec.label}: {spec.fusion} + {spec.head} → {folder}")
+    spec = head.config["spec"]
+    out().print(f"{spec['label']}: {spec['fusion']} + {spec['head']} → {folder}")
     for name, size in files.items():
         out().print(f"  {name:<18} {size / 1e3:,.1f} kB")

@@ -97,7 +97,11 @@ def _refuse_unfit(config: dict[str, Any], place: Path) -> None:
     wrong += [name for name in ("weights", "tokenizer") if not isinstance(identity.get(name), str)]
     wrong += [name for name in ("text", "pair", "tokens") if not isinstance(columns.get(name), (str, type(None)))]
     wrong += [] if config["rows"] in ROWS else ["rows"]
-    wrong += [] if all(isinstance(label, str) for label in config["labels"]) else ["labels"]
+    slots = config.get("slots") or {"labels": [], "default": ""}  # a joint run's second column
+    sound = isinstance(slots, dict) and isinstance(slots.get("labels"), list) and isinstance(slots.get("default"), str)
+    wrong += [] if sound else ["slots"]
+    labels = [*config["labels"], *(slots["labels"] if sound else [])]
+    wrong += [] if all(isinstance(label, str) for label in labels) else ["labels"]
     wrong += [] if all(isinstance(layer, int) for layer in config["layers"]) else ["layers"]
     if wrong:
         raise damaged(place, "what an exported head needs", f"no sound {', '.join(wrong)}", AGAIN)

@@ -14,6 +14,7 @@ from fusionkit.exported.card import model_card
 from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, config_of, is_export, open_folder
 from fusionkit.exported.hub import fetched
 from fusionkit.files import disk_errors, read_json, write_durably, write_json
+from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.results import RECORD
 from fusionkit.fit.trained import TrainedRun, find_run, open_run
@@ -59,13 +60,13 @@ class FusedHead(ModelHubMixin):
         return cls(open_run(folders[0]), config_of(read_json(folders[0] / RECORD)))
 
     @property
-    def model(self) -> FusedModel:
-        """Fusion, pool and head, in evaluation mode."""
-        return self.run.model
+    def model(self) -> FusedModel | JointModel:
+        """Fusion, pool and head, in evaluation mode; of a joint run both heads."""
+        return self.run.whole
 
     @property
     def labels(self) -> list[str]:
-        """Class names in the order of the scores; empty for a regression."""
+        """Class names in the order of the scores; empty for a regression, the intents' of a joint run."""
         return self.run.labels
 
     @classmethod

@@ -34,8 +34,8 @@ class TrainedRun:
         labels: class names in the order of the scores. default: the tag of words without a row.
         rows: the kind of rows it reads. layers: the encoder's layers its fusion reads.
         encoder: the encoder's name. encoding: what the encoder must be and be given.
-        digest: the run's name. slots: the tagging half of a joint run; this one is its intents', and both specs are
-            those of a single task.
+        digest: the run's name. whole: the module whose weights were kept: the model, or a joint run's both.
+        slots: the tagging half of a joint run; this one is its intents', and both specs are those of a single task.
     """
 
     folder: Path
@@ -48,6 +48,7 @@ class TrainedRun:
     encoder: str
     encoding: dict[str, Any]
     digest: str
+    whole: FusedModel | JointModel
     slots: TrainedRun | None = None
 
     @property
@@ -158,6 +159,7 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         encoder=record["encoder"],
         encoding=record["encoding"],
         digest=spec.digest,
+        whole=model,
     )
     if slots is None:
         return run

@@ -25,12 +25,14 @@ CHOICES: list[dict[str, Any]] = [
     {"task": "tagging", "head": "crf", "fusions": ["attention"]},
     {"task": "classification", "head": "classifier", "fusions": ["extra-layers:1"], "pool": "mean"},
     {"task": "regression", "label": "share", "fusions": ["linear"], "pool": "cls"},
+    {"task": "joint", "fusions": ["attention"], "pool": "mean"},
+    {"task": "joint", "fusions": ["linear"], "pool": "mean", "joint_fusion": "each", "head": "classifier+crf"},
 ]
 
 
 @pytest.fixture(scope="module")
 def runs(make_store: MakeStore, fit_run: FitRun, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A tagger, a classifier and a regression over rows of tokens."""
+    """A tagger, a classifier, a regression and two joint runs over rows of tokens."""
     folder = tmp_path_factory.mktemp("runs")
     for choices in CHOICES:
         fit_run(make_store("tokens"), folder, **choices)
