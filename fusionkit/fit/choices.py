@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -93,7 +93,16 @@ def _is_measured(column: pd.Series[Any] | None) -> bool:
     return bool((values[np.isfinite(values)] % 1 != 0).any())
 
 
-def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, str | None]:
+class Stored(Protocol):
+    """What a fusion must know of a store, or of several that are read as one."""
+
+    rows: str
+    layers: tuple[int, ...]
+    hidden: int
+    manifest: dict[str, Any]
+
+
+def choose_fusion(store: Stored, fusion: str, layers: str | None) -> tuple[str, str | None]:
     """A fusion's one spelling, and the layers it reads where the user chose them.
 
     Raises:
@@ -124,7 +133,7 @@ def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, s
     return name, None if chosen is None else ",".join(map(str, read))
 
 
-def choose_pool(store: Store, task: Task, pool: str | None) -> str | None:
+def choose_pool(store: Stored, task: Task, pool: str | None) -> str | None:
     """How rows become one vector an example: None where there is nothing to pool."""
     many = store.rows in ("tokens", "words", "words-mean")
     if task.unit == "word" or not many:

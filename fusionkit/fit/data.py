@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,8 +13,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
-from fusionkit.store import HiddenStates
 from fusionkit.tasks import Task
+
+
+class States(Protocol):
+    """States of rows: a stored split's (:class:`fusionkit.store.HiddenStates`), or several splits joined."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, layers, hidden."""
+        ...
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """Sliced like a NumPy array."""
+        ...
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,7 @@ class TaskSplit:
     """One split's examples with their rows and labels.
 
     Attributes:
-        states: the store's. rows: int64 ``[n]``, stored rows in order of the examples.
+        states: the store's, or several stores' joined. rows: int64 ``[n]``, stored rows in order of the examples.
         offsets: int64 ``[examples · sides + 1]`` into ``rows``, a sequence each.
         targets: int64, a unit each; float32 for a task of numbers.
         gold: a label or number an example, or a list of tags an example.
@@ -52,7 +69,7 @@ class TaskSplit:
         sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
     """
 
-    states: HiddenStates
+    states: States
     rows: IntArray
     offsets: IntArray
     targets: IntArray | NDArray[np.float32]
@@ -120,6 +137,7 @@ class TaskData:
         classes: what a few-shot draw counts: labels, or for span tags the entity types; 1 for a task of numbers.
         default: the tag of words that have no row.
         test: None where the source has none. notes: what the user should know.
+        tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
     """
 
     task: Task
@@ -132,3 +150,4 @@ class TaskData:
     validation: TaskSplit
     test: TaskSplit | None
     notes: list[str] = field(default_factory=list)
+    tests: dict[str, TaskSplit] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from fusionkit.errors import FusionkitError
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.model import FusedModel, build_model
 from fusionkit.fit.options import balanced_weights, check_options, optimizer_of, rate_factor
+from fusionkit.fit.starting import Start, begin
 from fusionkit.heads.softmax import Softmax
 from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
@@ -35,6 +36,8 @@ class Outcome:
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
         temperature: what the fusion's scores are divided by, where it has scores.
         weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
+        trained_parameters: how many of the fusion's and the head's were not frozen.
+        tests: the scores on each store's test split by its name, where there are several.
     """
 
     metric: str
@@ -51,6 +54,8 @@ class Outcome:
     temperature: float | None
     draw: list[str] | None
     weights: dict[str, Tensor] = field(repr=False)
+    trained_parameters: int
+    tests: dict[str, dict[str, float]]
 
 
 class DivergenceError(FusionkitError):
@@ -58,13 +63,19 @@ class DivergenceError(FusionkitError):
 
 
 def train_run(
-    spec: RunSpec, data: TaskData, layers: tuple[int, ...], hidden: int, on_epoch: Callable[[], None]
+    spec: RunSpec,
+    data: TaskData,
+    layers: tuple[int, ...],
+    hidden: int,
+    on_epoch: Callable[[], None],
+    start: Start | None = None,
 ) -> Outcome:
-    """Train one head.
+    """Train one head; where nothing is left to train, only score it.
 
     Args:
         layers: positions among the stored layers that the fusion reads.
         on_epoch: called for each epoch of the spec: once it is trained, or once it is sure that it will not be.
+        start: the trained run to begin from.
 
     Raises:
         DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split,
@@ -75,11 +86,15 @@ def train_run(
     if spec.shots is not None:
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
     model = build_model(spec, len(layers), hidden, len(data.labels), train.sides)
+    begin(model, spec, start, data.labels)
     if isinstance(model.head, Softmax):
         model.head.label_smoothing = spec.label_smoothing
         if spec.class_weights == "balanced":
             model.head.class_weights = balanced_weights(train.targets, len(data.labels))
-    optimizer = optimizer_of(spec, model.parameters())
+    learned = [weights for weights in model.parameters() if weights.requires_grad]
+    optimizer = optimizer_of(
+        spec, learned or [torch.nn.Parameter(torch.zeros(0))]
+    )  # it wants something to step, if there is nothing
     began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
     steps = spec.epochs * -(-len(train) // spec.batch_size)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(spec, step, steps))
@@ -88,7 +103,7 @@ def train_run(
     scores: dict[str, dict[str, float]] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.init_seed)  # dropout's stream
-        for epoch in range(1, spec.epochs + 1):
+        for epoch in range(1, spec.epochs + 1 if learned else 1):
             loss = _train_epoch(model, optimizer, rate, train, layers, spec, epoch)
             judged = score(model, data, data.validation, layers)
             value = next(iter(judged.values()))
@@ -100,11 +115,14 @@ def train_run(
                 break
     for _ in range(spec.epochs - len(curve)):
         on_epoch()
-    assert best is not None
+    if best is None:  # nothing to train: the score of the weights as they came
+        judged = score(model, data, data.validation, layers)
+        best = (next(iter(judged.values())), 0, dict(model.state_dict()), judged)
     model.load_state_dict(best[2])
     scores["validation"] = best[3]
     if data.test is not None:
         scores["test"] = score(model, data, data.test, layers)
+    tests = {name: score(model, data, split, layers) for name, split in data.tests.items()}
     metric = next(iter(best[3]))
     weights, largest = _mean_layer_weights(model, data.validation, layers)
     return Outcome(
@@ -122,6 +140,8 @@ def train_run(
         temperature=getattr(model.fusion, "temperature", None),
         draw=train.ids if spec.shots is not None else None,
         weights=best[2],
+        trained_parameters=sum(weights.numel() for weights in learned),
+        tests=tests,
     )
 
 
