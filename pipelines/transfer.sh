@@ -34,8 +34,8 @@ done
 for language in de fr es; do
     for task in intent slots; do
         # English and 5 % of another language (Cao et al. 2022, table 3); those 5 % alone, for about as many steps.
-        "$task" "$work/travel-en.store" "$work/travel-$language.store:5%" "${fusions[@]}" --fusion concat --out "$work/shared"
-        epochs=200 "$task" "$work/travel-$language.store:5%" "${fusions[@]}" --fusion concat --out "$work/shared"
+        "$task" "$work/travel-en.store" "$work/travel-$language.store:5%" "${fusions[@]}" --out "$work/shared"
+        epochs=200 "$task" "$work/travel-$language.store:5%" "${fusions[@]}" --out "$work/shared"
         # All of that language, with a fusion of its own and with the English one, frozen (table 4).
         own=(--fusion linear --fusion attention --fusion concat --out "$work/own")
         "$task" "$work/travel-$language.store" "${own[@]}"
@@ -47,7 +47,7 @@ fit "$work/wikiann-en.store" "${fusions[@]}" --epochs 5 --out "$work/wikiann" \
     --evaluate-on "$work/wikiann-en.store" --evaluate-on "$work/wikiann-de.store" --evaluate-on "$work/wikiann-fr.store"
 for language in de fr; do
     fit "$work/wikiann-en.store" "$work/wikiann-$language.store:5%" "${fusions[@]}" --epochs 5 --out "$work/wikiann"
-    fit "$work/wikiann-$language.store:5%" "${fusions[@]}" --epochs 100 --out "$work/wikiann"
+    fit "$work/wikiann-$language.store:5%" "${fusions[@]}" --epochs 25 --out "$work/wikiann"
 done
 
 for runs in english shared own wikiann; do

@@ -48,7 +48,7 @@ def open_starts(places: Iterable[str | Path]) -> list[Start]:
 def with_starts(
     specs: Sequence[RunSpec], layers: Sequence[Layers], encoder: Mapping[str, Any], starts: Sequence[Start], part: str
 ) -> list[RunSpec]:
-    """Each run with the one to begin from: of those that suit it the one of its label, then of its seed.
+    """Each run with the one to begin from: of those that suit it the one of its label, fusion and seed.
 
     Args:
         layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder.
@@ -137,13 +137,14 @@ def _one_for(spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], starts: 
         what = f"{starts[0].run.folder}" if len(starts) == 1 else f"any of the {len(starts)} runs"
         alike = min(differing, key=len)
         raise UsageError(
-            f"a run with fusion {spec.fusion!r} cannot start from {what}: " + ", ".join(alike) + " differ",
+            f"a run with fusion {spec.fusion!r} cannot start from {what}; what differs: {', '.join(alike)}",
             expected=", ".join(f"{name} {ours}" for name, (ours, _) in alike.items()),
             received=", ".join(f"{name} {theirs}" for name, (_, theirs) in alike.items()),
             remedy="start from a run with the same, or take less of it with --init-part",
         )
     of_label = [s for s in found if (s.run.spec.task, s.run.spec.label) == (spec.task, spec.label)] or found
-    of_seed = [start for start in of_label if start.run.spec.init_seed == spec.init_seed] or of_label
+    of_fusion = [start for start in of_label if start.run.spec.fusion == spec.fusion] or of_label
+    of_seed = [start for start in of_fusion if start.run.spec.init_seed == spec.init_seed] or of_fusion
     if len(of_seed) > 1:
         raise UsageError(
             f"{len(of_seed)} runs suit fusion {spec.fusion!r}, seed {spec.init_seed}, to start from",
