@@ -7,7 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+
+from fusionkit.cli.sharing import given_share
+from fusionkit.errors import UsageError
+from fusionkit.store import open_store
 
 Command = Callable[..., Any]
 FIT = ("--label", "intent", "--fusion", "linear", "--epochs", 2)
@@ -136,6 +141,20 @@ def test_a_wrong_option_is_one_message(
     done = fusionkit("fit", store, "--out", tmp_path / "runs", *FIT, *options)
     assert (done.code, done.out) == (2, "")
     assert what in done.err
+
+
+def test_an_address_may_have_a_share_too(store: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.put(str(store), "/bucket/de.store", recursive=True)
+    try:
+        for part, text in ((None, ""), ("5%", ":5%"), ("7", ":7")):
+            share = given_share(f"memory://bucket/de.store{text}")
+            assert (str(share.store.path), share.part) == ("memory://bucket/de.store", part)
+            assert share.store.digest == open_store(store).digest
+        with pytest.raises(UsageError, match=r"memory://bucket/en\.store is no store"):
+            given_share("memory://bucket/en.store:5%")
+    finally:
+        memory.rm("/bucket", recursive=True)
 
 
 def test_a_share_of_no_store_names_the_store(fusionkit: Command, tmp_path: Path) -> None:

@@ -202,6 +202,35 @@ def test_a_judge_without_validation_gives_up_a_share_of_its_own_train(english: S
     assert not {f"short/{i}" for i in data.validation.ids} & set(data.train.ids)
 
 
+def test_a_fusion_of_whole_examples_gets_them_from_both(
+    corpus_store: Callable[[str], Store], make_store: MakeStore
+) -> None:
+    stores = corpus_store("tokens"), make_store("tokens", "german", **GERMAN)
+    mix = Mix([Share(store) for store in stores])
+    spec = spec_of(mix, task="tagging", fusions=("extra-layers:1",))
+    joined, alone = mix.load(spec).train, [Mix([Share(store)], stores[1:]).load(spec).train for store in stores]
+    assert joined.read is not None
+    assert joined.read.tolist() == [bit for part in alone if part.read is not None for bit in part.read.tolist()]
+    batch = joined.batch(np.array([1, 10]), (6,))
+    wanted = [
+        store["train"].take([example]).hidden_states[:, [6]] for store, example in zip(stores, (1, 2), strict=True)
+    ]
+    assert batch.states.tolist() == [row for part in wanted for row in part.float().tolist()]
+
+
+def test_numbers_of_both_stores_are_learned(make_store: MakeStore, tmp_path: Any, watch: Any) -> None:
+    examples = [row(f"number {i}", "O O", None) | {"stars": i + 0.5} for i in range(9)]
+    one = make_store("mean", "one", train=examples[:3], validation=examples[3:5], test=examples[5:])
+    two = make_store("mean", "two", train=examples[4:], validation=examples[:3], test=examples[2:6])
+    mix = Mix([Share(one), Share(two, "60%")])
+    spec = spec_of(mix, task="regression", label="stars", fusions=("last",))
+    data = mix.load(spec)
+    assert (data.labels, len(data.train)) == ([], 6)
+    assert data.train.targets[:3].tolist() == [0.5, 1.5, 2.5]
+    assert set(data.train.targets[3:].tolist()) < {4.5, 5.5, 6.5, 7.5, 8.5}
+    assert fit(mix, [spec], RunsFolder(tmp_path), watch)[0]["status"] == "finished"
+
+
 def test_stores_that_one_head_cannot_read_are_refused_side_by_side(
     english: Store, corpus_store: Callable[[str], Store]
 ) -> None:
