@@ -92,9 +92,8 @@ def train_run(
         if spec.class_weights == "balanced":
             model.head.class_weights = balanced_weights(train.targets, len(data.labels))
     learned = [weights for weights in model.parameters() if weights.requires_grad]
-    optimizer = optimizer_of(
-        spec, learned or [torch.nn.Parameter(torch.zeros(0))]
-    )  # it wants something to step, if there is nothing
+    # With nothing to learn it still wants something to step.
+    optimizer = optimizer_of(spec, learned or [torch.nn.Parameter(torch.zeros(0))])
     began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
     steps = spec.epochs * -(-len(train) // spec.batch_size)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(spec, step, steps))
@@ -122,7 +121,10 @@ def train_run(
     scores["validation"] = best[3]
     if data.test is not None:
         scores["test"] = score(model, data, data.test, layers)
-    tests = {name: score(model, data, split, layers) for name, split in data.tests.items()}
+    tests = {
+        name: scores["test"] if split is data.test else score(model, data, split, layers)
+        for name, split in data.tests.items()
+    }
     metric = next(iter(best[3]))
     weights, largest = _mean_layer_weights(model, data.validation, layers)
     return Outcome(
