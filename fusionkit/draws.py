@@ -13,6 +13,7 @@ from fusionkit.ragged import IntArray
 
 # Streams of one seed that must not repeat each other.
 DRAW, ORDER, CARVE = 1, 2, 3
+SHARE = 7
 
 
 def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
@@ -31,6 +32,15 @@ def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> Int
         )
     rng = np.random.default_rng([data_seed, DRAW])
     return np.sort(rng.choice(examples, wanted, replace=False))
+
+
+def share_draw(examples: int, count: int, data_seed: int) -> IntArray:
+    """``count`` examples uniformly without replacement, whatever other stores they are joined with.
+
+    Returns:
+        ascending example numbers; a larger count holds those of a smaller one.
+    """
+    return np.sort(np.random.default_rng([data_seed, SHARE]).permutation(examples)[:count])
 
 
 def epoch_order(examples: int, data_seed: int, epoch: int) -> IntArray:

@@ -25,11 +25,12 @@ SCHEDULES = ("linear", "cosine", "constant")
 OPTIMIZERS = ("adamw", "adam")
 CLASS_WEIGHTS = ("none", "balanced")
 JOINT_FUSIONS = ("shared", "each")
+PARTS = ("fusion", "head", "both")
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 # Fields of a run that its first digests did not have.
 LATER = (
     "fusion_layers", "optimizer", "warmup", "clip_norm", "label_smoothing", "class_weights", "patience",
-    "joint_fusion",
+    "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
 )  # fmt: skip
 
 
@@ -144,6 +145,13 @@ class RunSpec:
         class_weights: ``balanced`` weighs a class in the loss by one over its share of the training labels.
         patience: epochs without a better validation score after which a run stops; None trains all of them.
         joint_fusion: whether the two heads of a joint run have one fusion, ``shared``, or one ``each``.
+        mix: stores that are trained on together, or a share of one: digests with shares, ``3f…,a0…:5%``, in order;
+            ``store`` is the first. None is the whole of ``store``.
+        evaluate_on: digests of the stores to judge by, the first of which chooses the epoch; None is the last one
+            that is trained on.
+        init_from: digest of the finished run whose weights this one begins with.
+        init_part: what is taken of it, ``fusion``, ``head`` or ``both``.
+        freeze: the part that is not trained, ``fusion``, ``head`` or ``both``.
     """
 
     store: str
@@ -169,6 +177,11 @@ class RunSpec:
     class_weights: str = "none"
     patience: int | None = None
     joint_fusion: str = "shared"
+    mix: str | None = None
+    evaluate_on: str | None = None
+    init_from: str | None = None
+    init_part: str | None = None
+    freeze: str | None = None
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
@@ -194,6 +207,9 @@ class RunSpec:
         _require(self.patience is None or self.patience >= 1, "patience", "1 or more epochs", self.patience)
         listed = self.fusion_layers is None or re.fullmatch("[0-9]+(,[0-9]+)*", self.fusion_layers) is not None
         _require(listed, "fusion_layers", "layer indices like 0,3,6", self.fusion_layers)
+        parts = " or ".join(PARTS)
+        _require(self.init_part is None or self.init_part in PARTS, "init_part", parts, self.init_part)
+        _require(self.freeze is None or self.freeze in PARTS, "freeze", parts, self.freeze)
 
     @property
     def digest(self) -> str:

@@ -19,7 +19,8 @@ OTHER: dict[str, Any] = {
     "pool": "mean", "shots": 8, "data_seed": 1, "init_seed": 1, "lr": 5e-4, "weight_decay": 0.01, "dropout": 0.1,
     "epochs": 3, "batch_size": 16, "schedule": "constant", "fusion_layers": "0,3",
     "optimizer": "adam", "warmup": 0.1, "clip_norm": 1.0, "label_smoothing": 0.1, "class_weights": "balanced",
-    "patience": 2, "joint_fusion": "each",
+    "patience": 2, "joint_fusion": "each", "mix": "0123456789abcdef,89abcdef01234567:5%",
+    "evaluate_on": "89abcdef01234567", "init_from": "0123456789abcdef", "init_part": "fusion", "freeze": "head",
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
@@ -28,7 +29,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("weight_decay", -0.1), ("dropout", 1.0), ("dropout", -0.1), ("epochs", 0), ("batch_size", 0),
     ("fusion_layers", "-4:"), ("optimizer", "sgd"), ("class_weights", "even"), ("warmup", -0.1), ("warmup", 1.0),
     ("clip_norm", 0.0), ("clip_norm", float("inf")), ("clip_norm", float("nan")), ("label_smoothing", -0.1),
-    ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"),
+    ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"), ("init_part", "all"), ("freeze", "none"),
 ]  # fmt: skip
 
 
@@ -71,9 +72,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert name in str(caught.value).splitlines()[0]
 
 
-def test_the_table_of_values_out_of_range_covers_sixteen_fields() -> None:
-    assert len(OUT_OF_RANGE) == 24
-    assert len({name for name, _ in OUT_OF_RANGE}) == 16
+def test_the_table_of_values_out_of_range_covers_eighteen_fields() -> None:
+    assert len(OUT_OF_RANGE) == 26
+    assert len({name for name, _ in OUT_OF_RANGE}) == 18
 
 
 @pytest.mark.parametrize(

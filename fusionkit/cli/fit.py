@@ -9,16 +9,18 @@ import click
 import pandas as pd
 import torch
 
-from fusionkit.cli.console import FOLDER, JSON_OPTION, PLACE, Bars, given_store, out, print_json
+from fusionkit.cli.console import FOLDER, JSON_OPTION, PLACE, Bars, out, print_json
 from fusionkit.cli.results import summary_table
+from fusionkit.cli.sharing import given_stores
 from fusionkit.fit import RunsFolder, expand, summarise
 from fusionkit.fit import fit as run_fit
-from fusionkit.fit.results import flat_record
+from fusionkit.fit.results import flat_record, flat_tests
+from fusionkit.fit.starting import open_starts
 from fusionkit.fusions import FUSIONS, usage
 from fusionkit.heads import HEADS, LM_HEADS
 from fusionkit.metrics import is_better
 from fusionkit.places import Place
-from fusionkit.specs import CLASS_WEIGHTS, JOINT_FUSIONS, MASKED, OPTIMIZERS, POOLS, SCHEDULES
+from fusionkit.specs import CLASS_WEIGHTS, JOINT_FUSIONS, MASKED, OPTIMIZERS, PARTS, POOLS, SCHEDULES
 from fusionkit.tasks import TASKS
 
 DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
@@ -55,7 +57,7 @@ class FitBars(Bars):
 
 
 @click.command()
-@click.argument("store", type=PLACE)
+@click.argument("stores", nargs=-1, required=True, metavar="STORE[:SHARE]...")
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]")
 @click.option("--label", help="Column to learn; for joint both: INTENT,SLOTS. [default: guessed]")
@@ -84,14 +86,21 @@ class FitBars(Bars):
     show_default=True,
     help="Of joint's two heads.",
 )
+@click.option("--evaluate-on", multiple=True, type=PLACE, help="Store to judge by. [default: the last one named]")
+@click.option("--init-from", multiple=True, help="Finished run to start from, or a folder of such.")
+@click.option("--init-part", type=click.Choice(PARTS), help="What to take of it. [default: both]")
+@click.option("--freeze", multiple=True, type=click.Choice(PARTS), help="Part that is not trained.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")
 @JSON_OPTION
 def fit(
-    store: Place,
+    stores: tuple[str, ...],
     runs: Path,
     fusions: tuple[str, ...],
     fusion_layers: tuple[str, ...],
     shots: tuple[int, ...],
+    evaluate_on: tuple[Place, ...],
+    init_from: tuple[str, ...],
+    freeze: tuple[str, ...],
     threads: int,
     as_json: bool,
     **choices: Any,
@@ -100,22 +109,28 @@ def fit(
 
     The best epoch on validation is kept and scored once on test. Runs that are in the folder already are not
     trained again.
+
+    Several stores are trained on together, of each all of train or a share of it: en.store de.store:5% (or
+    de.store:200 for 200 examples). The last one named chooses the epoch and is scored, unless --evaluate-on says
+    otherwise: given several times, the first chooses and each is scored.
     """
     # Two threads on products this small win little, and lose much as soon as anything else runs.
     torch.set_num_threads(threads)
-    opened = given_store(store)
+    opened, starts = given_stores(stores, evaluate_on), open_starts(init_from)
     specs = expand(
         opened,
         fusions=fusions or (WIDTH_KEEPING if opened.rows == MASKED else DEFAULT_FUSIONS),
         fusion_layers=fusion_layers or (None,),
         shots=shots or (None,),
+        starts=starts,
+        freeze=(freeze[0] if len(set(freeze)) == 1 else "both") if freeze else None,
         **choices,
     )
     folder = RunsFolder(runs)
     with FitBars() as bars:
-        records = run_fit(opened, specs, folder, bars)
+        records = run_fit(opened, specs, folder, bars, starts)
     if as_json:
         print_json([flat_record(record) for record in records])
         return
-    out().print(summary_table(summarise(pd.DataFrame([flat_record(record) for record in records]))))
+    out().print(summary_table(summarise(pd.DataFrame([row for each in records for row in flat_tests(each)]))))
     out().print(f"kept in {runs}; `fusionkit results {runs}` shows all of it")

@@ -26,7 +26,7 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def results(runs: Path, by: tuple[str, ...], metric: str | None, kind: str, as_json: bool) -> None:
     """Mean, standard deviation and 95 % interval of the runs in RUNS, group by group."""
-    summary = summarise(RunsFolder(runs).frame(metric), list(by) or None)
+    summary = summarise(RunsFolder(runs).frame(metric, each_test=True), list(by) or None)
     if as_json or kind == "json":
         print_json(json.loads(summary.to_json(orient="records")))
     elif kind == "csv":

@@ -30,6 +30,12 @@ class InMemory:
     def __init__(self, states: Tensor) -> None:
         self._by_layer = states.transpose(0, 1)  # [layers, rows, hidden]
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, layers, hidden."""
+        layers, rows, hidden = self._by_layer.shape
+        return rows, layers, hidden
+
     def __getitem__(self, key: Any) -> NDArray[Any]:
         """As NumPy has it, of ``[rows, layers, hidden]``."""
         return np.asarray(self._by_layer.transpose(0, 1)[key])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -123,7 +123,16 @@ def _is_measured(column: pd.Series[Any] | None) -> bool:
     return bool((values[np.isfinite(values)] % 1 != 0).any())
 
 
-def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, str | None]:
+class Stored(Protocol):
+    """What a fusion must know of a store, or of several that are read as one."""
+
+    rows: str
+    layers: tuple[int, ...]
+    hidden: int
+    manifest: dict[str, Any]
+
+
+def choose_fusion(store: Stored, fusion: str, layers: str | None) -> tuple[str, str | None]:
     """A fusion's one spelling, and the layers it reads where the user chose them.
 
     Raises:
@@ -132,7 +141,7 @@ def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, s
     """
     name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
     if store.rows == MASKED:
-        refuse_misfit(store, name, len(store.layers))
+        refuse_misfit(name, len(store.layers), store.hidden)
     if sees_examples(name) and store.rows in ("cls", "mean"):
         raise UsageError(
             f"fusion {name!r} looks at an example's rows side by side; rows of {store.rows} are one an example",
@@ -156,7 +165,7 @@ def choose_fusion(store: Store, fusion: str, layers: str | None) -> tuple[str, s
     return name, None if chosen is None else ",".join(map(str, read))
 
 
-def choose_pool(store: Store, task: Task, pool: str | None, head: str | None = None) -> str | None:
+def choose_pool(store: Stored, task: Task, pool: str | None, head: str | None = None) -> str | None:
     """How rows become one vector an example: None where there is nothing to pool.
 
     Args:

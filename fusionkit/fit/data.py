@@ -18,14 +18,19 @@ from fusionkit.tasks import Task
 
 
 class States(Protocol):
-    """Rows of states that a run may gather from: a store's, or an array's."""
+    """States of rows: of a stored split (:class:`fusionkit.store.HiddenStates`), several splits joined, an array."""
 
-    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
-        """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``."""
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, layers, hidden."""
         ...
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        """As NumPy has it, of ``[rows, layers, hidden]``."""
+        """Sliced like a NumPy array."""
+        ...
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``."""
         ...
 
 
@@ -60,7 +65,7 @@ class TaskSplit:
     """One split's examples with their rows and labels.
 
     Attributes:
-        states: the store's. rows: int64 ``[n]``, stored rows in order of the examples.
+        states: the store's, or several stores' joined. rows: int64 ``[n]``, stored rows in order of the examples.
         offsets: int64 ``[examples · sides + 1]`` into ``rows``, a sequence each.
         targets: int64, a unit each; float32 for a task of numbers.
         gold: a label or number an example, or a list of tags an example.
@@ -157,6 +162,7 @@ class TaskData:
         test: None where the source has none. notes: what the user should know.
         lm_head: the encoder's own, for a task that reads by it.
         slots: for a joint run the slots' labels; its splits are the slots of this one's.
+        tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
     """
 
     task: Task
@@ -171,6 +177,7 @@ class TaskData:
     notes: list[str] = field(default_factory=list)
     lm_head: LmHead | None = None
     slots: TaskData | None = None
+    tests: dict[str, TaskSplit] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[TaskData, ...]:

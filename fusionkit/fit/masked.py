@@ -47,8 +47,8 @@ def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task,
     return TASKS["mlm"], LABEL
 
 
-def refuse_misfit(store: Store, fusion: str, layers: int) -> None:
-    """Refuse a fusion that the encoder's LM head cannot read.
+def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
+    """Refuse a fusion that the encoder's LM head, of width ``hidden``, cannot read.
 
     Raises:
         UsageError: one of another width than the head's, or one that looks at whole examples.
@@ -61,11 +61,11 @@ def refuse_misfit(store: Store, fusion: str, layers: int) -> None:
             remedy="choose another --fusion",
         )
     with torch.device("meta"):
-        width = build_fusion(fusion, layers, store.hidden).width
-    if width != store.hidden:
+        width = build_fusion(fusion, layers, hidden).width
+    if width != hidden:
         raise UsageError(
-            f"fusion {fusion!r} gives states {width} wide; the encoder's LM head reads states of width {store.hidden}",
-            expected=f"a fusion of width {store.hidden}",
+            f"fusion {fusion!r} gives states {width} wide; the encoder's LM head reads states of width {hidden}",
+            expected=f"a fusion of width {hidden}",
             received=f"{fusion}, width {width}",
             remedy="choose another --fusion: concat-affine is the concat of that width",
         )

@@ -58,6 +58,37 @@ def load_task(
             received=", ".join(store.splits),
             remedy="encode one",
         )
+    notes: list[str] = []
+    columns = label_columns(store, task, label, notes, among)
+    names = class_names(columns["train"][0], task, label)
+    splits = match_splits(store, columns, task, pool, names, notes, whole, unpooled)
+    train = splits["train"]
+    if "validation" not in splits:
+        train, splits["validation"] = carve_validation(store, train, notes)
+    if "test" not in splits:
+        notes.append("no labelled test split: scores are validation's alone")
+    classes, default = counted_classes(names, train, task)
+    return TaskData(task, label, pool, names, classes, default, train, splits["validation"], splits.get("test"), notes)
+
+
+Columns = dict[str, tuple[list[Any], NDArray[np.bool_]]]
+
+
+def label_columns(
+    store: Store,
+    task: Task,
+    label: str,
+    notes: list[str],
+    among: Mapping[str, NDArray[np.bool_]] | None = None,
+) -> Columns:
+    """By split the labels of all examples, and which examples have any; what was left out goes to ``notes``.
+
+    Args:
+        among: by split bool ``[examples]``, those that may be used; None is all.
+
+    Raises:
+        UsageError: the rows or the column cannot carry the task. DataError: a number is missing.
+    """
     tokens = store.manifest["columns"]["tokens"]
     if task.unit == "word" and (store.rows in ("cls", "mean") or tokens is None):
         raise UsageError(
@@ -66,7 +97,6 @@ def load_task(
             received=f"rows of {store.rows} of {'words' if tokens else 'texts'}",
             remedy="encode again with --rows words, and --tokens where the words are",
         )
-    notes: list[str] = []
     frames = {name: store[name].examples for name in store.splits}
     columns = {
         name: _tags(frame, name, label, tokens, None if among is None else among[name])
@@ -76,9 +106,16 @@ def load_task(
         else _labels(frame, name, label, notes)
         for name, frame in frames.items()
     }
-    if among is not None:
-        columns = {name: _only(*found, among[name]) for name, found in columns.items()}
-    names = _class_names(columns["train"][0], task)
+    return columns if among is None else {name: _only(*found, among[name]) for name, found in columns.items()}
+
+
+def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
+    """The classes of train's labels in their order; a task of numbers has none.
+
+    Raises:
+        DataError: there are fewer than two.
+    """
+    names = _class_names(gold, task)
     if len(names) < 2:
         raise DataError(
             f"column {label!r} of train has fewer than two {'different numbers' if task.numeric else 'classes'}",
@@ -86,12 +123,28 @@ def load_task(
             received=", ".join(names) or "none",
             remedy="choose another --label",
         )
-    if task.numeric:
-        names = []
+    return [] if task.numeric else names
+
+
+def match_splits(
+    store: Store,
+    columns: Columns,
+    task: Task,
+    pool: str | None,
+    names: list[str],
+    notes: list[str],
+    whole: bool = False,
+    unpooled: bool = False,
+) -> dict[str, TaskSplit]:
+    """The splits that have labels, each matched with its rows; ``names`` are the classes, a class's number its place.
+
+    Raises:
+        UsageError: an example has no row to read.
+    """
     splits = {}
     for name, (gold, present) in columns.items():
         if not present.any():
-            notes.append(f"{name} has no {'labels' if among is None else 'example with both labels'}: not used")
+            notes.append(f"{name} has no labels: not used")
             continue
         splits[name] = _task_split(store[name], store, task, pool, gold, present, names, unpooled)
         if whole:
@@ -106,33 +159,34 @@ def load_task(
         lost = 0 if (kept := splits[name].kept) is None else int((~kept).sum())
         if lost:
             notes.append(f"{name}: {lost} words have no row: left out of training, scored as the default tag")
-    train = splits["train"]
-    if "validation" not in splits:
-        if len(train) < 2:
-            raise DataError(
-                f"{store.path} has no validation split and too little to set one aside",
-                expected="a validation split, or two training examples with labels",
-                received=f"{len(train)}",
-                remedy="encode a source with a validation split",
-            )
-        stay, share = carve(len(train), VALIDATION_SHARE)
-        splits["validation"], train = train.subset(share), train.subset(stay)
-        notes.append(f"no validation split: {len(share)} training examples set aside for it, the same in every run")
-    if "test" not in splits:
-        notes.append("no labelled test split: scores are validation's alone")
+    return splits
+
+
+def carve_validation(store: Store, train: TaskSplit, notes: list[str]) -> tuple[TaskSplit, TaskSplit]:
+    """What stays of train, and a tenth of it as validation.
+
+    Raises:
+        DataError: there is too little.
+    """
+    if len(train) < 2:
+        raise DataError(
+            f"{store.path} has no validation split and too little to set one aside",
+            expected="a validation split, or two training examples with labels",
+            received=f"{len(train)}",
+            remedy="encode a source with a validation split",
+        )
+    stay, share = carve(len(train), VALIDATION_SHARE)
+    notes.append(f"no validation split: {len(share)} training examples set aside for it, the same in every run")
+    return train.subset(stay), train.subset(share)
+
+
+def counted_classes(names: list[str], train: TaskSplit, task: Task) -> tuple[int, str]:
+    """How many classes a few-shot draw counts, and the tag of words that have no row."""
     flat = [tag for row in train.gold for tag in row] if task.unit == "word" else train.gold
     spans = task.unit == "word" and are_span_tags(names)
-    return TaskData(
-        task,
-        label,
-        pool,
-        names,
+    return (
         len({name[2:] for name in names if name != "O"}) if spans else max(len(names), 1),
         "O" if spans else max(names, key=flat.count, default=""),
-        train,
-        splits["validation"],
-        splits.get("test"),
-        notes,
     )
 
 

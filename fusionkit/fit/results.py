@@ -24,8 +24,8 @@ from fusionkit.specs import RunSpec
 RECORD, WEIGHTS, TABLE = "run.json", "weights.safetensors", "results.parquet"
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
-    "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
-    "sides",
+    "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds", "trained_parameters",
+    "evaluated", "init_data", "sides",
 )  # fmt: skip
 
 
@@ -93,11 +93,12 @@ class RunsFolder:
                 ) from error
         return found
 
-    def frame(self, metric: str | None = None) -> pd.DataFrame:
+    def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
         """One row a run: its spec, scores and costs.
 
         Args:
-            metric: the score to show; None is each task's own.
+            metric: the score to show; None is each task's own. each_test: a row for each store that a run was scored
+                on, where it was several.
 
         Raises:
             UsageError: no run has such a score.
@@ -106,7 +107,8 @@ class RunsFolder:
         known = {name for record in records for name in record.get("scores", {}).get("validation", {})}
         if metric is not None and metric not in known:
             raise unknown_name("metric of these runs", metric, known)
-        return pd.DataFrame([flat_record(record, metric) for record in records])
+        rows = (flat_tests(record, metric) if each_test else [flat_record(record, metric)] for record in records)
+        return pd.DataFrame([row for found in rows for row in found])
 
     def write_table(self) -> None:
         """Make ``results.parquet`` from the records."""
@@ -129,6 +131,7 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
     """A record's spec and results side by side, without curve and lists; the scores of one metric."""
     flat = {**record["spec"], **{name: record.get(name) for name in FLAT}}
     flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
+    flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
     if metric is not None:
         scores = record.get("scores", {})
         flat |= {
@@ -137,3 +140,10 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
             "validation_score": scores.get("validation", {}).get(metric),
         }
     return flat
+
+
+def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
+    """A record as :func:`flat_record` gives it, for each store that it was scored on."""
+    flat = flat_record(record, metric)
+    tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
+    return [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]

@@ -10,10 +10,10 @@ from fusionkit.errors import unknown_name
 
 # What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
 AXES = (
-    "data", "encoder", "rows", "sides",
-    "store", "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
+    "data", "evaluated", "init_data", "encoder", "rows", "sides", "store", "mix", "evaluate_on",
+    "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
     "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
-    "class_weights", "patience", "joint_fusion",
+    "class_weights", "patience", "joint_fusion", "init_part", "freeze", "init_from",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 
@@ -37,8 +37,14 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None) -> pd.DataFrame:
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)
     differ = {name for name in AXES if len(frame[name].drop_duplicates()) > 1}
-    if frame.groupby(["data", "encoder", "rows", "sides"])["store"].nunique().max() == 1:
-        differ -= {"store"}  # a digest, shown only where nothing legible tells the stores apart
+    # Digests are shown only where nothing legible tells the stores, or the runs that these began from, apart.
+    stores = frame.groupby(["data", "evaluated", "encoder", "rows", "sides"])[["store", "mix", "evaluate_on"]]
+    if stores.nunique().to_numpy().max() <= 1:
+        differ -= {"store", "mix", "evaluate_on"}
+    if not frame.duplicated([name for name in [*AXES, "data_seed", "init_seed"] if name != "init_from"]).any():
+        differ -= {"init_from"}
+    if (frame["evaluated"] == frame["data"]).all():
+        differ -= {"evaluated"}
     keys = by or [name for name in AXES if name in differ or name in ("task", "label", "fusion")]
     rows = []
     for values, group in frame.groupby(keys, sort=False, dropna=False):
@@ -63,6 +69,14 @@ def _group(group: pd.DataFrame) -> dict[str, object]:
         "low": mean - half,
         "high": mean + half,
         "validation": float(good["validation_score"].astype(float).mean()) if n else np.nan,
-        "parameters": float((good["fusion_parameters"] + good["head_parameters"]).mean()) if n else np.nan,
+        "parameters": float(_learned(good).mean()) if n else np.nan,
         "seconds": float(good["seconds"].astype(float).mean()) if n else np.nan,
     }
+
+
+def _learned(good: pd.DataFrame) -> pd.Series[float]:
+    """The parameters that each run trained: all of fusion and head where nothing is said about frozen ones."""
+    every = (good["fusion_parameters"] + good["head_parameters"]).astype(float)
+    if "trained_parameters" not in good.columns:
+        return every
+    return good["trained_parameters"].astype(float).fillna(every)

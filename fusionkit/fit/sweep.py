@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from fusionkit.draws import uniform_draw
@@ -12,8 +12,10 @@ from fusionkit.fit.choices import check_sides, choose_fusion, choose_pool, choos
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.joint import load_joint
 from fusionkit.fit.matching import load_task
+from fusionkit.fit.mixing import Mix
 from fusionkit.fit.options import check_options
 from fusionkit.fit.results import RunsFolder
+from fusionkit.fit.starting import Start, check_start, starting_notes, with_starts
 from fusionkit.fit.train import DivergenceError, Outcome, train_run
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.fusions import sees_examples
@@ -39,7 +41,7 @@ class FitProgress(Protocol):
 
 
 def expand(
-    store: Store,
+    store: Store | Mix,
     *,
     task: str | None = None,
     label: str | None = None,
@@ -62,13 +64,21 @@ def expand(
     class_weights: str = "none",
     patience: int | None = None,
     joint_fusion: str = "shared",
+    starts: Sequence[Start] = (),
+    init_part: str | None = None,
+    freeze: str | None = None,
 ) -> list[RunSpec]:
-    """Every run of a sweep over one store; seed k is both ``data_seed`` and ``init_seed`` of trial k.
+    """Every run of a sweep over one store, or a mix; seed k is both ``data_seed`` and ``init_seed`` of trial k.
+
+    Args:
+        starts: finished runs, of which each run begins with the one that suits it. init_part: what it takes of that
+            one, ``both`` unless said. freeze: the part that is not trained.
 
     Raises:
         UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
     """
-    chosen, column = choose_task(store, task, label)
+    mix = store if isinstance(store, Mix) else None
+    chosen, column = choose_task(store, task, label) if isinstance(store, Store) else store.choose_task(task, label)
     if head is not None and head not in chosen.heads:
         raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
     if joint_fusion != "shared" and chosen.name != "joint":
@@ -77,6 +87,14 @@ def expand(
             expected="--task joint",
             received=f"--joint-fusion {joint_fusion}",
             remedy="leave --joint-fusion out",
+        )
+    moved = [name for name, given in (("several stores", mix), ("--init-from", starts), ("--freeze", freeze)) if given]
+    if moved and chosen.name in ("joint", "mlm"):
+        raise UsageError(
+            f"the task {chosen.name} is learned from one store, from the start and whole",
+            expected="one store",
+            received=", ".join(moved),
+            remedy="transfer a task of one column",
         )
     fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
     runs = [
@@ -102,6 +120,9 @@ def expand(
             class_weights=class_weights,
             patience=patience,
             joint_fusion=joint_fusion,
+            mix=None if mix is None else mix.text,
+            evaluate_on=None if mix is None else mix.evaluate_on,
+            freeze=freeze,
             epochs=epoch,
             batch_size=size,
         )
@@ -111,12 +132,22 @@ def expand(
     ]
     for run in runs:
         check_options(run)
+    if starts:
+        encoder = store.manifest["identity"]["encoder"]
+        runs = with_starts(runs, [read_layers(store, run) for run in runs], encoder, starts, init_part or "both")
+    elif init_part is not None:
+        raise UsageError("--init-part says what to take of a run", expected="--init-from RUN", received="none")
     # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
     return list(dict.fromkeys(runs))
 
 
-def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitProgress) -> list[dict[str, Any]]:
+def fit(
+    store: Store | Mix, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitProgress, starts: Sequence[Start] = ()
+) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends.
+
+    Args:
+        starts: the finished runs that the specs begin from.
 
     Returns:
         the records of all the specs, in their order.
@@ -127,6 +158,7 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
     runs.claim()
     data: dict[tuple[Any, ...], TaskData] = {}
     notes: dict[str, None] = {}
+    begun = {start.run.spec.digest: start for start in starts}
     missing = [spec for spec in specs if runs.record(spec) is None]
     if len(missing) < len(specs):
         progress.say(f"{len(specs) - len(missing)} of {len(specs)} runs are there already")
@@ -135,31 +167,52 @@ def fit(store: Store, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitP
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)
         if (key := _data_key(spec)) not in data:
-            task, label = choose_task(store, spec.task, spec.label)
             whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
-            data[key] = (
-                load_joint(store, label, spec.pool)
-                if task.name == "joint"
-                else load_task(store, task, label, spec.pool, whole, unpooled)
-            )
+            if isinstance(store, Mix):
+                data[key] = store.load(spec)
+            elif spec.task == "joint":
+                data[key] = load_joint(store, spec.label, spec.pool)
+            else:
+                task, label = choose_task(store, spec.task, spec.label)
+                data[key] = load_task(store, task, label, spec.pool, whole, unpooled)
             notes = dict.fromkeys([*notes, *data[key].notes])
         check_sides(spec.head, data[key].train.sides)
         if spec.shots is not None:
             uniform_draw(len(data[key].train), spec.shots, data[key].classes, spec.data_seed)
+        if spec.init_from is not None:
+            if spec.init_from not in begun:
+                raise UsageError(f"the run {spec.init_from} to start from is not given", received=", ".join(begun))
+            check_start(spec, begun[spec.init_from], data[key].labels)
+        sizes = len(read_layers(store, spec)), store.hidden, len(data[key].labels), data[key].train.sides
+        notes = dict.fromkeys([*notes, *starting_notes(spec, *sizes)])
     for note in notes:
         progress.say(note)
     progress.begin(len(missing), sum(spec.epochs for spec in missing))
     for spec in missing:
-        progress.run(run_one(store, spec, data[_data_key(spec)], runs, progress))
+        progress.run(run_one(store, spec, data[_data_key(spec)], runs, progress, begun))
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 
-def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progress: FitProgress) -> dict[str, Any]:
+def read_layers(store: Store | Mix, spec: RunSpec) -> tuple[int, ...]:
+    """The encoder's layers that a run's fusion reads."""
+    count = store.manifest["encoder"]["layers"]
+    chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count)
+    return layers_of(spec.fusion, store.layers, count, chosen)
+
+
+def run_one(
+    store: Store | Mix,
+    spec: RunSpec,
+    data: TaskData,
+    runs: RunsFolder,
+    progress: FitProgress,
+    starts: Mapping[str, Start],
+) -> dict[str, Any]:
     """Train one run and keep it. A run that diverges is kept as failed, with the reason."""
     encoder = store.manifest["encoder"]
-    chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, encoder["layers"])
-    layers = layers_of(spec.fusion, store.layers, encoder["layers"], chosen)
+    layers = read_layers(store, spec)
+    start = None if spec.init_from is None else starts[spec.init_from]
     positions = tuple(store.layers.index(layer) for layer in layers)
     record: dict[str, Any] = {
         "spec": spec.to_dict(),
@@ -173,11 +226,13 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
         "hidden": store.hidden,
         "sides": data.train.sides,
         "encoding": encoding_of(store),
+        "init_data": None if start is None else start.data,
+        **(store.record(spec) if isinstance(store, Mix) else {"evaluated": store.name}),
     }
     slots = {} if data.slots is None else {"labels": data.slots.labels, "default": data.slots.default}
     weights = {}
     try:
-        outcome = train_run(spec, data, positions, store.hidden, progress.epoch)
+        outcome = train_run(spec, data, positions, store.hidden, progress.epoch, start)
         values = {name: value for name, value in _fields(outcome) if name != "weights"}
         record |= {"status": "finished", **values}
         slots |= outcome.slots or {}
@@ -195,7 +250,7 @@ def run_one(store: Store, spec: RunSpec, data: TaskData, runs: RunsFolder, progr
     return record
 
 
-def encoding_of(store: Store) -> dict[str, Any]:
+def encoding_of(store: Store | Mix) -> dict[str, Any]:
     """What a live encoder must be, and be given, to make the states that a run was trained over."""
     identity = store.manifest["identity"]
     return {
@@ -209,7 +264,8 @@ def encoding_of(store: Store) -> dict[str, Any]:
 
 def _data_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs over the same rows and labels share."""
-    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head)
+    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
+    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
 
 
 def _fields(outcome: Outcome) -> Iterator[tuple[str, Any]]:

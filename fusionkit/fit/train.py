@@ -21,6 +21,7 @@ from fusionkit.fit.joint import JointModel, model_of
 from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, optimizer_of, rate_factor
+from fusionkit.fit.starting import Start, begin
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray
@@ -42,6 +43,8 @@ class Outcome:
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
         temperature: what the fusion's scores are divided by, where it has scores.
         weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
+        trained_parameters: how many of the fusion's and the head's were not frozen.
+        tests: the scores on each store's test split by its name, where there are several.
         slots: layer_weights and largest_weight over the rows that a joint run's slots read; above are its intents'.
     """
 
@@ -59,6 +62,8 @@ class Outcome:
     temperature: float | None
     draw: list[str] | None
     weights: dict[str, Tensor] = field(repr=False)
+    trained_parameters: int
+    tests: dict[str, dict[str, float]]
     slots: dict[str, Any] | None = None
 
 
@@ -67,13 +72,19 @@ class DivergenceError(FusionkitError):
 
 
 def train_run(
-    spec: RunSpec, data: TaskData, layers: tuple[int, ...], hidden: int, on_epoch: Callable[[], None]
+    spec: RunSpec,
+    data: TaskData,
+    layers: tuple[int, ...],
+    hidden: int,
+    on_epoch: Callable[[], None],
+    start: Start | None = None,
 ) -> Outcome:
-    """Train one head.
+    """Train one head; where nothing is left to train, only score it.
 
     Args:
         layers: positions among the stored layers that the fusion reads.
         on_epoch: called for each epoch of the spec: once it is trained, or once it is sure that it will not be.
+        start: the trained run to begin from.
 
     Raises:
         DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split,
@@ -86,12 +97,14 @@ def train_run(
         train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
     classes = [len(part.labels) for part in data.parts]
     model = model_of(spec, len(layers), hidden, classes, train.sides, data.lm_head)
+    if isinstance(model, FusedModel):
+        begin(model, spec, start, data.labels)
     for part, taught, told in zip(model.parts, train.parts, data.parts, strict=True):
         if isinstance(part.head, Softmax):
             part.head.label_smoothing = spec.label_smoothing
             if spec.class_weights == "balanced":
                 part.head.class_weights = balanced_weights(taught.targets, len(told.labels))
-    learned = list(model.parameters())
+    learned = [weights for weights in model.parameters() if weights.requires_grad]
     epochs = spec.epochs if learned else 0  # `last` under a frozen head is scored as it is
     optimizer = optimizer_of(spec, learned or [torch.nn.Parameter(torch.zeros(0))])  # PyTorch refuses an empty list
     began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
@@ -104,7 +117,7 @@ def train_run(
         torch.manual_seed(spec.init_seed)  # dropout's stream
         if not epochs:
             judged = score(model, data, data.validation, layers)
-            best = (next(iter(judged.values())), 0, {}, judged)
+            best = (next(iter(judged.values())), 0, dict(model.state_dict()), judged)
         for epoch in range(1, epochs + 1):
             loss = _train_epoch(model, optimizer, rate, train, layers, spec, epoch)
             # Without examples to judge by, the last epoch is the best.
@@ -123,6 +136,10 @@ def train_run(
     scores["validation"] = best[3]
     if data.test is not None:
         scores["test"] = score(model, data, data.test, layers)
+    tests = {
+        name: scores["test"] if split is data.test else score(model, data, split, layers)
+        for name, split in data.tests.items()
+    }
     metric = next(iter(best[3]))
     (weights, largest), *others = (
         _mean_layer_weights(part, judged_on, layers)
@@ -144,6 +161,8 @@ def train_run(
         draw=train.ids if spec.shots is not None else None,
         weights=best[2],
         slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
+        trained_parameters=sum(weights.numel() for weights in learned),
+        tests=tests,
     )
 
 

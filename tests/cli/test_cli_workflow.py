@@ -19,7 +19,8 @@ FIT_KEYS = {
     "dropout", "epochs", "batch_size", "schedule", "status", "data", "encoder", "rows", "metric", "score",
     "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "temperature",
     "largest_weight", "fusion_layers", "seconds", "optimizer", "warmup", "clip_norm", "label_smoothing",
-    "class_weights", "patience", "sides", "joint_fusion",
+    "class_weights", "patience", "sides", "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
+    "trained_parameters", "evaluated", "init_data",
 }  # fmt: skip
 
 

@@ -1,0 +1,113 @@
+"""Whether stores can be read by one head: what must be the same, and what differs, side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fusionkit.errors import UsageError
+from fusionkit.store import Store
+from fusionkit.tags import are_span_tags
+
+
+def distinct(stores: Sequence[Store]) -> tuple[Store, ...]:
+    """Each store once, the first of those with one identity."""
+    found: dict[str, Store] = {}
+    for store in stores:
+        found.setdefault(store.digest, store)
+    return tuple(found.values())
+
+
+def legible_names(stores: Sequence[Store]) -> dict[str, str]:
+    """What to call each store, by its digest: its source, with the digest's start where two have the same."""
+    sources = Counter(store.name for store in stores)
+    return {
+        store.digest: store.name if sources[store.name] == 1 else f"{store.name}/{store.digest[:8]}" for store in stores
+    }
+
+
+def refuse_strangers(stores: Sequence[Store]) -> None:
+    """Refuse stores whose states do not mean the same.
+
+    Raises:
+        UsageError: another encoder, other rows, another kind of input, or no layer that all have.
+    """
+    facts = [_facts(store) for store in stores]
+    shared = set.intersection(*(set(store.layers) for store in stores))
+    different = [name for name in facts[0] if len({fact[name] for fact in facts}) > 1]
+    different = [name for name in different if name != "layers" or not shared]
+    if different:
+        raise UsageError(
+            "one head cannot read these stores; these fields differ:\n" + _side_by_side(stores, facts, different),
+            remedy="encode them again alike: one encoder, the same --rows, --layers that overlap",
+        )
+
+
+def refuse_without(stores: Sequence[Store], column: str) -> None:
+    """Refuse stores of which some lack the column to learn.
+
+    Raises:
+        UsageError: one does.
+    """
+    found = [list(store[_split_of(store)].examples.columns) for store in stores]
+    lacking = [store for store, columns in zip(stores, found, strict=True) if column not in columns]
+    if lacking:
+        raise UsageError(
+            f"{', '.join(str(store.path) for store in lacking)} has no column {column!r}",
+            expected="the column to learn, of one name, in every store",
+            received="; ".join(f"{s.path}: {', '.join(c)}" for s, c in zip(stores, found, strict=True)),
+            remedy="choose a --label that all have, or rename the column in the source and encode again",
+        )
+
+
+def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, set[str]]) -> None:
+    """Refuse stores of which one shares no label with any other.
+
+    Args:
+        names: the labels of each store, by its digest. The tag ``O`` of spans is no label.
+
+    Raises:
+        UsageError: one does not.
+    """
+    told = {digest: found - {"O"} if are_span_tags(found) else found for digest, found in names.items()}
+    for store in stores:
+        others = set().union(*(told[other.digest] for other in stores if other is not store))
+        if len(stores) > 1 and not told[store.digest] & others:
+            raise UsageError(
+                f"the labels {column!r} of {store.path} are none of the other stores'",
+                expected="label names that are the same in the stores",
+                received="; ".join(f"{each.path}: {_few(told[each.digest])}" for each in stores),
+                remedy="choose another --label, or give the classes the same names and encode again",
+            )
+
+
+def _split_of(store: Store) -> str:
+    return "train" if "train" in store.splits else store.splits[0]
+
+
+def _facts(store: Store) -> dict[str, Any]:
+    identity, columns = store.manifest["identity"], store.manifest["columns"]
+    return {
+        "encoder": f"{store.manifest['encoder']['name']} {identity['encoder']['weights'][:12]}",
+        "tokenizer": str(identity["encoder"].get("tokenizer"))[:12],
+        "rows": store.rows,
+        "hidden": store.hidden,
+        "layers": ", ".join(map(str, store.layers)),
+        "input": "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts",
+    }
+
+
+def _side_by_side(stores: Sequence[Store], facts: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> str:
+    lines = [["", *(str(store.path) for store in stores)]]
+    lines += [[name, *(str(fact[name])[:40] for fact in facts)] for name in fields]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "    " + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _few(names: set[str]) -> str:
+    shown = sorted(names)[:6]
+    return ", ".join(shown) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

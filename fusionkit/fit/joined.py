@@ -1,0 +1,105 @@
+"""Splits of several stores as one: their states behind one numbering of rows, their examples in one row.
+
+    row r  ↦  row r − b_k of split k,   b_k ≤ r < b_(k+1)
+
+Symbols: ``b_k`` the rows of all splits before k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fusionkit.fit.data import States, TaskSplit
+from fusionkit.ragged import IntArray, offsets_of
+
+
+class JoinedStates:
+    """The states of several splits, one behind the other.
+
+    Args:
+        splits: their states, all of one width; precisions may differ.
+        positions: for each split, where the shared layers stand among its own.
+
+    Attributes:
+        shape: ``[rows, shared layers, hidden]``. starts: int64 ``[splits + 1]``, each split's first row.
+    """
+
+    def __init__(self, splits: Sequence[States], positions: Sequence[Sequence[int]]) -> None:
+        self._splits = tuple(splits)
+        self._positions = tuple(map(tuple, positions))
+        self.starts = offsets_of(np.array([split.shape[0] for split in splits], dtype=np.int64))
+        self.shape = (int(self.starts[-1]), len(self._positions[0]), splits[0].shape[2])
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """All rows as float32, then any NumPy index: to look at; training gathers."""
+        return np.asarray(self.gather(np.arange(self.shape[0])).float().numpy()[key])
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``.
+
+        Args:
+            rows: int64, 0 or more, any order. layers: positions among the shared layers; None is all.
+
+        Raises:
+            IndexError: there is no such row or layer.
+
+        Rows of one precision keep it; rows of several come in the narrowest that holds them all. The memory behind is
+        layer-major, as in the store: the result is a transposed view.
+        """
+        if len(rows) and not (rows.min() >= 0 and rows.max() < self.shape[0]):
+            raise IndexError(f"rows {rows.min()} … {rows.max()} of {self.shape[0]}")
+        picked = range(self.shape[1]) if layers is None else layers
+        split_of = np.searchsorted(self.starts, rows, side="right") - 1
+        touched = np.unique(split_of).tolist() or [0]
+        places = [np.flatnonzero(split_of == k) for k in touched]
+        found: list[Tensor] = [
+            self._splits[k].gather(rows[at] - self.starts[k], [self._positions[k][layer] for layer in picked])
+            for k, at in zip(touched, places, strict=True)
+        ]
+        if len(found) == 1:
+            return found[0]
+        dtype = reduce(torch.promote_types, (states.dtype for states in found))
+        out = torch.empty(len(picked), len(rows), self.shape[2], dtype=dtype)  # [layers, rows, hidden]
+        for at, states in zip(places, found, strict=True):
+            out[:, torch.from_numpy(at)] = states.transpose(0, 1).to(dtype)
+        return out.transpose(0, 1)  # [rows, layers, hidden]
+
+
+def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSplit:
+    """One split of all examples, in the order of the parts.
+
+    Args:
+        parts: a name that goes before the ids (``de`` makes ``de/12``), the split, and where the shared layers stand
+            among its store's. All of one task and as many sequences an example.
+    """
+    names, splits, positions = zip(*parts, strict=True)
+    states = JoinedStates([split.states for split in splits], positions)
+    whole = [split.read is None for split in splits]
+    words = splits[0].kept is not None
+    return TaskSplit(
+        states,
+        np.concatenate([split.rows + start for split, start in zip(splits, states.starts[:-1], strict=True)]),
+        _joined_offsets([split.offsets for split in splits]),
+        np.concatenate([split.targets for split in splits]),
+        [gold for split in splits for gold in split.gold],
+        [f"{name}/{own}" for name, split in zip(names, splits, strict=True) for own in split.ids],
+        np.concatenate([split.kept for split in splits]) if words else None,
+        _joined_offsets([split.word_offsets for split in splits]) if words else None,
+        None if all(whole) else np.concatenate([_read(split) for split in splits]),
+        splits[0].sides,
+    )
+
+
+def _joined_offsets(pieces: Sequence[IntArray]) -> IntArray:
+    return offsets_of(np.concatenate([np.diff(offsets) for offsets in pieces]))
+
+
+def _read(split: TaskSplit) -> NDArray[np.bool_]:
+    return np.ones(len(split.rows), dtype=bool) if split.read is None else split.read
