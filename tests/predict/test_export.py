@@ -28,6 +28,7 @@ CHOICES: list[dict[str, Any]] = [
     {"task": "joint", "fusions": ["attention"], "pool": "mean"},
     {"task": "joint", "fusions": ["linear"], "pool": "mean", "joint_fusion": "each", "head": "classifier+crf"},
 ]
+HEADS = [f"head-{number}" for number in range(len(CHOICES))]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def runs(make_store: MakeStore, fit_run: FitRun, tmp_path_factory: pytest.TempPa
 @pytest.fixture
 def exported(runs: list[Path], tmp_path: Path) -> list[Path]:
     """Each run exported."""
-    folders = [tmp_path / f"head-{number}" for number in range(len(runs))]
+    folders = [tmp_path / name for name in HEADS]
     for run, folder in zip(runs, folders, strict=True):
         export_run(run, folder)
     return folders
@@ -109,9 +110,10 @@ def test_an_encoder_that_was_a_folder_must_be_given(exported: list[Path]) -> Non
 
 
 def test_runs_and_exports_are_loaded_side_by_side(runs: list[Path], exported: list[Path], bert: Path) -> None:
-    names = list(fusionkit.load(runs[0], exported[1], exported[2], exported[2], device="cpu", encoder=str(bert)).runs)
-    assert len(names) == 3
-    assert set(names) == {"tags", "label", "share"}
+    places = (runs[0], *exported[1:], exported[2])  # one of them twice
+    names = list(fusionkit.load(*places, device="cpu", encoder=str(bert)).runs)
+    assert len(names) == len(set(names)) == 7  # three of one column, two of two
+    assert {name.split("/")[0] for name in names} == {"tags", "label", "share"}
 
 
 def test_an_occupied_place_is_refused_and_left_alone(runs: list[Path], exported: list[Path], tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_an_occupied_place_is_refused_and_left_alone(runs: list[Path], exported:
         with pytest.raises(UsageError, match="holds"):
             export_run(runs[1], place, overwrite=overwrite)
         assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "head-0", "head-1", "head-2", "mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", *HEADS, "mine"]
 
 
 def test_an_export_replaces_another_whole_and_leaves_nothing_beside_it(
@@ -138,7 +140,7 @@ def test_an_export_replaces_another_whole_and_leaves_nothing_beside_it(
     assert len(list(exported[0].iterdir())) == 3
     (tmp_path / "empty").mkdir()
     export_run(runs[1], tmp_path / "empty")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "head-0", "head-1", "head-2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", *HEADS]
 
 
 def test_an_export_that_fails_leaves_the_one_before(
@@ -152,7 +154,7 @@ def test_an_export_that_fails_leaves_the_one_before(
     with pytest.raises(FusionkitError, match="the disk is full"):
         export_run(runs[1], exported[0], overwrite=True)
     assert (exported[0] / "model.safetensors").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["head-0", "head-1", "head-2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == HEADS
 
 
 def test_saving_over_an_export_renews_its_card_and_keeps_a_readme_of_other_things(
@@ -167,7 +169,7 @@ def test_saving_over_an_export_renews_its_card_and_keeps_a_readme_of_other_thing
 
 
 def test_several_runs_are_not_exported_as_one(runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds 3 runs"):
+    with pytest.raises(UsageError, match="holds 5 runs"):
         export_run(runs[0].parent, tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
