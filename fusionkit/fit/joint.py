@@ -130,9 +130,13 @@ def load_joint(store: Store, columns: str, pool: str | None) -> TaskData:
         train=_joined(intents.train, slots.train),
         validation=_joined(intents.validation, slots.validation),
         test=None if intents.test is None or slots.test is None else _joined(intents.test, slots.test),
-        notes=list(dict.fromkeys([*notes, *intents.notes, *slots.notes])),
+        notes=list(dict.fromkeys(_of_both(note) for note in [*notes, *intents.notes, *slots.notes])),
         slots=slots,
     )
+
+
+def _of_both(note: str) -> str:
+    return note.replace(" has no labels: not used", " has no example with both labels: not used")
 
 
 def _joined(intents: TaskSplit, slots: TaskSplit) -> TaskSplit:

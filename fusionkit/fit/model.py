@@ -94,8 +94,8 @@ class FusedModel(nn.Module):
         return (self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets),)
 
     def parameters_of(self, part: Fusion | nn.Module) -> int:
-        """How many numbers a part learns."""
-        return sum(p.numel() for p in part.parameters() if p.requires_grad)
+        """How many numbers a part learns, unless it is frozen."""
+        return sum(p.numel() for p in part.parameters())
 
 
 def build_model(
