@@ -51,6 +51,8 @@ from fusionkit.store.verify import small_files
 # One part being computed, one on its way to the disk; then the encoder waits too. A third would be made only when the
 # disk is slow, and the peak of memory would be a matter of luck.
 STAGINGS = 2
+# Parts between two trims of freed memory: what is given back must be had again, 2.5 % of the time if after each part.
+TRIM_EVERY = 8
 
 
 class EncodeProgress(Protocol):
@@ -224,7 +226,8 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
                     following = reader.submit(inputs.read, parts[done])
                 staging = pool.take()
                 compute_part(plan, encoder, part, given, repeats, staging, watch.advance)
-                give_back()
+                if done % TRIM_EVERY == 0:
+                    give_back()
                 waiting.append((part, writer.submit(write, part, given.tokens, staging, staging.hand_over(), start)))
                 # A failed write stops the work here, one part later, not at the end.
                 while waiting and waiting[0][1].done():

@@ -121,6 +121,8 @@ def compute_part(
         keep = given.rows.mask[picked] & (target >= 0) & (target < layout.rows_per_chunk)
         for k, rows in batch_rows(states, plan["layers"], given, batch, picked[keep], line[keep]):
             staging.put(k, rows)
+        # Now, not when the next pass is through: that one then has the same memory, which the caches still hold.
+        del states, rows
         staging.placed(target[keep])
         on_tokens(int(lengths[batch.examples].sum()))
     again = given.repeated()
