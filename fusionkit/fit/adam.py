@@ -45,7 +45,8 @@ class StackedAdam:
                 run; a clip of None cuts nothing.
         """
         with_gradient = [k for k, gradient in enumerate(gradients) if gradient is not None]
-        found = [gradient for gradient in gradients if gradient is not None]
+        # The kernel reads memory in its order, whatever the strides are.
+        found = [gradient.contiguous() for gradient in gradients if gradient is not None]
         if any(clip is not None for clip in clips):
             clip_each(found, clips)
         for (rate, decay), runs in groupby(range(len(rates)), lambda run: (rates[run], decays[run])):
