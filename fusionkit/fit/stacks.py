@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,16 @@ from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import with_run_dropout
 from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
+from fusionkit.fit.rough import LEAST_ROWS, decide_roughly, is_worth_it
+from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
 from fusionkit.heads.lm_head import LmScore
+from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
 
 Model = FusedModel | JointModel
+Wanted = Literal["loss", "score", "decide"]
 
 
 class Stack(Protocol):
@@ -157,12 +161,21 @@ class Stacked:
         }
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
+        # Every row is decided by itself, by its best score.
+        head = models[0].head
+        self._by_row = (
+            isinstance(head, Softmax)
+            and not getattr(head.score, "across_rows", False)
+            and not sees_examples(specs[0].fusion)
+            and models[0].pool in (None, "cls")
+            and models[0].sides == 1
+        )
         self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw")
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """As :class:`Stack` says."""
         self._base.train()
-        losses = self._call(self._weights(), batches)
+        losses = self._call(self._weights(), batches, "loss")
         gradients = torch.autograd.grad(losses.sum(), [self._leaves[name] for name in self._learned], allow_unused=True)
         decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
         self._adam.step(gradients, rates, decays, clips)
@@ -172,7 +185,15 @@ class Stacked:
     def decide(self, batch: Batch) -> Sequence[Tensor]:
         """As :class:`Stack` says."""
         self._base.eval()
-        return self._call(self._weights(), [batch], decide=True).unbind()
+        weights = self._weights()
+        if not (self._by_row and len(batch.states) >= LEAST_ROWS and is_worth_it()):
+            return self._call(weights, [batch], "decide").unbind()
+        rough = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
+
+        def score(batch: Batch) -> Tensor:
+            return self._call(rough if batch.states.dtype == torch.bfloat16 else weights, [batch], "score")
+
+        return decide_roughly(score, batch).unbind()
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`Stack` says."""
@@ -209,8 +230,8 @@ class Stacked:
             name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")
         }
 
-    def _call(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], decide: bool = False) -> Tensor:
-        """Losses ``[R]`` or, to decide, what each run decides, ``[R, n]``."""
+    def _call(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], wanted: Wanted) -> Tensor:
+        """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``."""
         first, counts = batches[0], self._counts if len(batches) > 1 else [len(self.specs)]
         states, states_dim = _side_by_side([batch.states for batch in batches], counts)
         targets, targets_dim = _side_by_side([batch.targets for batch in batches], counts)
@@ -227,7 +248,7 @@ class Stacked:
         fused = states.dim() == (2 if states_dim is None else 3)
 
         def one(weights: Mapping[str, Tensor], states: Tensor, targets: Tensor) -> Tensor:
-            given = (states, targets, first, fused, decide)
+            given = (states, targets, first, fused, wanted)
             found: Tensor = functional_call(self._base, dict(weights), given)
             return found
 
@@ -245,12 +266,13 @@ class _Whole(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, states: Tensor, targets: Tensor, batch: Batch, fused: bool, decide: bool) -> Tensor:
-        """Of states, or of states that are ``fused`` already, the loss or what is decided, ``[n]``."""
+    def forward(self, states: Tensor, targets: Tensor, batch: Batch, fused: bool, wanted: Wanted) -> Tensor:
+        """What is wanted of states, or of states that are ``fused`` already."""
         score = self.model.read_out if fused else self.model
         scores: Tensor = score(states, batch.offsets, batch.read)
-        head = self.model.head
-        return head.decode(scores, batch.read_offsets) if decide else head.loss(scores, targets, batch.read_offsets)
+        if wanted == "loss":
+            return self.model.head.loss(scores, targets, batch.read_offsets)
+        return scores if wanted == "score" else self.model.head.decode(scores, batch.read_offsets)
 
 
 def _side_by_side(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:

@@ -12,7 +12,7 @@ from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec
 
 # Weights, gradients and two moments of a stack that is to stay in a core's share of the cache, and of the memory.
-STACK_BYTES = 24 << 20
+STACK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
