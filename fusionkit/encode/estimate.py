@@ -32,6 +32,8 @@ from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layo
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
 MEASURED_SECONDS = 5.0
+# Batches of ever new shapes cut freed memory up: between two trims it holds so many states of a batch, as measured.
+CUT_UP = 64
 STRETCHES = 2  # of half a chunk each, which are compressed to see what that saves
 
 
@@ -72,7 +74,9 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         write_plan(store, sample, columns, encoder, spec, identity_of(sample, columns, encoder, spec, rows))
         planning = time.perf_counter() - began
         plan = read_plan(store)
-        per_token, ratio = _measured(store, plan, encoder), _ratio(store, plan, encoder)
+        per_token = _measured(store, plan, encoder)
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before what no encode does
+        ratio = _ratio(store, plan, encoder)
         padded = {split: _padded_tokens(store, plan, encoder, split) for split in plan["splits"]}
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
@@ -90,6 +94,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         files += 2 * is_two(plan)
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
+    cut_up = CUT_UP * plan["batch_tokens"] * plan["hidden"] * 4 if encoder.device.type == "cpu" else 0
     # Stagings, and the block that is being written, once more where it is compressed; rows of repeated sequences.
     held = max(_layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values())
     return Estimate(
@@ -99,9 +104,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         bytes=size,
         files=files,
         seconds=seconds,
-        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        + (STAGINGS + 1 + (spec.compress != "none")) * held
-        + min(KEPT_BYTES, size),
+        memory=used + (STAGINGS + 1 + (spec.compress != "none")) * held + min(KEPT_BYTES, size) + min(cut_up, size),
         choices=_choices(plan, splits, columns, size, ratio),
     )
 
