@@ -19,7 +19,7 @@ from fusionkit.store import open_store
 @encoding_options
 @click.option("--out", "store", required=True, type=PLACE, help="Folder, or s3://… address.")
 @click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
-@click.option("--budget", help="Refuse a store larger than this, e.g. 50GB.")
+@click.option("--budget", help="Refuse a store larger than this, uncompressed, e.g. 50GB.")
 @JSON_OPTION
 def encode(store: Place, overwrite: bool, budget: str | None, as_json: bool, **options: Any) -> None:
     """Encode SOURCE once and keep every layer's states.

@@ -10,33 +10,31 @@ import resource
 import tempfile
 import time
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
+from fusionkit.encode.batches import Part, PartReader
 from fusionkit.encode.job import STAGINGS
 from fusionkit.encode.pairs import choose_pair_as, paired
-from fusionkit.encode.parts import all_parts
+from fusionkit.encode.parts import all_parts, compute_part, staging_for
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
-from fusionkit.encode.repeats import KEPT_BYTES
-from fusionkit.encode.rows import batch_rows
-from fusionkit.encode.staging import TORCH_DTYPES, rounded
+from fusionkit.encode.repeats import KEPT_BYTES, Repeats
+from fusionkit.encode.rows import forward
+from fusionkit.encode.staging import TORCH_DTYPES
 from fusionkit.encoder import Encoder
-from fusionkit.ragged import flat_rows
 from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
 from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, row_bytes
-from fusionkit.store.manifest import is_two, read_plan, sequences_of
+from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layout
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
 MEASURED_SECONDS = 5.0
-Rounded = tuple[Tensor, Tensor | None]  # rows [n, hidden] in a store's precision, and their scales [n]
+# Batches of ever new shapes cut freed memory up: between two trims it holds so many states of a batch, as measured.
+CUT_UP = 64
+STRETCHES = 2  # of half a chunk each, which are compressed to see what that saves
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,9 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         write_plan(store, sample, columns, encoder, spec, identity_of(sample, columns, encoder, spec, rows))
         planning = time.perf_counter() - began
         plan = read_plan(store)
-        per_token, ratio = _measured(store, plan, encoder)
+        per_token = _measured(store, plan, encoder)
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before what no encode does
+        ratio = _ratio(store, plan, encoder)
         padded = {split: _padded_tokens(store, plan, encoder, split) for split in plan["splits"]}
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
@@ -94,6 +94,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         files += 2 * is_two(plan)
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
+    cut_up = CUT_UP * plan["batch_tokens"] * plan["hidden"] * 4 if encoder.device.type == "cpu" else 0
     # Stagings, and the block that is being written, once more where it is compressed; rows of repeated sequences.
     held = max(_layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values())
     return Estimate(
@@ -103,9 +104,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         bytes=size,
         files=files,
         seconds=seconds,
-        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        + (STAGINGS + 1 + (spec.compress != "none")) * held
-        + min(KEPT_BYTES, size),
+        memory=used + (STAGINGS + 1 + (spec.compress != "none")) * held + min(KEPT_BYTES, size) + min(cut_up, size),
         choices=_choices(plan, splits, columns, size, ratio),
     )
 
@@ -130,56 +129,50 @@ def _layout(counts: dict[str, int], layers: int, hidden: int, dtype: str) -> Sta
     return StatesLayout(counts["rows"], layers, hidden, height, dtype)
 
 
-def _measured(store: Path, plan: dict[str, Any], encoder: Encoder) -> tuple[float, float]:
-    """Seconds a padded sub-token, and compressed bytes a byte of states: over batches of all lengths.
-
-    The first pass is not counted. Of the states, as many as a chunk has are enough to be compressed.
-    """
+def _measured(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
+    """Seconds a padded sub-token, from batches of all lengths; the first pass is not counted."""
     reader = PartReader(store, plan)
-    parts = {part: reader.read(part) for part in all_parts(plan)}
     batches = [
-        (part, batch)
-        for part, given in parts.items()
-        for batch in given.all_batches(plan["batch_tokens"], encoder.pad_id)
+        batch
+        for part in all_parts(plan)
+        for batch in reader.read(part).all_batches(plan["batch_tokens"], encoder.pad_id)
     ]
     spread = np.random.default_rng(0).permutation(len(batches))
-    seconds, tokens, held = 0.0, 0, 0 if plan["compression"] == "zstd" else CHUNK_BYTES
-    kept: dict[str, list[list[Rounded]]] = {}
+    seconds, tokens = 0.0, 0
     for turn, at in enumerate([*spread[:1], *spread]):
-        part, batch = batches[at]
-        inputs = [tensor.to(encoder.device) for tensor in (batch.token_ids, batch.mask, batch.segments)]
         began = time.perf_counter()
-        states = encoder.forward(*inputs)
-        states[-1].cpu()
+        forward(encoder, batches[at])[-1].cpu()
         if turn:
             seconds += time.perf_counter() - began
-            tokens += inputs[0].numel()
-            if held < CHUNK_BYTES:
-                kept.setdefault(part.split, []).append(_stored(plan, parts[part], batch, states))
-                held += sum(values.nbytes for values, _ in kept[part.split][-1])
+            tokens += batches[at].mask.numel()
         if seconds > MEASURED_SECONDS:
             break
-    return seconds / max(tokens, 1), _ratio(kept)
+    return seconds / max(tokens, 1)
 
 
-def _stored(plan: dict[str, Any], given: PartInput, batch: PaddedBatch, states: tuple[Tensor, ...]) -> list[Rounded]:
-    """A batch's rows as a store keeps them, layer by layer."""
-    picked, ends = flat_rows(given.rows.row_offsets, batch.examples)
-    line = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
-    sound = given.rows.mask[picked]
-    rows = batch_rows(states, plan["layers"], given, batch, picked[sound], line[sound])
-    return [rounded(values, TORCH_DTYPES[plan["dtype"]]) for _, values in rows]
+def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
+    """Compressed bytes a byte of states, from stretches of examples that lie side by side, as a store has them.
 
-
-def _ratio(kept: dict[str, list[list[Rounded]]]) -> float:
-    """Compressed bytes a byte: each split's rows side by side, layer behind layer, as they lie in a chunk."""
-    raw, squeezed = 0, 0
-    for batches, of in product(kept.values(), (0, 1)):
-        pieces = [batch[layer][of] for layer in range(len(batches[0])) for batch in batches]
-        content = b"".join(piece.cpu().view(torch.uint8).numpy().tobytes() for piece in pieces if piece is not None)
-        if content:
-            raw += len(content)
-            squeezed += len(compressed(np.frombuffer(content, np.uint8)))
+    What is alike lies together (a text's own words): rows from everywhere would seem to compress worse than they do.
+    """
+    if plan["compression"] == "none":
+        return 1.0
+    stretches, chosen = plan, all_parts(plan)
+    layouts = {split: split_layout(plan, split) for split in plan["splits"]}
+    if sum(layout.chunks * layout.chunk_bytes for layout in layouts.values()) > CHUNK_BYTES:
+        heights = {split: -(-layout.rows_per_chunk // STRETCHES) for split, layout in layouts.items()}
+        splits = {split: {**fields, "rows_per_chunk": heights[split]} for split, fields in plan["splits"].items()}
+        stretches = {**plan, "splits": splits}
+        found = all_parts(stretches)
+        chosen = [found[(2 * k + 1) * len(found) // (2 * STRETCHES)] for k in range(STRETCHES)]
+    reader, staging = PartReader(store, stretches), staging_for(stretches, encoder)
+    repeats = Repeats(store, stretches, encoder, reader, TORCH_DTYPES[plan["dtype"]])
+    raw = squeezed = 0
+    for part in chosen:
+        compute_part(stretches, encoder, part, reader.read(part), repeats, staging, lambda _: None)
+        for values in staging.hand_over()(None).arrays().values():
+            raw += values.nbytes
+            squeezed += len(compressed(np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
     return squeezed / raw if raw else 1.0
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import google_crc32c
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
@@ -86,13 +90,21 @@ class FetchedBlocks:
     ) -> None:
         self._layout = layout
         self._recorded = recorded
-        self._arrays = {array.name: open_array(store, split, array.name) for array in layout.arrays}
         self._store, self._split, self._name, self._cache = store, split, name, cache
         self._order: list[int] = []
         self._last = -1
-        self._held: OrderedDict[int, Future[Block]] = OrderedDict()
         # Maps into the cache are cheap; blocks that no cache holds are not.
         self._room = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
+        self.begin_anew()
+        for array in layout.arrays:
+            self._array(array.name)
+        _alive.add(self)
+
+    def begin_anew(self) -> None:
+        """Forget what a forked child cannot use: threads, what they had begun, and connections to the store."""
+        self._store = copy.copy(self._store)  # an address keeps its connection to itself; its copy makes another
+        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._held: OrderedDict[int, Future[Block]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -140,6 +152,11 @@ class FetchedBlocks:
         arrays = [self._one(array, chunk) for array in self._layout.arrays]
         return Block(arrays[0], arrays[1] if len(arrays) > 1 else None)
 
+    def _array(self, name: str) -> zarr.Array[Any]:
+        if name not in self._arrays:
+            self._arrays[name] = open_array(self._store, self._split, name)
+        return self._arrays[name]
+
     def _one(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
         return self._cache.get(f"{self._name}-{array.name}-{chunk}", array, lambda: self._decoded(array, chunk))
 
@@ -153,7 +170,7 @@ class FetchedBlocks:
                 if not is_file(place):  # to Zarr a missing chunk is a chunk of zeros
                     remedy = "see `fusionkit verify`, then encode again"
                     raise StoreError(f"chunk {place} is missing", remedy=remedy)
-                whole[:, : stop - start] = np.swapaxes(np.asarray(self._arrays[array.name][start:stop]), 0, 1)
+                whole[:, : stop - start] = np.swapaxes(np.asarray(self._array(array.name)[start:stop]), 0, 1)
         except StoreError:
             raise
         except Exception as error:  # zarr and its codecs raise ValueError, RuntimeError and others
@@ -162,3 +179,16 @@ class FetchedBlocks:
         if self._layout.compression == "none" and google_crc32c.value(whole) != self._recorded[array.name][chunk]:
             raise StoreError(f"chunk {place} is not the one that was recorded", remedy="open the store again")
         return whole
+
+
+# A forked child (a DataLoader's worker) has none of the threads that fetch: it would wait for them for ever.
+_alive: weakref.WeakSet[FetchedBlocks] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for blocks in list(_alive):
+        blocks.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -26,6 +26,10 @@ from fusionkit.store.layout import CHECKSUM_BYTES, ChunkedArray
 DEFAULT_LIMIT = 20 * 10**9
 LOCK = ".lock"
 _writing = threading.Lock()  # where the disk knows no locks, at least one process's threads take turns
+if hasattr(os, "register_at_fork"):
+    # A fork waits for its turn: a child that is made in another thread's turn would find it taken for ever, and would
+    # hold that thread's lock on the folder for as long as it lives.
+    os.register_at_fork(before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_writing.release)
 
 
 @dataclass(frozen=True)

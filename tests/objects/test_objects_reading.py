@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -189,3 +191,25 @@ def test_a_limit_that_is_none_is_refused(
     with pytest.raises(UsageError, match="FUSIONKIT_CACHE is no size") as caught:
         _ = opened["train"]
     assert (caught.value.expected, caught.value.received) == ("like 50GB, or 0", "plenty")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("spec", [{}, {"compress": "zstd"}], ids=str)
+def test_a_forked_child_reads_on_with_connections_of_its_own(
+    copied: Callable[..., Any], local: Stores, spec: dict[str, str]
+) -> None:
+    """As a DataLoader's workers do, after their parent has read something."""
+    train, expected = open_store(copied(local(**spec)))["train"], open_store(local(**spec))["train"].hidden_states[:]
+    np.testing.assert_array_equal(train.hidden_states[:3], expected[:3])
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # one that hangs ends
+        status = 1
+        try:
+            status = 0 if np.array_equal(train.hidden_states[:], expected) and len(train.row_offsets) > 1 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(train.hidden_states[:], expected)
