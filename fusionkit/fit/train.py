@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.draws import epoch_order, uniform_draw
+from fusionkit.draws import epoch_order
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.drawing import draw_of, watched_split
 from fusionkit.fit.joint import JointModel, model_of
 from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel
@@ -36,9 +37,11 @@ class Outcome:
     """What a run came to.
 
     Attributes:
-        metric: the score's name. score: on test, None without one. validation_score: at the best epoch.
+        metric: the score's name. score: on test, None without one. validation_score: at the best epoch, on all of
+            validation.
         best_epoch: from 1; 0 where there was nothing to train.
-        scores: all metrics by split. curve: loss and validation score, an epoch each.
+        scores: all metrics by split. curve: loss and validation score, an epoch each. watched: how many validation
+            examples chose the epoch; the curve's scores are of these.
         seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
         temperature: what the fusion's scores are divided by, where it has scores.
@@ -64,6 +67,7 @@ class Outcome:
     weights: dict[str, Tensor] = field(repr=False)
     trained_parameters: int
     tests: dict[str, dict[str, float]]
+    watched: int
     slots: dict[str, Any] | None = None
 
 
@@ -92,9 +96,8 @@ def train_run(
     """
     check_options(spec)
     check_sides(spec.head, data.train.sides)
-    train = data.train
-    if spec.shots is not None:
-        train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
+    drawn, watched = draw_of(spec, data), watched_split(spec, data)
+    train = data.train if drawn is None else data.train.subset(drawn)
     classes = [len(part.labels) for part in data.parts]
     model = model_of(spec, len(layers), hidden, classes, train.sides, data.lm_head)
     if isinstance(model, FusedModel):
@@ -116,12 +119,12 @@ def train_run(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.init_seed)  # dropout's stream
         if not epochs:
-            judged = score(model, data, data.validation, layers)
+            judged = score(model, data, watched, layers)
             best = (next(iter(judged.values())), 0, dict(model.state_dict()), judged)
         for epoch in range(1, epochs + 1):
             loss = _train_epoch(model, optimizer, rate, train, layers, spec, epoch)
             # Without examples to judge by, the last epoch is the best.
-            judged = score(model, data, data.validation, layers) if len(data.validation) else {"epoch": float(epoch)}
+            judged = score(model, data, watched, layers) if len(watched) else {"epoch": float(epoch)}
             value = next(iter(judged.values()))
             curve.append({"epoch": epoch, "loss": loss, "validation_score": value})
             if best is None or is_better(next(iter(judged)), value, best[0]):
@@ -133,7 +136,7 @@ def train_run(
         on_epoch()
     assert best is not None
     model.load_state_dict(best[2])
-    scores["validation"] = best[3]
+    scores["validation"] = best[3] if watched is data.validation else score(model, data, data.validation, layers)
     if data.test is not None:
         scores["test"] = score(model, data, data.test, layers)
     tests = {
@@ -148,7 +151,7 @@ def train_run(
     return Outcome(
         metric=metric,
         score=scores["test"][metric] if "test" in scores else None,
-        validation_score=best[0],
+        validation_score=scores["validation"][metric],
         scores=scores,
         best_epoch=best[1],
         curve=curve,
@@ -158,11 +161,12 @@ def train_run(
         layer_weights=weights,
         largest_weight=largest,
         temperature=getattr(model.parts[0].fusion, "temperature", None),
-        draw=train.ids if spec.shots is not None else None,
+        draw=None if drawn is None else train.ids,
         weights=best[2],
         slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
         trained_parameters=sum(weights.numel() for weights in learned),
         tests=tests,
+        watched=len(watched),
     )
 
 
