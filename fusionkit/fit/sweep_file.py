@@ -237,7 +237,7 @@ def _twice(node: Any, depth: int = 3) -> str | None:
     """A key that a block has twice: YAML would keep the last of them and say nothing.
 
     Args:
-        depth: what lies deeper is refused anyway; an alias may stand for what it lies in.
+        depth: what lies deeper is refused anyway, and aliases of aliases would take for ever.
     """
     if isinstance(node, yaml.MappingNode):
         names = [key.value for key, _ in node.value]
