@@ -11,7 +11,7 @@ import torch
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, Bars, out, print_json
 from fusionkit.cli.results import summary_table
-from fusionkit.cli.sweeping import given_sweep, sweep_options
+from fusionkit.cli.sweeping import given_sweep, stores_or_file, sweep_options
 from fusionkit.fit import RunsFolder, summarise
 from fusionkit.fit import fit as run_fit
 from fusionkit.fit.results import flat_record, flat_tests
@@ -47,7 +47,7 @@ class FitBars(Bars):
 
 
 @click.command()
-@click.argument("stores", nargs=-1, metavar="STORE[:SHARE]...")
+@click.argument("stores", nargs=-1, metavar="STORE[:SHARE]...", callback=stores_or_file)
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @sweep_options
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")

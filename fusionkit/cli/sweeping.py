@@ -26,7 +26,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _FUSIONS = ", ".join(usage(name, fusion) for name, fusion in FUSIONS.items())
 
 OPTIONS = (
-    click.option("--sweep", type=click.Path(path_type=Path), help="YAML file with the options below; flags go first."),
+    click.option(
+        "--sweep",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        help="YAML file with the options below; flags go first.",
+    ),
     click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]"),
     click.option("--label", help="Column to learn; for joint both: INTENT,SLOTS. [default: guessed]"),
     click.option("--fusion", "fusions", multiple=True, help=f"{_FUSIONS}; give it several times."),
@@ -72,6 +77,13 @@ OPTIONS = (
     click.option("--init-part", type=click.Choice(PARTS), help="What to take of it. [default: both]"),
     click.option("--freeze", multiple=True, type=click.Choice(PARTS), help="Part that is not trained."),
 )
+
+
+def stores_or_file(context: click.Context, argument: click.Parameter, stores: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a command line without a store, unless a file may name it."""
+    if not stores and context.params.get("sweep") is None:
+        raise click.MissingParameter(ctx=context, param=argument)
+    return stores
 
 
 def sweep_options(command: Command) -> Command:

@@ -71,8 +71,8 @@ def test_flags_go_before_the_file(fusionkit: Command, sweep: Path, store: Path, 
     flags = ("--fusion", "concat", "--data-seeds", 1, "--init-seeds", 2)
     done = fusionkit("fit", "--sweep", sweep, "--out", tmp_path / "one", *flags, "--json")
     assert runs_of(done) == [("concat", lr, 0, k) for lr in (2e-3, 1e-3, 5e-4) for k in range(2)]
-    flags = ("--label", "label", "--lr", "1e-3", "--seeds", 1)
-    done = fusionkit("fit", small, "--sweep", sweep, "--out", tmp_path / "two", *flags, "--json")
+    others = ("--label", "label", "--lr", "1e-3", "--seeds", 1)
+    done = fusionkit("fit", small, "--sweep", sweep, "--out", tmp_path / "two", *others, "--json")
     assert runs_of(done) == [("last", 1e-3, 0, 0), ("linear", 1e-3, 0, 0)]
     assert {record["label"] for record in done.json} == {"label"}
 
