@@ -1,4 +1,4 @@
-"""Sweeps: runs trained one by one, each kept as it ends. Run again, only the missing ones run."""
+"""Sweeps: runs trained unit by unit, each kept as it ends. Run again, only the missing ones run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from fusionkit.fit.joint import load_joint
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.options import check_options
+from fusionkit.fit.outcome import DivergenceError, Outcome
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.starting import Start, check_start, starting_notes
-from fusionkit.fit.train import DivergenceError, Outcome, train_run
+from fusionkit.fit.train import train_unit
+from fusionkit.fit.units import data_key, plan_units
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec
@@ -71,7 +73,7 @@ def fit(
         # What cannot work is refused now, not after hours of the other runs.
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)
-        if (key := _data_key(spec)) not in data:
+        if (key := data_key(spec)) not in data:
             whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
             if isinstance(store, Mix):
                 data[key] = store.load(spec)
@@ -92,33 +94,37 @@ def fit(
         notes = dict.fromkeys([*notes, *starting_notes(spec, *sizes)])
     for note in notes:
         progress.say(note)
+
+    def positions(spec: RunSpec) -> tuple[int, ...]:
+        return tuple(store.layers.index(layer) for layer in read_layers(store, spec))
+
     progress.begin(len(missing), sum(spec.epochs for spec in missing))
-    for spec in missing:
-        progress.run(run_one(store, spec, data[_data_key(spec)], runs, progress, begun))
+    for unit in plan_units(missing):
+        shared = data[data_key(unit.specs[0])]
+        for spec, outcome in train_unit(unit.specs, shared, positions, store.hidden, progress.epoch, begun):
+            progress.run(keep(store, spec, shared, runs, outcome, begun))
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 
-def run_one(
+def keep(
     store: Store | Mix,
     spec: RunSpec,
     data: TaskData,
     runs: RunsFolder,
-    progress: FitProgress,
+    outcome: Outcome | DivergenceError,
     starts: Mapping[str, Start],
 ) -> dict[str, Any]:
-    """Train one run and keep it. A run that diverges is kept as failed, with the reason."""
+    """Write what a run came to, and give its record. One that diverged is kept as failed, with the reason."""
     encoder = store.manifest["encoder"]
-    layers = read_layers(store, spec)
     start = None if spec.init_from is None else starts[spec.init_from]
-    positions = tuple(store.layers.index(layer) for layer in layers)
     record: dict[str, Any] = {
         "spec": spec.to_dict(),
         "data": store.name,
         "encoder": encoder["name"],
         "encoder_parameters": encoder["parameters"],
         "rows": store.rows,
-        "layers": list(layers),
+        "layers": list(read_layers(store, spec)),
         "labels": data.labels,
         "default": data.default,
         "hidden": store.hidden,
@@ -129,20 +135,12 @@ def run_one(
     }
     slots = {} if data.slots is None else {"labels": data.slots.labels, "default": data.slots.default}
     weights = {}
-    try:
-        outcome = train_run(spec, data, positions, store.hidden, progress.epoch, start)
-        values = {name: value for name, value in _fields(outcome) if name != "weights"}
-        record |= {"status": "finished", **values}
+    if isinstance(outcome, DivergenceError):
+        record |= {"status": "failed", "error": str(outcome), "metric": None, "score": None, "validation_score": None}
+    else:
+        record |= {"status": "finished"} | {name: value for name, value in _fields(outcome) if name != "weights"}
         slots |= outcome.slots or {}
         weights = outcome.weights
-    except DivergenceError as error:
-        record |= {
-            "status": "failed",
-            "error": str(error),
-            "metric": None,
-            "score": None,
-            "validation_score": None,
-        }
     record["slots"] = slots or None
     runs.write(spec, record, weights)
     return record
@@ -158,12 +156,6 @@ def encoding_of(store: Store | Mix) -> dict[str, Any]:
         "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
         "pair_as": identity.get("pair_as", "one"),
     }
-
-
-def _data_key(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs over the same rows and labels share."""
-    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
-    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
 
 
 def _fields(outcome: Outcome) -> Iterator[tuple[str, Any]]:

@@ -22,7 +22,10 @@ from fusionkit.fit.expand import seed_pairs
 from fusionkit.fit.given_draws import Drawn, open_draws, with_draws
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import build_model
-from fusionkit.fit.train import score, train_run
+from fusionkit.fit.outcome import Outcome
+from fusionkit.fit.predicting import score
+from fusionkit.fit.train import train_run, train_unit
+from fusionkit.fit.units import plan_units
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -151,6 +154,40 @@ def test_a_draw_is_given_back_by_seed_and_shots(store: Store, tmp_path: Path, wa
     # Equal draws have equal digests, others others.
     assert len({spec.draw_ids for spec in specs}) == len({tuple(ids) for ids in wanted.values()})
     assert fit(store, specs, RunsFolder(tmp_path / "two"), watch, draws=draws) == json.loads(json.dumps(again))
+
+
+def test_runs_trained_together_have_one_draw_a_data_seed_and_one_part_to_watch(toy: Toy) -> None:
+    base = run_spec(toy(), shots=2)
+    given = [replace(base, draw="ids", draw_ids=ids) for ids in ("0" * 16, "1" * 16)]
+    kinds = [base, replace(base, draw="nested"), replace(base, draw="stratified"), *given, replace(base, validate_on=9)]
+    specs = [replace(kind, data_seed=seed, lr=lr) for lr in (1e-3, 1e-2) for kind in kinds for seed in range(2)]
+    units = [unit.specs for unit in plan_units(specs)]
+    assert sorted(map(len, units)) == [4] * 6
+    assert all(len({(s.draw, s.draw_ids, s.validate_on) for s in unit}) == 1 for unit in units)
+
+
+def test_runs_trained_together_learn_and_are_judged_as_alone(toy: Toy) -> None:
+    """Stratified draws of several sizes, several seeds, a part of validation, each under two fusions and two rates."""
+    data = toy(words=True, learnable=False)
+    base = run_spec(data, shots=6, draw="stratified", validate_on=30, epochs=3, batch_size=4)
+    choices = itertools.product(("last", "linear"), (1e-3, 1e-2), range(3), range(2))
+    specs = [replace(base, fusion=f, lr=lr, data_seed=k, init_seed=m) for f, lr, k, m in choices]
+
+    def layers(spec: RunSpec) -> tuple[int, ...]:
+        return (2,) if spec.fusion == "last" else (0, 1, 2)
+
+    together = dict(train_unit(specs, data, layers, 6, idle))
+    assert len(together) == 24
+    sizes = set()
+    for spec in specs:
+        outcome, alone = together[spec], train_run(spec, data, layers(spec), 6, idle)
+        assert isinstance(outcome, Outcome)
+        assert (outcome.draw, outcome.watched, outcome.best_epoch) == (alone.draw, 30, alone.best_epoch)
+        assert outcome.scores == alone.scores
+        losses = [[point["loss"] for point in each.curve] for each in (outcome, alone)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        sizes.add(len(outcome.draw or ()))
+    assert len(sizes) > 1
 
 
 def test_a_draw_that_was_given_back_can_be_given_back(store: Store, tmp_path: Path, watch: Any) -> None:
