@@ -6,6 +6,8 @@ Everything here depends on ``data_seed`` alone, never on the fusion, the head or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fusionkit.errors import UsageError
@@ -13,7 +15,7 @@ from fusionkit.ragged import IntArray
 
 # Streams of one seed that must not repeat each other.
 DRAW, ORDER, CARVE = 1, 2, 3
-SHARE = 7
+SHARE, RANKING, WATCH = 7, 8, 9
 
 
 def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
@@ -22,6 +24,52 @@ def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> Int
     Returns:
         ascending example numbers.
     """
+    wanted = _wanted(examples, shots, classes)
+    rng = np.random.default_rng([data_seed, DRAW])
+    return np.sort(rng.choice(examples, wanted, replace=False))
+
+
+def nested_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
+    """The first ``shots · classes`` examples of one permutation: uniform too, and smaller draws lie in larger ones.
+
+    Returns:
+        ascending example numbers.
+    """
+    return np.sort(_ranking(examples, data_seed)[: _wanted(examples, shots, classes)])
+
+
+def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, data_seed: int) -> IntArray:
+    """Of each class the first ``shots`` examples that hold it, in one permutation; smaller draws lie in larger ones.
+
+        draw = ∪_c { the first N of the permutation that hold c }
+
+    Where an example holds one class these are N of each. One that holds several (a sentence with its entity types)
+    counts for each of them, so there are from N to N·C; each class's N are uniform among those that hold it, and no
+    order of the classes has a say.
+
+    Args:
+        holders: by class the examples that hold it, int64, each once.
+
+    Returns:
+        ascending example numbers.
+
+    Raises:
+        UsageError: a class that fewer examples hold.
+    """
+    if few := {name: len(found) for name, found in holders.items() if len(found) < shots}:
+        shown = sorted(few.items(), key=lambda one: one[1])[:6]
+        raise UsageError(
+            f"{len(few)} of {len(holders)} classes have fewer training examples than a stratified draw takes",
+            expected=f"at least {shots} examples of each class",
+            received=", ".join(f"{name!r} {count}" for name, count in shown) + ("…" if len(few) > len(shown) else ""),
+            remedy="choose fewer --shots, or --draw uniform",
+        )
+    rank = np.argsort(_ranking(examples, data_seed))  # each example's place in the permutation
+    first = [found[np.argsort(rank[found])[:shots]] for found in holders.values()]
+    return np.unique(np.concatenate(first))
+
+
+def _wanted(examples: int, shots: int, classes: int) -> int:
     wanted = shots * classes
     if wanted > examples:
         raise UsageError(
@@ -30,8 +78,11 @@ def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> Int
             received=f"{shots} shots × {classes} classes = {wanted}",
             remedy="choose fewer --shots",
         )
-    rng = np.random.default_rng([data_seed, DRAW])
-    return np.sort(rng.choice(examples, wanted, replace=False))
+    return wanted
+
+
+def _ranking(examples: int, data_seed: int) -> IntArray:
+    return np.random.default_rng([data_seed, RANKING]).permutation(examples)
 
 
 def share_draw(examples: int, count: int, data_seed: int) -> IntArray:
@@ -57,3 +108,12 @@ def carve(examples: int, share: float) -> tuple[IntArray, IntArray]:
     order = np.random.default_rng([0, CARVE]).permutation(examples)
     size = max(1, round(examples * share))
     return np.sort(order[size:]), np.sort(order[:size])
+
+
+def watched_draw(examples: int, count: int) -> IntArray:
+    """The validation examples that are scored while training: ``count`` of them uniformly, the same in every run.
+
+    Returns:
+        ascending example numbers; a larger count holds those of a smaller one.
+    """
+    return np.sort(np.random.default_rng([0, WATCH]).permutation(examples)[:count])

@@ -26,11 +26,14 @@ OPTIMIZERS = ("adamw", "adam")
 CLASS_WEIGHTS = ("none", "balanced")
 JOINT_FUSIONS = ("shared", "each")
 PARTS = ("fusion", "head", "both")
+DRAWS = ("uniform", "stratified", "nested")
+GIVEN = "ids"  # a draw that was given back
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 # Fields of a run that its first digests did not have.
 LATER = (
     "fusion_layers", "optimizer", "warmup", "clip_norm", "label_smoothing", "class_weights", "patience",
     "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
+    "draw", "draw_ids", "validate_on",
 )  # fmt: skip
 
 
@@ -152,6 +155,9 @@ class RunSpec:
         init_from: digest of the finished run whose weights this one begins with.
         init_part: what is taken of it, ``fusion``, ``head`` or ``both``.
         freeze: the part that is not trained, ``fusion``, ``head`` or ``both``.
+        draw: how shots are drawn, ``uniform``, ``stratified`` or ``nested``; ``ids`` are examples that were given.
+        draw_ids: digest of the ids of a draw that was given.
+        validate_on: validation examples that are scored while training; None is all of them.
     """
 
     store: str
@@ -182,6 +188,9 @@ class RunSpec:
     init_from: str | None = None
     init_part: str | None = None
     freeze: str | None = None
+    draw: str = "uniform"
+    draw_ids: str | None = None
+    validate_on: int | None = None
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
@@ -194,6 +203,14 @@ class RunSpec:
             raise unknown_name("choice of class_weights", self.class_weights, CLASS_WEIGHTS)
         if self.joint_fusion not in JOINT_FUSIONS:
             raise unknown_name("choice of joint_fusion", self.joint_fusion, JOINT_FUSIONS)
+        if self.draw not in (*DRAWS, GIVEN) or (self.draw == GIVEN and self.draw_ids is None):
+            raise unknown_name("draw", self.draw, DRAWS)
+        _require(
+            self.draw == GIVEN or self.draw_ids is None, "draw_ids", "none where the draw is no 'ids'", self.draw_ids
+        )
+        _require(
+            self.validate_on is None or self.validate_on >= 1, "validate_on", "1 example or more", self.validate_on
+        )
         _require(self.shots is None or self.shots >= 1, "shots", "1 or more", self.shots)
         _require(0 < self.lr < 100, "lr", "above 0, below 100", self.lr)
         _require(self.weight_decay >= 0, "weight_decay", "0 or more", self.weight_decay)

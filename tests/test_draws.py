@@ -1,15 +1,17 @@
-"""Few-shot draws, epoch orders and the carved validation share: what they depend on, how even they are."""
+"""Few-shot draws, epoch orders, the carved validation share and its watched part: what they depend on."""
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
 import pytest
 import torch
 
-from fusionkit.draws import carve, epoch_order, uniform_draw
+from fusionkit.draws import carve, epoch_order, nested_draw, stratified_draw, uniform_draw, watched_draw
 from fusionkit.errors import UsageError
+from fusionkit.ragged import IntArray
 
 
 @pytest.mark.parametrize(("examples", "shots", "classes"), [(100, 8, 4), (7, 7, 1), (5, 1, 1), (1000, 16, 6)])
@@ -52,10 +54,108 @@ def test_one_example_too_many_is_refused() -> None:
     assert caught.value.remedy == "choose fewer --shots"
 
 
+def test_a_nested_draw_of_one_example_too_many_is_refused() -> None:
+    with pytest.raises(UsageError, match="the training split is smaller than the draw"):
+        nested_draw(11, 3, 4, 0)
+
+
+def test_a_nested_draw_is_the_beginning_of_one_permutation() -> None:
+    for seed in range(10):
+        order = np.random.default_rng([seed, 8]).permutation(60).tolist()
+        for shots in (1, 2, 7, 15):
+            assert nested_draw(60, shots, 4, seed).tolist() == sorted(order[: shots * 4])
+
+
+def test_a_nested_draw_lies_in_every_larger_one() -> None:
+    for seed in range(5):
+        draws = [set(nested_draw(60, shots, 3, seed).tolist()) for shots in range(1, 21)]
+        assert [len(draw) for draw in draws] == [3 * shots for shots in range(1, 21)]
+        pairs = [(small, large) for k, small in enumerate(draws) for large in draws[k + 1 :]]
+        assert len(pairs) == 190
+        assert all(small < large for small, large in pairs)
+
+
+def test_every_example_is_in_a_nested_draw_as_often_as_any_other() -> None:
+    counts = np.zeros(40)
+    for seed in range(2000):
+        counts[nested_draw(40, 4, 2, seed)] += 1
+    assert np.abs(counts - 400).max() < 5 * np.sqrt(2000 * 0.2 * 0.8)
+
+
+def holders(**classes: list[int]) -> dict[str, IntArray]:
+    return {name: np.array(found, dtype=np.int64) for name, found in classes.items()}
+
+
+def test_a_stratified_draw_takes_so_many_of_each_class() -> None:
+    labels = np.random.default_rng(0).choice(3, 90, p=[0.7, 0.2, 0.1])
+    classes = holders(**{str(k): np.flatnonzero(labels == k).tolist() for k in range(3)})
+    for seed in range(20):
+        for shots in (1, 3, 5):
+            drawn = stratified_draw(classes, 90, shots, seed)
+            assert np.bincount(labels[drawn], minlength=3).tolist() == [shots] * 3
+            assert (np.diff(drawn) > 0).all()
+
+
+def test_an_example_of_several_classes_counts_for_each_of_them() -> None:
+    """Written out: down the permutation, of each class the first N that hold it, whatever the others took."""
+    rng = np.random.default_rng(1)
+    held = [set(np.flatnonzero(rng.random(4) < 0.3).tolist()) for _ in range(80)]
+    classes = holders(**{str(k): [i for i, found in enumerate(held) if k in found] for k in range(4)})
+    for seed in range(20):
+        for shots in (1, 4, 9):
+            taken: set[int] = set()
+            seen = [0] * 4
+            for example in np.random.default_rng([seed, 8]).permutation(80).tolist():
+                short = [k for k in held[example] if seen[k] < shots]
+                taken |= {example} if short else set()
+                for k in held[example]:
+                    seen[k] += 1
+            assert stratified_draw(classes, 80, shots, seed).tolist() == sorted(taken)
+            assert shots <= len(taken) < 4 * shots or shots == 1
+            assert all(sum(k in held[i] for i in taken) >= shots for k in range(4))
+
+
+def test_a_stratified_draw_lies_in_every_larger_one_and_knows_no_order_of_classes() -> None:
+    classes = holders(a=list(range(30)), b=list(range(20, 60)), c=[5, 25, 45, 59, 11, 13])
+    draws = [set(stratified_draw(classes, 60, shots, 3).tolist()) for shots in range(1, 7)]
+    assert all(small <= large for k, small in enumerate(draws) for large in draws[k + 1 :])
+    assert len({frozenset(draw) for draw in draws}) == 6
+    backwards = dict(reversed(classes.items()))
+    assert stratified_draw(backwards, 60, 4, 3).tolist() == stratified_draw(classes, 60, 4, 3).tolist()
+
+
+def test_every_example_of_a_class_is_drawn_as_often_as_any_other_of_it() -> None:
+    classes = holders(many=list(range(30)), few=list(range(30, 40)))
+    counts = np.zeros(40)
+    for seed in range(2000):
+        counts[stratified_draw(classes, 40, 5, seed)] += 1
+    assert np.abs(counts[:30] - 2000 / 6).max() < 5 * np.sqrt(2000 * 5 / 36)
+    assert np.abs(counts[30:] - 1000).max() < 5 * np.sqrt(2000 / 4)
+
+
+def test_a_class_with_too_few_examples_is_refused_by_name() -> None:
+    with pytest.raises(UsageError) as caught:
+        stratified_draw(holders(many=[0, 1, 2, 3], few=[4, 5], one=[6]), 7, 3, 0)
+    assert caught.value.what == "2 of 3 classes have fewer training examples than a stratified draw takes"
+    assert caught.value.expected == "at least 3 examples of each class"
+    assert caught.value.received == "'one' 1, 'few' 2"
+
+
+def test_what_is_watched_is_uniform_fixed_and_nested() -> None:
+    assert watched_draw(50, 10).tolist() == sorted(np.random.default_rng([0, 9]).permutation(50)[:10].tolist())
+    sizes = [set(watched_draw(50, count).tolist()) for count in range(1, 51)]
+    assert [len(each) for each in sizes] == list(range(1, 51))
+    assert all(small < large for small, large in itertools.pairwise(sizes))
+    assert sizes[9] != set(carve(50, 0.2)[1].tolist())  # a stream of its own
+
+
 def everything(data_seed: int) -> list[list[int]]:
     stay, share = carve(50, 0.1)
     orders = [epoch_order(30, data_seed, epoch).tolist() for epoch in (1, 2, 3)]
-    return [uniform_draw(50, 5, 2, data_seed).tolist(), *orders, stay.tolist(), share.tolist()]
+    drawn = [draw(50, 5, 2, data_seed).tolist() for draw in (uniform_draw, nested_draw)]
+    halves = {"a": np.arange(25, dtype=np.int64), "b": np.arange(25, 50, dtype=np.int64)}
+    drawn.append(stratified_draw(halves, 50, 5, data_seed).tolist())
+    return [*drawn, *orders, stay.tolist(), share.tolist(), watched_draw(50, 10).tolist()]
 
 
 def test_the_data_seed_alone_decides() -> None:
@@ -68,9 +168,9 @@ def test_the_data_seed_alone_decides() -> None:
     assert found[0] == found[1] == found[2]
 
 
-def test_another_data_seed_gives_another_draw_and_other_orders_but_the_same_carving() -> None:
+def test_another_data_seed_gives_other_draws_and_orders_but_judges_on_the_same_examples() -> None:
     one, other = everything(5), everything(6)
-    assert [a != b for a, b in zip(one, other, strict=True)] == [True, True, True, True, False, False]
+    assert [a != b for a, b in zip(one, other, strict=True)] == [True] * 6 + [False] * 3
 
 
 def test_an_order_is_a_permutation_of_its_own_in_each_epoch() -> None:

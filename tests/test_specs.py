@@ -21,6 +21,7 @@ OTHER: dict[str, Any] = {
     "optimizer": "adam", "warmup": 0.1, "clip_norm": 1.0, "label_smoothing": 0.1, "class_weights": "balanced",
     "patience": 2, "joint_fusion": "each", "mix": "0123456789abcdef,89abcdef01234567:5%",
     "evaluate_on": "89abcdef01234567", "init_from": "0123456789abcdef", "init_part": "fusion", "freeze": "head",
+    "draw": "nested", "draw_ids": "0123456789abcdef", "validate_on": 800,
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
@@ -30,6 +31,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("fusion_layers", "-4:"), ("optimizer", "sgd"), ("class_weights", "even"), ("warmup", -0.1), ("warmup", 1.0),
     ("clip_norm", 0.0), ("clip_norm", float("inf")), ("clip_norm", float("nan")), ("label_smoothing", -0.1),
     ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"), ("init_part", "all"), ("freeze", "none"),
+    ("draw", "stratifeid"), ("draw", "ids"), ("draw_ids", "0123456789abcdef"), ("validate_on", 0),
 ]  # fmt: skip
 
 
@@ -42,7 +44,8 @@ def test_a_run_goes_to_a_dict_and_back() -> None:
 
 
 def test_each_field_of_a_run_changes_its_digest() -> None:
-    digests = {dataclasses.replace(RUN, **{name: value}).digest for name, value in OTHER.items()}
+    given = {"draw_ids": {"draw": "ids"}}  # only of a draw that was given
+    digests = {dataclasses.replace(RUN, **{name: value, **given.get(name, {})}).digest for name, value in OTHER.items()}
     assert set(OTHER) == {field.name for field in dataclasses.fields(RunSpec)}
     assert len(digests | {RUN.digest}) == len(OTHER) + 1
 
@@ -51,6 +54,11 @@ def test_a_digest_is_the_start_of_the_sha_256_of_sorted_compact_json() -> None:
     text = '{"a":[1,2.5,null],"ü":"é"}'
     assert canonical_json({"ü": "é", "a": [1, 2.5, None]}) == text
     assert digest_of({"ü": "é", "a": (1, 2.5, None)}) == hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def test_of_a_given_draw_the_ids_decide_the_digest() -> None:
+    one, other = (dataclasses.replace(RUN, draw="ids", draw_ids=ids).digest for ids in ("0" * 16, "1" * 16))
+    assert one != other
 
 
 def test_a_run_keeps_its_name_on_disk_from_release_to_release() -> None:
@@ -72,9 +80,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert name in str(caught.value).splitlines()[0]
 
 
-def test_the_table_of_values_out_of_range_covers_eighteen_fields() -> None:
-    assert len(OUT_OF_RANGE) == 26
-    assert len({name for name, _ in OUT_OF_RANGE}) == 18
+def test_the_table_of_values_out_of_range_covers_twenty_one_fields() -> None:
+    assert len(OUT_OF_RANGE) == 30
+    assert len({name for name, _ in OUT_OF_RANGE}) == 21
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fusionkit.lm_head import LmHead
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.tags import are_span_tags
 from fusionkit.tasks import Task
 
 
@@ -100,6 +101,23 @@ class TaskSplit:
         """int64 ``[examples · sides + 1]`` into the rows read."""
         return self.offsets if self.read is None else offsets_of(self.read.astype(np.int64))[self.offsets]
 
+    @cached_property
+    def holders(self) -> dict[str, IntArray]:
+        """By class the examples that hold it: those of its label, or the sentences with a word of its tag that has a
+        row. Of span tags a class is an entity type, and ``O`` is none.
+        """
+        held = [{str(label)} for label in self.gold]
+        if self.kept is not None and self.word_offsets is not None:
+            bounds = zip(self.word_offsets, self.word_offsets[1:], strict=False)
+            masks = (self.kept[start:stop] for start, stop in bounds)
+            held = [
+                {tag for tag, ok in zip(tags, m, strict=True) if ok} for tags, m in zip(self.gold, masks, strict=True)
+            ]
+            if are_span_tags(set().union(*held)):
+                held = [{tag[2:] for tag in tags if tag != "O"} for tags in held]
+        names = sorted(set().union(*held))
+        return {name: np.array([i for i, found in enumerate(held) if name in found], dtype=np.int64) for name in names}
+
     def __len__(self) -> int:
         return len(self.gold)
 
@@ -174,6 +192,7 @@ class TaskData:
         lm_head: the encoder's own, for a task that reads by it.
         slots: for a joint run the slots' labels; its splits are the slots of this one's.
         tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
+        draws: ids of training examples that were given to be drawn, by the digest that runs name them by.
     """
 
     task: Task
@@ -189,6 +208,7 @@ class TaskData:
     lm_head: LmHead | None = None
     slots: TaskData | None = None
     tests: dict[str, TaskSplit] = field(default_factory=dict)
+    draws: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[TaskData, ...]:

@@ -25,9 +25,11 @@ class Outcome:
     """What a run came to.
 
     Attributes:
-        metric: the score's name. score: on test, None without one. validation_score: at the best epoch.
+        metric: the score's name. score: on test, None without one. validation_score: at the best epoch, on all of
+            validation.
         best_epoch: from 1; 0 where there was nothing to train.
-        scores: all metrics by split. curve: loss and validation score, an epoch each.
+        scores: all metrics by split. curve: loss and validation score, an epoch each. watched: how many validation
+            examples chose the epoch; the curve's scores are of these.
         seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
         temperature: what the fusion's scores are divided by, where it has scores.
@@ -53,6 +55,7 @@ class Outcome:
     weights: dict[str, Tensor] = field(repr=False)
     trained_parameters: int
     tests: dict[str, dict[str, float]]
+    watched: int
     slots: dict[str, Any] | None = None
 
 
@@ -89,17 +92,21 @@ class Trained:
 
 
 def outcomes_of(
-    runs: Sequence[Trained], data: TaskData, layers: Layers, judge: Judge | None, began: float
+    runs: Sequence[Trained], data: TaskData, watched: TaskSplit, layers: Layers, judge: Judge | None, began: float
 ) -> list[Outcome]:
     """Score runs of one shape by their best weights, all of them together.
 
     Args:
-        layers: positions among the stored layers that they read. judge: of validation, where the task has one.
+        watched: the part of validation that chose the epoch, or all of it. judge: of that, where the task has one.
+        layers: positions among the stored layers that they read.
         began: when this began, by ``time.perf_counter``; each run has its share of the seconds.
     """
     for run in runs:
         run.model.load_state_dict(run.best.weights)
-    found = [_validation_scores(run, judge) for run in runs]
+    if watched is data.validation:
+        found = [_validation_scores(run, judge) for run in runs]
+    else:
+        found = _scored(runs, data, data.validation, layers)
     tested = None if data.test is None else _scored(runs, data, data.test, layers)
     others = {
         name: tested if split is data.test else _scored(runs, data, split, layers) for name, split in data.tests.items()
@@ -114,6 +121,8 @@ def outcomes_of(
             None if tested is None else tested[k],
             {name: scores[k] for name, scores in others.items() if scores is not None},
             weights[k],
+            None if run.draw is data.train else run.draw.ids,
+            len(watched),
         )
         for k, run in enumerate(runs)
     ]
@@ -141,6 +150,8 @@ def _outcome(
     test: dict[str, float] | None,
     tests: dict[str, dict[str, float]],
     looked: Sequence[tuple[list[float], float] | tuple[None, None]],
+    draw: list[str] | None,
+    watched: int,
 ) -> Outcome:
     metric, model = next(iter(validation)), run.model
     (weights, largest), *others = looked
@@ -157,11 +168,12 @@ def _outcome(
         layer_weights=weights,
         largest_weight=largest,
         temperature=getattr(model.parts[0].fusion, "temperature", None),
-        draw=run.draw.ids if run.spec.shots is not None else None,
+        draw=draw,
         weights=run.best.weights,
         slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
         trained_parameters=sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
         tests=tests,
+        watched=watched,
     )
 
 

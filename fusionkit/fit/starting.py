@@ -48,7 +48,7 @@ def open_starts(places: Iterable[str | Path]) -> list[Start]:
 def with_starts(
     specs: Sequence[RunSpec], layers: Sequence[Layers], encoder: Mapping[str, Any], starts: Sequence[Start], part: str
 ) -> list[RunSpec]:
-    """Each run with the one to begin from: of those that suit it the one of its label, fusion and seed.
+    """Each run with the one to begin from: of those that suit it the one of its label, fusion and seeds.
 
     Args:
         layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder.
@@ -145,6 +145,7 @@ def _one_for(spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], starts: 
     of_label = [s for s in found if (s.run.spec.task, s.run.spec.label) == (spec.task, spec.label)] or found
     of_fusion = [start for start in of_label if start.run.spec.fusion == spec.fusion] or of_label
     of_seed = [start for start in of_fusion if start.run.spec.init_seed == spec.init_seed] or of_fusion
+    of_seed = [start for start in of_seed if start.run.spec.data_seed == spec.data_seed] or of_seed
     if len(of_seed) > 1:
         raise UsageError(
             f"{len(of_seed)} runs suit fusion {spec.fusion!r}, seed {spec.init_seed}, to start from",

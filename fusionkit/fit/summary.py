@@ -11,9 +11,9 @@ from fusionkit.errors import unknown_name
 # What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
 AXES = (
     "data", "evaluated", "init_data", "encoder", "rows", "sides", "store", "mix", "evaluate_on",
-    "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs",
+    "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "draw", "epochs",
     "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
-    "class_weights", "patience", "joint_fusion", "init_part", "freeze", "init_from",
+    "class_weights", "patience", "joint_fusion", "init_part", "freeze", "validate_on", "init_from", "draw_ids",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 
@@ -43,6 +43,8 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None) -> pd.DataFrame:
         differ -= {"store", "mix", "evaluate_on"}
     if not frame.duplicated([name for name in [*AXES, "data_seed", "init_seed"] if name != "init_from"]).any():
         differ -= {"init_from"}
+    if not frame.duplicated([name for name in [*AXES, "data_seed", "init_seed"] if name != "draw_ids"]).any():
+        differ -= {"draw_ids"}  # of each data seed another draw, as ever
     if (frame["evaluated"] == frame["data"]).all():
         differ -= {"evaluated"}
     keys = by or [name for name in AXES if name in differ or name in ("task", "label", "fusion")]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from fusionkit.draws import uniform_draw
 from fusionkit.errors import UsageError
 from fusionkit.fit.choices import check_sides, choose_fusion, choose_task
 from fusionkit.fit.data import TaskData
+from fusionkit.fit.drawing import draw_of
 from fusionkit.fit.expand import read_layers
+from fusionkit.fit.given_draws import Drawn, by_digest
 from fusionkit.fit.joint import load_joint
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.mixing import Mix
@@ -42,12 +44,17 @@ class FitProgress(Protocol):
 
 
 def fit(
-    store: Store | Mix, specs: Sequence[RunSpec], runs: RunsFolder, progress: FitProgress, starts: Sequence[Start] = ()
+    store: Store | Mix,
+    specs: Sequence[RunSpec],
+    runs: RunsFolder,
+    progress: FitProgress,
+    starts: Sequence[Start] = (),
+    draws: Sequence[Drawn] = (),
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends.
 
     Args:
-        starts: the finished runs that the specs begin from.
+        starts: the finished runs that the specs begin from. draws: the examples that the specs name by a digest.
 
     Returns:
         the records of all the specs, in their order.
@@ -75,10 +82,10 @@ def fit(
             else:
                 task, label = choose_task(store, spec.task, spec.label)
                 data[key] = load_task(store, task, label, spec.pool, whole, unpooled)
+            data[key] = dataclasses.replace(data[key], draws=by_digest(draws))
             notes = dict.fromkeys([*notes, *data[key].notes])
         check_sides(spec.head, data[key].train.sides)
-        if spec.shots is not None:
-            uniform_draw(len(data[key].train), spec.shots, data[key].classes, spec.data_seed)
+        draw_of(spec, data[key])
         if spec.init_from is not None:
             if spec.init_from not in begun:
                 raise UsageError(f"the run {spec.init_from} to start from is not given", received=", ".join(begun))

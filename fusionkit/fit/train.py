@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.draws import uniform_draw
 from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import Batch, TaskData, TaskSplit
+from fusionkit.fit.drawing import draw_of, watched_split
 from fusionkit.fit.feeding import HELD_BYTES, Feeder, Layers, held_bytes, hold, layers_of_batch
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.model import FusedModel
@@ -99,7 +99,8 @@ def train_unit(
     """Train runs in lockstep; where nothing is left to train, only score.
 
     Args:
-        specs: runs of one task data, with draws and batches of one size.
+        specs: runs of one task data with draws of one kind and size, batches of one size and the same part of
+            validation to watch; a data seed has one draw.
         layers_of: positions among the stored layers that a run's fusion reads.
         on_epoch: called for each epoch of each spec: once it is trained, or once it is sure that it will not be.
         starts: the trained runs to begin from, by digest.
@@ -153,11 +154,12 @@ class _Unit:
                 self._draws[spec.data_seed] = drawn(spec, data)
         # What is read in every epoch is held where it fits; the rest comes from the store each time.
         self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
-        self._watched, self._watched_layers = self._held(data.validation)
+        self._stored = watched_split(specs[0], data)
+        self._watched, self._watched_layers = self._held(self._stored)
         self._feeders = {
             seed: Feeder(*self._held(draw), seed, specs[0].batch_size) for seed, draw in self._draws.items()
         }
-        self._judge = Judge(data, data.validation) if Judge.can(data) and len(data.validation) else None
+        self._judge = Judge(data, self._stored) if Judge.can(data) and len(self._stored) else None
         self.groups = self._grouped(runs, starts)
 
     def _held(self, split: TaskSplit) -> tuple[TaskSplit, Layers]:
@@ -245,9 +247,9 @@ class _Unit:
         return self._judge.metric, self._judge.own(decided)
 
     def _scores(self, stack: Stack, at: int, run: _Run, epoch: int) -> dict[str, float]:
-        if not len(self._data.validation):  # without examples to judge by, the last epoch is the best
+        if not len(self._stored):  # without examples to judge by, the last epoch is the best
             return {"epoch": float(epoch)}
-        return score(stack.model(at), self._data, self._data.validation, run.layers)
+        return score(stack.model(at), self._data, self._stored, run.layers)
 
     def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
@@ -272,19 +274,14 @@ class _Unit:
             for run, model in ended
             if run.best is not None
         ]
-        outcomes = outcomes_of(trained, self._data, ended[0][0].layers, self._judge, began)
+        outcomes = outcomes_of(trained, self._data, self._stored, ended[0][0].layers, self._judge, began)
         yield from zip((run.spec for run in trained), outcomes, strict=True)
 
 
 def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:
-    """The training examples of a run.
-
-    Raises:
-        UsageError: the draw is larger than the split.
-    """
-    if spec.shots is None:
-        return data.train
-    return data.train.subset(uniform_draw(len(data.train), spec.shots, data.classes, spec.data_seed))
+    """The training examples of a run; errors as :func:`~fusionkit.fit.drawing.draw_of`."""
+    examples = draw_of(spec, data)
+    return data.train if examples is None else data.train.subset(examples)
 
 
 def _divergence(run: _Run, epoch: int) -> DivergenceError | None:

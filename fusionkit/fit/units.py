@@ -46,7 +46,7 @@ def plan_units(specs: Sequence[RunSpec], widest: int = 48) -> list[Unit]:
     """Runs in units of at most ``widest``: those that see the same minibatches first, in the order given."""
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
-        key = (*data_key(spec), spec.shots, spec.batch_size)
+        key = (*data_key(spec), spec.shots, spec.draw, spec.draw_ids, spec.validate_on, spec.batch_size)
         together.setdefault(key, []).append(spec)
     units = []
     for alike in together.values():

@@ -1,0 +1,249 @@
+"""A sweep as a file: the options of ``fusionkit fit`` as YAML, and the same runs that they make.
+
+    store: conll2003.store            # relative to the file; several are trained on together
+    seeds: 5
+    shots: [8, 32, 128]               # what a list holds is swept over
+    runs:                             # the runs of all blocks; what stands above is shared, a block's own goes first
+      - fusion: [last, linear]
+        lr: 2e-3
+      - fusion: dwatt
+        lr: 5e-4
+
+Keys are named as the options are. Values are read as the command line reads them, as text: YAML's own rules would make
+``2e-3`` a word, ``2:5`` the number 125 and ``no`` false. Nothing in a file is run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.places import place_of
+
+
+@dataclass(frozen=True)
+class Key:
+    """What an option is to :func:`fusionkit.fit.expand.expand`.
+
+    Attributes:
+        name: its parameter there. kind: how its text is read. list: ``swept`` where the parameter takes several to
+            sweep over, ``whole`` where several have one meaning together, ``product`` where it takes one value, so
+            that a list makes a sweep of each; ``none`` where a list makes no sense.
+        place: True for a path, which is relative to the file.
+    """
+
+    name: str
+    kind: Callable[[str], Any] = str
+    list: str = "product"
+    place: bool = False
+
+
+KEYS: dict[str, Key] = {
+    "task": Key("task"),
+    "label": Key("label"),
+    "fusion": Key("fusions", list="swept"),
+    "fusion-layers": Key("fusion_layers", list="swept"),
+    "head": Key("head"),
+    "pool": Key("pool"),
+    "shots": Key("shots", int, "swept"),
+    "draw": Key("draw"),
+    "draw-from": Key("draw_from", list="none", place=True),
+    "seeds": Key("seeds", int, "none"),
+    "data-seeds": Key("data_seeds", int, "none"),
+    "init-seeds": Key("init_seeds", int, "none"),
+    "lr": Key("lrs", float, "swept"),
+    "epochs": Key("epochs", int, "swept"),
+    "batch-size": Key("batch_sizes", int, "swept"),
+    "optimizer": Key("optimizer"),
+    "schedule": Key("schedule"),
+    "warmup": Key("warmup", float),
+    "weight-decay": Key("weight_decay", float),
+    "clip-norm": Key("clip_norm", float),
+    "dropout": Key("dropout", float),
+    "label-smoothing": Key("label_smoothing", float),
+    "class-weights": Key("class_weights"),
+    "patience": Key("patience", int),
+    "validate-on": Key("validate_on"),
+    "joint-fusion": Key("joint_fusion"),
+    "init-from": Key("init_from", list="whole", place=True),
+    "init-part": Key("init_part"),
+    "freeze": Key("freeze", list="whole"),
+}
+SHARED: dict[str, Key] = {  # one for all runs: they stand above the blocks
+    "store": Key("stores", list="whole", place=True),
+    "evaluate-on": Key("evaluate_on", list="whole", place=True),
+}
+ELSEWHERE = ("sweep", "out", "threads", "json")  # where and how it is run, not what it is
+# Ways to say the same: the one that is given later takes the place of the others.
+RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
+WANTED: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number", str: "a word"}
+Block = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """What a file says.
+
+    Attributes:
+        stores, evaluate_on: as they would stand on the command line, from the working directory.
+        blocks: choices of :func:`fusionkit.fit.expand.expand` by parameter; the sweep is the runs of all of them.
+    """
+
+    stores: tuple[str, ...]
+    evaluate_on: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+def read_sweep(path: str | Path) -> SweepFile:
+    """Read a file.
+
+    Raises:
+        UsageError: it cannot be read, is no YAML, has a key twice, unknown or misplaced, or a value of another kind.
+    """
+    path = Path(path).expanduser()
+    top = _parsed(path)
+    parts = top.pop("runs", [{}])
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise UsageError(
+            f"{path}: 'runs' is a list of blocks",
+            expected="one or more blocks of options, each behind a dash",
+            received=_shown(parts),
+            remedy="write `- fusion: …` below it, or leave it out and its options above",
+        )
+    shared = _read(top, {**KEYS, **SHARED}, path, str(path))
+    stores, judges = (shared.pop(name, ()) for name in ("stores", "evaluate_on"))
+    blocks = [
+        overlaid(shared, _read(part, KEYS, path, f"{path}, block {number} of runs"))
+        for number, part in enumerate(parts, 1)
+    ]
+    return SweepFile(stores, judges, tuple(each for block in blocks for each in _products(block)))
+
+
+def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Block:
+    """Choices with others over them, which go first."""
+    gone = {loser for pair in RIVALS for winner, loser in (pair, pair[::-1]) if winner in above and loser not in above}
+    return {**{name: value for name, value in below.items() if name not in gone}, **above}
+
+
+def _products(block: Block) -> Iterator[Block]:
+    """A block for each combination of what was listed for parameters that take one value."""
+    listed = {name: value for name, value in block.items() if isinstance(value, list)}
+    for values in itertools.product(*listed.values()):
+        yield {**block, **dict(zip(listed, values, strict=True))}
+
+
+def _read(found: Mapping[str, Any], known: Mapping[str, Key], path: Path, where: str) -> Block:
+    """Values by parameter: tuples for those that take several, lists for what makes a product."""
+    read: Block = {}
+    for option, value in found.items():
+        if option not in known:
+            raise _misplaced(option, known, where)
+        key = known[option]
+        if isinstance(value, list) and (key.list == "none" or not value):
+            raise _wrong(where, option, "one value" if key.list == "none" else "a value, or a list of them", value)
+        texts: Sequence[Any] = value if isinstance(value, list) else [value]
+        values = [_value(text, key, path, where, option) for text in texts]
+        if key.list in ("swept", "whole"):
+            read[key.name] = tuple(values)
+        else:
+            read[key.name] = values if len(values) > 1 else values[0]
+    return read
+
+
+def _value(text: Any, key: Key, path: Path, where: str, option: str) -> Any:
+    if not isinstance(text, str) or not text.strip():
+        raise _wrong(where, option, WANTED[key.kind], text)
+    try:
+        value = key.kind(text)
+    except ValueError:
+        raise _wrong(where, option, WANTED[key.kind], text) from None
+    return _from_folder(value, path.parent) if key.place else value
+
+
+def _from_folder(text: str, folder: Path) -> str:
+    """A path as it stands in a file of this folder; addresses are what they are."""
+    place = place_of(text)
+    return str(folder / place.expanduser()) if isinstance(place, Path) else text
+
+
+def _misplaced(option: str, known: Mapping[str, Key], where: str) -> UsageError:
+    if option in ELSEWHERE:
+        return UsageError(
+            f"{where}: {option!r} says where or how a sweep is run, not what it is",
+            expected="options of what is trained",
+            received=option,
+            remedy=f"give --{option} on the command line",
+        )
+    if option in SHARED:
+        return UsageError(
+            f"{where}: {option!r} is one for all runs", received=option, remedy="let it stand above 'runs'"
+        )
+    wrong = unknown_name("key", option, [*known, *(["runs"] if "store" in known else [])])
+    return UsageError(f"{where}: {wrong.what}", expected=wrong.expected, received=wrong.received, remedy=wrong.remedy)
+
+
+def _wrong(where: str, option: str, expected: str, received: Any) -> UsageError:
+    return UsageError(
+        f"{where}: {option!r} has a value of another kind",
+        expected=expected,
+        received=_shown(received),
+        remedy=f"write it as behind --{option}",
+    )
+
+
+def _shown(value: Any) -> str:
+    for kind, name in ((list, "list"), (dict, "block")):
+        if isinstance(value, kind):
+            return f"a {name} of {len(value)}" if value else f"an empty {name}"
+    return repr(value) if value else "nothing"
+
+
+def _parsed(path: Path) -> Block:
+    """The file's keys with texts, lists and blocks below them."""
+    try:
+        content = path.read_text(encoding="utf-8")
+        # The loader that knows texts, lists and blocks alone: no tag makes an object of anything.
+        found = yaml.load(content, Loader=yaml.BaseLoader)
+        twice = _twice(yaml.compose(content, Loader=yaml.BaseLoader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        told = " ".join(str(error).split())
+        raise UsageError(
+            f"{path} is no sweep that can be read",
+            expected="a YAML file of fit's options",
+            received=told,
+            remedy="check the path" if isinstance(error, OSError) else "mend that line; quote values like '-4:'",
+        ) from error
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"{path} holds no options",
+            expected="a YAML file of fit's options, `fusion: [last, linear]`",
+            received=_shown(found),
+            remedy="write one option a line",
+        )
+    if twice is not None:
+        raise UsageError(
+            f"{path}: {twice!r} is given twice in one block", expected="each option once", remedy="make it one list"
+        )
+    return found
+
+
+def _twice(node: Any, depth: int = 3) -> str | None:
+    """A key that a block has twice: YAML would keep the last of them and say nothing.
+
+    Args:
+        depth: what lies deeper is refused anyway, and aliases of aliases would take for ever.
+    """
+    if isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value]
+        if (repeated := next((name for name in names if names.count(name) > 1), None)) is not None:
+            return str(repeated)
+    elif not isinstance(node, yaml.SequenceNode):
+        return None
+    below = [part[1] if isinstance(part, tuple) else part for part in node.value]
+    return next((name for part in below if (name := _twice(part, depth - 1))), None) if depth > 1 else None
