@@ -30,7 +30,7 @@ COSTS, READ_OFF, KEPT = ("s/run", "parameters"), (PERCENT, "pairs", "W–T–L",
 @click.argument("runs", type=FOLDER)
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
-@click.option("--baseline", help="Compare with this value of the first --by column (of fusion), or COLUMN=VALUE,….")
+@click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
 @click.option("--interval", type=click.Choice([*INTERVALS]), default="t", show_default=True, help="95 % intervals.")
 @click.option("--test", type=click.Choice([*TESTS]), help="Of paired differences. [default: permutation]")
 @click.option("--correction", type=click.Choice([*CORRECTIONS]), help="Of all p-values together. [default: holm]")

@@ -15,16 +15,18 @@ def read_baseline(text: str, table: pd.DataFrame, keys: list[str], bare: str, co
     """The columns that a baseline fixes, each with its value as :func:`label_of` writes it.
 
     Args:
-        text: a value of the column ``bare``, or ``COLUMN=VALUE`` with commas between; ``none`` where a column has no
-            value. table: one row a group. keys: the columns it is grouped by. columns: all that the results have.
+        text: a value of the column ``bare`` or of one other key alone, or ``COLUMN=VALUE`` with commas between;
+            ``none`` where a column has no value. table: one row a group. keys: the columns it is grouped by.
+        columns: all that the results have.
 
     Raises:
         UsageError: a column or value that does not exist, or a column that the table is not grouped by.
     """
     labels = {name: list(dict.fromkeys(map(label_of, table[name]))) for name in keys}
     # Names of fusions hold commas and equals signs themselves: linear:gamma=no,norm=token.
-    if text in labels[bare]:
-        return {bare: text}
+    holders = [name for name in keys if text in labels[name]]
+    if text in labels[bare] or len(holders) == 1:
+        return {bare if text in labels[bare] else holders[0]: text}
     parts = re.split(rf",(?=(?:{'|'.join(map(re.escape, columns))})=)", text)
     if not re.match("[a-z_]+=", text):
         parts = [f"{bare}={text}"]

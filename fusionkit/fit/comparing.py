@@ -34,7 +34,8 @@ def compare(
 
     Args:
         frame: one row a run. by: columns to group by, as for :func:`summarise`.
-        baseline: a value of the first of ``by`` (of ``fusion`` without it), or ``fusion=last,lr=0.002``.
+        baseline: a value of the first of ``by`` (of ``fusion`` without it) or of one other alone, or
+            ``fusion=last,lr=0.002``.
         interval: ``t`` or ``bootstrap``. test: ``permutation`` or ``bootstrap``.
         correction: ``holm``, ``bonferroni``, ``fdr`` or ``none``, over all comparisons of the table.
 

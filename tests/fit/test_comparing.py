@@ -212,6 +212,7 @@ def test_the_order_of_runs_changes_nothing() -> None:
         ("linear:gamma=no,norm=token", None, "linear:gamma=no,norm=token"),
         ("fusion=linear:gamma=no,norm=token,lr=2e-3", ["fusion", "lr"], "linear:gamma=no,norm=token, lr=0.002"),
         ("0.002", ["lr", "fusion"], "0.002"),
+        ("last", ["label", "fusion", "lr", "shots"], "last"),
         ("shots=none", ["shots", "fusion", "lr"], "none"),
     ],
 )
