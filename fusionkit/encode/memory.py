@@ -21,6 +21,6 @@ _trim = _trim_of_the_library()
 
 
 def give_back() -> None:
-    """Now and then between two parts; a few milliseconds, and more to have it again. Nothing where the C library has no such call."""
+    """Now and then between two parts; some milliseconds, and more to have it again. Nothing without such a call."""
     if _trim is not None:
         _trim(0)

@@ -1,26 +1,27 @@
-"""Sweeps: the product of choices, run one by one, each kept as it ends. Run again, only the missing ones run."""
+"""Sweeps: runs trained unit by unit, each kept as it ends. Run again, only the missing ones run."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from fusionkit.draws import uniform_draw
-from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fit.choices import check_sides, choose_fusion, choose_pool, choose_task
+from fusionkit.errors import UsageError
+from fusionkit.fit.choices import check_sides, choose_fusion, choose_task
 from fusionkit.fit.data import TaskData
+from fusionkit.fit.expand import read_layers
 from fusionkit.fit.joint import load_joint
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.options import check_options
+from fusionkit.fit.outcome import DivergenceError, Outcome
 from fusionkit.fit.results import RunsFolder
-from fusionkit.fit.starting import Start, check_start, starting_notes, with_starts
-from fusionkit.fit.train import DivergenceError, Outcome, train_run
-from fusionkit.fusions import fusion_layers as layers_of
+from fusionkit.fit.starting import Start, check_start, starting_notes
+from fusionkit.fit.train import train_unit
+from fusionkit.fit.units import data_key, plan_units
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
-from fusionkit.specs import RunSpec, parse_layers
+from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
 
@@ -38,107 +39,6 @@ class FitProgress(Protocol):
 
     def say(self, line: str) -> None:
         """Something the user should know."""
-
-
-def expand(
-    store: Store | Mix,
-    *,
-    task: str | None = None,
-    label: str | None = None,
-    pool: str | None = None,
-    head: str | None = None,
-    fusions: Sequence[str],
-    fusion_layers: Sequence[str | None] = (None,),
-    seeds: int = 1,
-    lrs: Sequence[float] = (2e-3,),
-    shots: Sequence[int | None] = (None,),
-    epochs: Sequence[int] = (10,),
-    batch_sizes: Sequence[int] = (32,),
-    dropout: float = 0.0,
-    weight_decay: float = 0.0,
-    schedule: str = "linear",
-    optimizer: str = "adamw",
-    warmup: float = 0.0,
-    clip_norm: float | None = None,
-    label_smoothing: float = 0.0,
-    class_weights: str = "none",
-    patience: int | None = None,
-    joint_fusion: str = "shared",
-    starts: Sequence[Start] = (),
-    init_part: str | None = None,
-    freeze: str | None = None,
-) -> list[RunSpec]:
-    """Every run of a sweep over one store, or a mix; seed k is both ``data_seed`` and ``init_seed`` of trial k.
-
-    Args:
-        starts: finished runs, of which each run begins with the one that suits it. init_part: what it takes of that
-            one, ``both`` unless said. freeze: the part that is not trained.
-
-    Raises:
-        UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
-    """
-    mix = store if isinstance(store, Mix) else None
-    chosen, column = choose_task(store, task, label) if isinstance(store, Store) else store.choose_task(task, label)
-    if head is not None and head not in chosen.heads:
-        raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
-    if joint_fusion != "shared" and chosen.name != "joint":
-        raise UsageError(
-            f"the task {chosen.name} has one head, and so one fusion",
-            expected="--task joint",
-            received=f"--joint-fusion {joint_fusion}",
-            remedy="leave --joint-fusion out",
-        )
-    moved = [name for name, given in (("several stores", mix), ("--init-from", starts), ("--freeze", freeze)) if given]
-    if moved and chosen.name in ("joint", "mlm"):
-        raise UsageError(
-            f"the task {chosen.name} is learned from one store, from the start and whole",
-            expected="one store",
-            received=", ".join(moved),
-            remedy="transfer a task of one column",
-        )
-    fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
-    runs = [
-        RunSpec(
-            store=store.digest,
-            task=chosen.name,
-            label=column,
-            fusion=fusion,
-            fusion_layers=layers,
-            head=head or chosen.heads[0],
-            pool=choose_pool(store, chosen, pool, head),
-            shots=shot,
-            data_seed=seed,
-            init_seed=seed,
-            lr=lr,
-            weight_decay=weight_decay,
-            dropout=dropout,
-            schedule=schedule,
-            optimizer=optimizer,
-            warmup=warmup,
-            clip_norm=clip_norm,
-            label_smoothing=label_smoothing,
-            class_weights=class_weights,
-            patience=patience,
-            joint_fusion=joint_fusion,
-            mix=None if mix is None else mix.text,
-            evaluate_on=None if mix is None else mix.evaluate_on,
-            freeze=freeze,
-            epochs=epoch,
-            batch_size=size,
-        )
-        for (fusion, layers), shot, lr, epoch, size, seed in itertools.product(
-            fused, shots, lrs, epochs, batch_sizes, range(seeds)
-        )
-    ]
-    for run in runs:
-        check_options(run)
-    if starts:
-        encoder = store.manifest["identity"]["encoder"]
-        runs = with_starts(runs, [read_layers(store, run) for run in runs], encoder, starts, init_part or "both")
-    elif init_part is not None:
-        raise UsageError("--init-part says what to take of a run", expected="--init-from RUN", received="none")
-    # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
-    return list(dict.fromkeys(runs))
 
 
 def fit(
@@ -166,7 +66,7 @@ def fit(
         # What cannot work is refused now, not after hours of the other runs.
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)
-        if (key := _data_key(spec)) not in data:
+        if (key := data_key(spec)) not in data:
             whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
             if isinstance(store, Mix):
                 data[key] = store.load(spec)
@@ -187,40 +87,37 @@ def fit(
         notes = dict.fromkeys([*notes, *starting_notes(spec, *sizes)])
     for note in notes:
         progress.say(note)
+
+    def positions(spec: RunSpec) -> tuple[int, ...]:
+        return tuple(store.layers.index(layer) for layer in read_layers(store, spec))
+
     progress.begin(len(missing), sum(spec.epochs for spec in missing))
-    for spec in missing:
-        progress.run(run_one(store, spec, data[_data_key(spec)], runs, progress, begun))
+    for unit in plan_units(missing):
+        shared = data[data_key(unit.specs[0])]
+        for spec, outcome in train_unit(unit.specs, shared, positions, store.hidden, progress.epoch, begun):
+            progress.run(keep(store, spec, shared, runs, outcome, begun))
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 
-def read_layers(store: Store | Mix, spec: RunSpec) -> tuple[int, ...]:
-    """The encoder's layers that a run's fusion reads."""
-    count = store.manifest["encoder"]["layers"]
-    chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count)
-    return layers_of(spec.fusion, store.layers, count, chosen)
-
-
-def run_one(
+def keep(
     store: Store | Mix,
     spec: RunSpec,
     data: TaskData,
     runs: RunsFolder,
-    progress: FitProgress,
+    outcome: Outcome | DivergenceError,
     starts: Mapping[str, Start],
 ) -> dict[str, Any]:
-    """Train one run and keep it. A run that diverges is kept as failed, with the reason."""
+    """Write what a run came to, and give its record. One that diverged is kept as failed, with the reason."""
     encoder = store.manifest["encoder"]
-    layers = read_layers(store, spec)
     start = None if spec.init_from is None else starts[spec.init_from]
-    positions = tuple(store.layers.index(layer) for layer in layers)
     record: dict[str, Any] = {
         "spec": spec.to_dict(),
         "data": store.name,
         "encoder": encoder["name"],
         "encoder_parameters": encoder["parameters"],
         "rows": store.rows,
-        "layers": list(layers),
+        "layers": list(read_layers(store, spec)),
         "labels": data.labels,
         "default": data.default,
         "hidden": store.hidden,
@@ -231,20 +128,12 @@ def run_one(
     }
     slots = {} if data.slots is None else {"labels": data.slots.labels, "default": data.slots.default}
     weights = {}
-    try:
-        outcome = train_run(spec, data, positions, store.hidden, progress.epoch, start)
-        values = {name: value for name, value in _fields(outcome) if name != "weights"}
-        record |= {"status": "finished", **values}
+    if isinstance(outcome, DivergenceError):
+        record |= {"status": "failed", "error": str(outcome), "metric": None, "score": None, "validation_score": None}
+    else:
+        record |= {"status": "finished"} | {name: value for name, value in _fields(outcome) if name != "weights"}
         slots |= outcome.slots or {}
         weights = outcome.weights
-    except DivergenceError as error:
-        record |= {
-            "status": "failed",
-            "error": str(error),
-            "metric": None,
-            "score": None,
-            "validation_score": None,
-        }
     record["slots"] = slots or None
     runs.write(spec, record, weights)
     return record
@@ -260,12 +149,6 @@ def encoding_of(store: Store | Mix) -> dict[str, Any]:
         "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
         "pair_as": identity.get("pair_as", "one"),
     }
-
-
-def _data_key(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs over the same rows and labels share."""
-    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
-    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
 
 
 def _fields(outcome: Outcome) -> Iterator[tuple[str, Any]]:

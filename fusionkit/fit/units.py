@@ -1,0 +1,55 @@
+"""Units of work: runs that one process trains in lockstep, because they read the same rows in batches of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusionkit.fit.stacks import Model
+from fusionkit.fusions import sees_examples
+from fusionkit.heads import reads_sequences
+from fusionkit.specs import RunSpec
+
+# Weights, gradients and two moments of a stack that is to stay in a core's share of the cache, and of the memory.
+STACK_BYTES = 24 << 20
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Runs that are trained in lockstep by one process."""
+
+    specs: tuple[RunSpec, ...]
+
+
+def data_key(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs over the same rows and labels share."""
+    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
+    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
+
+
+def shape_of(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's own."""
+    return (
+        spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
+        spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part,
+    )  # fmt: skip
+
+
+def width_of(model: Model) -> int:
+    """How many runs of a model's size are stacked: beyond the cache every step waits for memory."""
+    size = sum(weights.numel() * weights.element_size() for weights in model.parameters())
+    return max(1, STACK_BYTES // max(4 * size, 1))
+
+
+def plan_units(specs: Sequence[RunSpec], widest: int = 48) -> list[Unit]:
+    """Runs in units of at most ``widest``: those that see the same minibatches first, in the order given."""
+    together: dict[tuple[Any, ...], list[RunSpec]] = {}
+    for spec in specs:
+        key = (*data_key(spec), spec.shots, spec.batch_size)
+        together.setdefault(key, []).append(spec)
+    units = []
+    for alike in together.values():
+        alike = sorted(alike, key=lambda spec: spec.data_seed)
+        units += [Unit(tuple(alike[at : at + widest])) for at in range(0, len(alike), widest)]
+    return units
