@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,10 @@ SEEDS = ("data_seed", "init_seed")
 EVERY_AXIS = tuple(name for name in dict.fromkeys([*AXES, *RunSpec.__dataclass_fields__]) if name not in SEEDS)
 # Groups that differ in these learned or answered something else: a common seed pairs nothing.
 NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
+OTHERS = (*SEEDS, "metric", "tested")
 PLACES = ("store", "mix", "evaluate_on")  # digests: legible columns tell the same, mostly
+
+Texts = dict[str, list[str]]
 
 
 class Trial(NamedTuple):
@@ -77,13 +80,17 @@ def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str]) -> Pair
         ours, theirs: one row a run. told: the columns that are meant to tell the two apart.
     """
     ours, theirs = _scored(ours), _scored(theirs)
-    differs = [name for name in EVERY_AXIS if name not in told and _tells(name, ours, theirs)]
+    texts = [{name: _texts(runs[name]) for name in (*EVERY_AXIS, *OTHERS)} for runs in (ours, theirs)]
+    differs = [name for name in EVERY_AXIS if name not in told and _tells(name, *texts)]
     axes = [name for name in EVERY_AXIS if name not in (*told, *differs, "init_from")]
     axes += [name for name in ("data_seed", "metric", "tested") if name not in told]
+    keys = [_keys(columns, axes) for columns in texts]
     # Each fusion of a transfer begins from its own run, so those digests never agree; they count where they must.
-    if any(runs.duplicated([*axes, "init_seed"]).any() for runs in (ours, theirs)):
-        axes += [name for name in ("init_from",) if name not in (*told, *differs)]
-    mine, other = _by_axes(ours, axes), _by_axes(theirs, axes)
+    if any(
+        len({*_keys(columns, [*axes, "init_seed"])}) < len(found) for columns, found in zip(texts, keys, strict=True)
+    ):
+        keys = [_keys(columns, [*axes, *(name for name in ("init_from",) if name not in told)]) for columns in texts]
+    mine, other = _by_keys(ours, keys[0]), _by_keys(theirs, keys[1])
     found = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
     # Under one data_seed only the init seeds tell trials apart.
     one_draw = len({one[0].data_seed for one, _ in found}) == 1
@@ -107,22 +114,22 @@ def _scored(runs: pd.DataFrame) -> pd.DataFrame:
     return finite
 
 
-def _values(name: str, runs: pd.DataFrame) -> set[str]:
-    return set(runs[name].astype(object).map(_text))
+def _texts(column: pd.Series[Any]) -> list[str]:
+    """Values to compare: None and NaN are one."""
+    return ["" if pd.isna(value) else str(value) for value in column.tolist()]
 
 
-def _text(value: object) -> str:
-    return "" if pd.isna(value) else str(value)  # type: ignore[call-overload]
-
-
-def _tells(name: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> bool:
+def _tells(name: str, ours: Texts, theirs: Texts) -> bool:
     """Whether an axis has one value in each group, and another."""
-    one, other = _values(name, ours), _values(name, theirs)
+    one, other = set(ours[name]), set(theirs[name])
     return name not in (*NEVER_CONFOUNDED, "init_from") and len(one) == len(other) == 1 and one != other
 
 
-def _by_axes(runs: pd.DataFrame, axes: list[str]) -> dict[tuple[str, ...], list[Trial]]:
-    keys = runs[axes].astype(object).map(_text).itertuples(index=False, name=None)
+def _keys(columns: Texts, names: list[str]) -> list[tuple[str, ...]]:
+    return list(zip(*(columns[name] for name in names), strict=True))
+
+
+def _by_keys(runs: pd.DataFrame, keys: list[tuple[str, ...]]) -> dict[tuple[str, ...], list[Trial]]:
     trials = runs[list(Trial._fields)].itertuples(index=False, name=None)
     found: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
     for key, trial in zip(keys, trials, strict=True):
