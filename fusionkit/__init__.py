@@ -11,6 +11,7 @@ from fusionkit.errors import FusionkitError
 if TYPE_CHECKING:
     from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
     from fusionkit.exported import FusedHead
+    from fusionkit.fit.results import results
     from fusionkit.predict import Predictor, load
     from fusionkit.ragged import Ragged
     from fusionkit.store import Store, open_store
@@ -28,6 +29,7 @@ __all__ = [
     "__version__",
     "load",
     "open_store",
+    "results",
 ]
 
 # Imported when they are asked for: they need torch, and `fusionkit --help` must not wait for it.
@@ -41,6 +43,7 @@ LAZY = {
     "Store": "fusionkit.store",
     "load": "fusionkit.predict",
     "open_store": "fusionkit.store",
+    "results": "fusionkit.fit.results",
 }
 
 

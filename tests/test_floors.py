@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
     0: ("ragged", "specs", "errors", "files", "places", "tags", "lm_head"),
-    1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads"),
+    1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),
     3: ("encode", "fit"),
     4: ("demo", "estimator", "exported", "predict", "reading", "finetune"),
@@ -23,7 +23,9 @@ FLOORS = {
     7: ("__init__", "__main__"),
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
-STAGE_ONE, STAGE_TWO = ("sources", "encoder", "encode"), ("fusions", "heads", "tasks", "metrics", "draws", "fit")
+STAGE_ONE, STAGE_TWO = ("sources", "encoder", "encode"), (
+    "fusions", "heads", "tasks", "metrics", "draws", "statistics", "fit",
+)  # fmt: skip
 
 
 def module_of(path: Path) -> str:

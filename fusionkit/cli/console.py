@@ -49,7 +49,8 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
     """A table from ``(header, justification)`` columns and rows of text."""
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
     for header, justify in columns:
-        made.add_column(header, justify=justify, no_wrap=justify == "right")  # type: ignore[arg-type]
+        # Folded, not cut: a long name is what tells a row from the others.
+        made.add_column(header, justify=justify, no_wrap=justify == "right", overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         made.add_row(*row)
     return made

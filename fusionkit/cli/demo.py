@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from fusionkit.cli.cells import score_text
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json, table
 from fusionkit.cli.fit import FitBars
-from fusionkit.cli.results import score_text
 from fusionkit.demo import DemoResult
 from fusionkit.demo import demo as run_demo
 from fusionkit.fit import summarise

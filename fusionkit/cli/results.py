@@ -10,93 +10,138 @@ import click
 import pandas as pd
 from rich.table import Table
 
-from fusionkit.cli.console import FOLDER, out, print_json, table
+from fusionkit.cli import cells
+from fusionkit.cli.console import FOLDER, log, out, print_json, table
+from fusionkit.cli.latex import latex
+from fusionkit.cli.notes import comparison_notes
+from fusionkit.errors import UsageError
+from fusionkit.fit.comparing import compare
 from fusionkit.fit.results import RunsFolder
-from fusionkit.fit.summary import COLUMNS, summarise
-from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.fit.summary import summarise
+from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
 
 FORMATS = ("table", "csv", "json", "latex")
+PERCENT, RANGE = "95 % interval", "95 % of Δ"
+# What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
+COSTS, READ_OFF, KEPT = ("s/run", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE), ("fusion", "label", "data")
 
 
 @click.command()
 @click.argument("runs", type=FOLDER)
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
+@click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
+@click.option("--interval", type=click.Choice([*INTERVALS]), default="t", show_default=True, help="95 % intervals.")
+@click.option("--test", type=click.Choice([*TESTS]), help="Of paired differences. [default: permutation]")
+@click.option("--correction", type=click.Choice([*CORRECTIONS]), help="Of all p-values together. [default: holm]")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def results(runs: Path, by: tuple[str, ...], metric: str | None, kind: str, as_json: bool) -> None:
-    """Mean, standard deviation and 95 % interval of the runs in RUNS, group by group."""
-    summary = summarise(RunsFolder(runs).frame(metric, each_test=True), list(by) or None)
-    if as_json or kind == "json":
+def results(
+    runs: Path,
+    by: tuple[str, ...],
+    metric: str | None,
+    baseline: str | None,
+    interval: str,
+    test: str | None,
+    correction: str | None,
+    kind: str,
+    as_json: bool,
+) -> None:
+    """Mean, standard deviation and 95 % interval of the runs in RUNS, group by group.
+
+    With --baseline also the paired difference of each group to it: runs are pairs that agree in everything else, seeds
+    included. A table leaves out what the terminal is too narrow for; the other formats have everything.
+    """
+    for name, given in (("--test", test), ("--correction", correction)):
+        if given and not baseline:
+            raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
+    frame = RunsFolder(runs).frame(metric, each_test=True)
+    notes: list[str] = []
+    if baseline:
+        choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
+        summary = compare(frame, baseline, list(by) or None, **choice)
+        notes = comparison_notes(summary, **choice)
+    else:
+        summary = summarise(frame, list(by) or None, interval)
+    kind = "json" if as_json else kind
+    if kind == "latex":
+        click.echo(latex(summary, notes))
+        return
+    if kind == "json":
         print_json(json.loads(summary.to_json(orient="records")))
     elif kind == "csv":
         click.echo(summary.to_csv(index=False), nl=False)
-    elif kind == "latex":
-        click.echo(latex(summary))
     else:
         out().print(summary_table(summary))
+    for note in notes:
+        # Beside a table for people, apart from one for programs.
+        (out() if kind == "table" else log()).print(note)
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
-    """A summary for the terminal, scores in percent, perplexities as they are; what all rows share stands above it."""
-    keys = [name for name in summary.columns if name not in COLUMNS]
+    """A summary for the terminal, scores in percent, perplexities as they are; what all rows share stands above it.
+
+    Its least important columns are left out where the terminal is too narrow; it says which.
+    """
+    keys = cells.group_keys(summary)
     shared = [name for name in (*keys, "metric") if name != "fusion" and len(summary) > 1 and _constant(summary[name])]
     shown = [name for name in (*keys, "metric") if name not in shared]
     header = [(name, "left") for name in shown]
-    header += [(name, "right") for name in ("mean ± std", "95 % interval", "runs", "parameters", "s/run")]
-    rows = []
-    for row in summary.to_dict(orient="records"):
-        runs = f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else "")
-        times = _times(row["metric"])
-        interval = "–" if pd.isna(row["low"]) else f"{times * row['low']:.1f} … {times * row['high']:.1f}"
-        parameters = "–" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}"
-        seconds = "–" if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}"
-        cells = [_cell(row[name]) for name in shown]
-        rows.append([*cells, score_text(row["mean"], row["std"], times), interval, runs, parameters, seconds])
-    title = " · ".join(f"{name} {_cell(summary[name].iloc[0])}" for name in shared)
-    return table(title or None, header, rows)
+    rows: list[list[str]] = []
+    for row in cells.rows_of(summary):
+        numbers = _numbers(row)
+        rows.append([*(cells.cell(row[name]) for name in shown), *numbers.values()])
+        if len(rows) == 1:
+            header += [(name, "right") for name in numbers]
+    title = " · ".join(f"{name} {cells.cell(summary[name].iloc[0])}" for name in shared)
+    return _fitting(title or None, header, rows, len(shown))
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, str]:
+    """A row's cells by their headers."""
+    times = cells.times_of(row["metric"])
+    found = {
+        "mean ± std": cells.score_text(row["mean"], row["std"], times),
+        PERCENT: cells.range_text(row["low"], row["high"], times),
+    }
+    if "difference" in row:
+        p, pairs = row["p_corrected"], row["pairs"]
+        found |= {
+            "Δ": cells.difference_text(row),
+            RANGE: cells.range_text(row["difference_low"], row["difference_high"], times, signed=True),
+            "p": cells.p_text(p) + cells.marks(p),
+            "W–T–L": cells.record_text(row),
+            "pairs": cells.NOTHING if pd.isna(pairs) else f"{pairs:.0f}",
+        }
+    return found | {
+        "runs": f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else ""),
+        "parameters": cells.NOTHING if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
+        "s/run": cells.NOTHING if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}",
+    }
+
+
+def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[str]], naming: int) -> Table:
+    """A table as wide as the terminal at most; the first ``naming`` columns say which group a row is."""
+    console, left_out = out(), []
+    unbounded = console.options.update(max_width=100_000)
+    names = [name for name, _ in header[:naming]]
+    for name in (*COSTS, *(name for name in names if name not in KEPT), *READ_OFF):
+        if console.measure(table(None, header, rows), options=unbounded).maximum <= console.width:
+            break
+        place = next((place for place, (head, _) in enumerate(header) if head == name), len(header))
+        shorter = [row[:place] + row[place + 1 :] for row in rows]
+        if place < naming:
+            if len({*map(tuple, (row[: naming - 1] for row in shorter))}) < len(rows):
+                continue  # without it two groups would have one name
+            naming -= 1
+        if place < len(header):
+            header, rows = header[:place] + header[place + 1 :], shorter
+            left_out.append(name)
+    made = table(title, header, rows)
+    if left_out:
+        made.caption, made.caption_justify = f"left out for width: {', '.join(left_out)} (--format csv has all)", "left"
+    return made
 
 
 def _constant(column: pd.Series[Any]) -> bool:
     return len(column.drop_duplicates()) == 1
-
-
-def _times(metric: object) -> float:
-    """What a score is shown times: a share in percent, a perplexity as it is."""
-    return 1.0 if metric in LESS_IS_BETTER else 100.0
-
-
-def score_text(mean: float, std: float, times: float = 100.0) -> str:
-    """``74.3 ± 0.5``, in percent unless ``times`` says otherwise; a single run has no deviation."""
-    return "–" if pd.isna(mean) else f"{times * mean:.1f}" + ("" if pd.isna(std) else f" ± {times * std:.1f}")
-
-
-def latex(summary: pd.DataFrame) -> str:
-    """A ``booktabs`` table with scores in percent, the best mean of each task in bold."""
-    keys = [name for name in summary.columns if name not in COLUMNS]
-    same_task = summary[[name for name in ("data", "task", "label") if name in keys]].astype(str).agg("/".join, axis=1)
-    # Of the less that is better the largest negative is the best.
-    rank = summary["mean"].where(~summary["metric"].isin(LESS_IS_BETTER), -summary["mean"])
-    best = rank.groupby(same_task).transform("max") == rank
-    lines = [f"\\begin{{tabular}}{{{'l' * len(keys)}rr}}", "\\toprule"]
-    lines += [" & ".join([*map(_escape, keys), "score", "parameters"]) + " \\\\", "\\midrule"]
-    for row, bold in zip(summary.to_dict(orient="records"), best, strict=True):
-        times = _times(row["metric"])
-        score = score_text(row["mean"], float("nan"), times)
-        score = f"\\textbf{{{score}}}" if bold else score
-        score += "" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}"
-        parameters = "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}"
-        cells = [_escape(_cell(row[name])) for name in keys]
-        lines.append(" & ".join([*cells, score, parameters]) + " \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
-
-
-def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and pd.isna(value)):
-        return "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _escape(text: str) -> str:
-    words = {"\\": "textbackslash{}", "~": "textasciitilde{}", "^": "textasciicircum{}"}
-    return "".join("\\" + words.get(c, c) if c in words or c in "&%$#_{}" else c for c in text)

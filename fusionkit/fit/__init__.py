@@ -1,5 +1,6 @@
 """Stage two: many cheap heads over a store."""
 
+from fusionkit.fit.comparing import compare
 from fusionkit.fit.expand import expand
 from fusionkit.fit.mixing import Mix, mix_of
 from fusionkit.fit.results import RunsFolder, is_runs
@@ -9,5 +10,6 @@ from fusionkit.fit.summary import summarise
 from fusionkit.fit.sweep import FitProgress, fit
 
 __all__ = [
-    "FitProgress", "Mix", "RunsFolder", "Share", "expand", "fit", "is_runs", "mix_of", "open_starts", "summarise",
+    "FitProgress", "Mix", "RunsFolder", "Share", "compare", "expand", "fit", "is_runs", "mix_of", "open_starts",
+    "summarise",
 ]  # fmt: skip

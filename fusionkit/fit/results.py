@@ -3,6 +3,7 @@
 RUNS/{digest}/run.json             spec, scores, curve, times, counts: written last, so it means finished
 RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
 RUNS/results.parquet               one row a run, made anew from the records
+RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, read_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
-RECORD, WEIGHTS, TABLE = "run.json", "weights.safetensors", "results.parquet"
+RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
+CURVE = pa.schema(
+    [("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64())]
+)
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
     "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds", "trained_parameters",
@@ -111,10 +115,35 @@ class RunsFolder:
         return pd.DataFrame([row for found in rows for row in found])
 
     def write_table(self) -> None:
-        """Make ``results.parquet`` from the records."""
+        """Make ``curves.parquet`` and ``results.parquet`` from the records."""
+        records = self.records()
+        curves = [row for record in records for row in curve_rows(record)]
+        flat = pd.DataFrame([flat_record(record) for record in records])
+        self._write(CURVES, pa.Table.from_pylist(curves, schema=CURVE))
+        self._write(TABLE, pa.Table.from_pandas(flat, preserve_index=False))
+
+    def _write(self, name: str, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pandas(self.frame(), preserve_index=False), sink)
-        write_durably(self.path / TABLE, sink.getvalue())
+        pq.write_table(table, sink)
+        write_durably(self.path / name, sink.getvalue())
+
+
+def results(runs: str | Path, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
+    """The finished and failed runs of a folder as a flat table.
+
+    Args:
+        runs: a folder that ``fusionkit fit`` wrote.
+        metric: the score to show; None is each task's own. each_test: a row for each store that a run was scored
+            on, where it was several.
+
+    Returns:
+        a row a run: its ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``status``, ``metric``,
+        ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds`` and where the data came from.
+
+    Raises:
+        UsageError: no finished run is there, or none has such a score. StoreError: a record is damaged.
+    """
+    return RunsFolder(Path(runs)).frame(metric, each_test)
 
 
 def is_runs(path: Path) -> bool:
@@ -127,9 +156,19 @@ def _ours(path: Path) -> bool:
     return path.is_dir() and re.fullmatch("[0-9a-f]{16}", path.name) is not None
 
 
+def digest_of_record(record: dict[str, Any]) -> str:
+    """The name of a run's folder."""
+    return RunSpec.from_dict(record["spec"]).digest
+
+
+def curve_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The epochs of a record, one after the other; a run that failed has none."""
+    return [{"digest": digest_of_record(record), **epoch} for epoch in record.get("curve") or []]
+
+
 def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:
     """A record's spec and results side by side, without curve and lists; the scores of one metric."""
-    flat = {**record["spec"], **{name: record.get(name) for name in FLAT}}
+    flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
     flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
     flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
     if metric is not None:

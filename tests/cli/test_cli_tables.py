@@ -8,8 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from fusionkit.cli.cells import score_text
 from fusionkit.cli.console import out
-from fusionkit.cli.results import latex, score_text, summary_table
+from fusionkit.cli.latex import latex
+from fusionkit.cli.results import summary_table
 from fusionkit.fit import RunsFolder, summarise
 from fusionkit.fit.results import flat_record
 from fusionkit.specs import RunSpec
@@ -46,13 +48,13 @@ def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
     records = [record("last", 0.5), record("last", 0.7, 1), record("linear", 0.65), record("linear", 0.75, 1)]
     lines = latex(summary(*records, record("last", 0.2, label="pos"))).splitlines()
     assert lines == [
-        r"\begin{tabular}{lllrr}",
+        r"\begin{tabular}{lllrrrr}",
         r"\toprule",
-        r"task & label & fusion & score & parameters \\",
+        r"task & label & fusion & score & 95\,\% interval & runs & parameters \\",
         r"\midrule",
-        r"tagging & tags & last & 60.0 $\pm$ 14.1 & 1,234 \\",
-        r"tagging & tags & linear & \textbf{70.0} $\pm$ 7.1 & 1,234 \\",
-        r"tagging & pos & last & \textbf{20.0} & 1,234 \\",
+        r"tagging & tags & last & 60.0 $\pm$ 14.1 & -67.1 \dots 187.1 & 2 & 1,234 \\",
+        r"tagging & tags & linear & \textbf{70.0} $\pm$ 7.1 & 6.5 \dots 133.5 & 2 & 1,234 \\",
+        r"tagging & pos & last & \textbf{20.0} & – & 1 & 1,234 \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -61,9 +63,9 @@ def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
 def test_latex_escapes_what_it_would_misread() -> None:
     lines = latex(summary(record("last", 0.5, label=r"50%_#1 {a} & \b $x ~y ^z"))).splitlines()
     escaped = r"50\%\_\#1 \{a\} \& \textbackslash{}b \$x \textasciitilde{}y \textasciicircum{}z"
-    assert lines[4] == rf"tagging & {escaped} & last & \textbf{{50.0}} & 1,234 \\"
+    assert lines[4] == rf"tagging & {escaped} & last & \textbf{{50.0}} & – & 1 & 1,234 \\"
     grouped = summarise(pd.DataFrame([flat_record(record("last", 0.5))]), ["data_seed", "head"])
-    assert latex(grouped).splitlines()[2] == r"data\_seed & head & score & parameters \\"
+    assert latex(grouped).splitlines()[2] == r"data\_seed & head & score & 95\,\% interval & runs & parameters \\"
 
 
 def test_latex_of_failed_runs_has_no_score() -> None:

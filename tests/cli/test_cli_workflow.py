@@ -15,6 +15,7 @@ import pytest
 
 Command = Callable[..., Any]
 FIT_KEYS = {
+    "digest",
     "store", "task", "label", "fusion", "head", "pool", "shots", "data_seed", "init_seed", "lr", "weight_decay",
     "dropout", "epochs", "batch_size", "schedule", "status", "data", "encoder", "rows", "metric", "score",
     "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "temperature",

@@ -53,7 +53,7 @@ def test_a_table_has_one_row_a_run(corpus_store: Callable[[str], Store], tmp_pat
     records = fit(store, specs, RunsFolder(tmp_path), watch)
     table = pd.read_parquet(tmp_path / "results.parquet")
     assert len(table) == len(specs) == 8
-    assert set(table.columns) == {*RunSpec.__dataclass_fields__, *FLAT}
+    assert set(table.columns) == {"digest", *RunSpec.__dataclass_fields__, *FLAT}
     key = ["fusion", "data_seed", "shots"]
     found = table.set_index(key)["score"].to_dict()
     wanted = {
@@ -61,6 +61,34 @@ def test_a_table_has_one_row_a_run(corpus_store: Callable[[str], Store], tmp_pat
     }
     assert {str(k): v for k, v in found.items()} == {str((f, s, float(n))): v for (f, s, n), v in wanted.items()}
     pd.testing.assert_frame_equal(RunsFolder(tmp_path).frame(), table, check_dtype=False)
+
+
+def test_the_curves_lie_beside_the_table(corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any) -> None:
+    store = corpus_store("words")
+    specs = expand(store, task="tagging", fusions=("last", "linear"), seeds=2, epochs=(3,))
+    records = fit(store, specs, RunsFolder(tmp_path), watch)
+    table, curves = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("results", "curves"))
+    assert curves.columns.tolist() == ["digest", "epoch", "loss", "validation_score"]
+    wanted = {
+        (RunSpec.from_dict(record["spec"]).digest, each["epoch"], each["loss"], each["validation_score"])
+        for record in records
+        for each in record["curve"]
+    }
+    assert set(curves.itertuples(index=False, name=None)) == wanted
+    assert len(curves) == len(wanted) == len(specs) * 3
+    best = table.merge(curves, left_on=["digest", "best_epoch"], right_on=["digest", "epoch"])
+    assert best["validation_score_x"].tolist() == best["validation_score_y"].tolist()
+    assert len(best) == len(specs)
+    assert all((tmp_path / digest / "run.json").is_file() for digest in table["digest"])
+
+
+def test_runs_without_a_curve_leave_an_empty_table_of_curves(tmp_path: Path) -> None:
+    runs, one = RunsFolder(tmp_path), record(status="failed")
+    runs.write(RunSpec.from_dict(one["spec"]), one, {})
+    runs.write_table()
+    curves = pd.read_parquet(tmp_path / "curves.parquet")
+    assert len(curves) == 0
+    assert [str(kind) for kind in curves.dtypes[1:]] == ["int64", "float64", "float64"]
 
 
 def test_runs_are_listed_in_the_order_they_ended(tmp_path: Path) -> None:

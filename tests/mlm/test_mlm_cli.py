@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from fusionkit.cli.latex import latex
 from fusionkit.cli.main import group
-from fusionkit.cli.results import latex, summary_table
+from fusionkit.cli.results import summary_table
 from fusionkit.errors import DataError, EncoderError
 from fusionkit.sources import open_source
 
@@ -110,10 +111,14 @@ def frame(metric: str, means: list[float]) -> pd.DataFrame:
 
 def test_perplexities_are_shown_as_they_are_and_the_lowest_is_best() -> None:
     lines = latex(frame("perplexity", [12.5, 8.25, 9.0])).splitlines()
-    assert [line for line in lines if "textbf" in line] == [r"t & l & f1 & \textbf{8.2} $\pm$ 0.2 & 1 \\"]
+    assert [line for line in lines if "textbf" in line] == [
+        r"t & l & f1 & \textbf{8.2} $\pm$ 0.2 & 7.2 \dots 9.2 & 2 & 1 \\"
+    ]
     cells = summary_table(frame("perplexity", [12.5, 8.25]))
     shown = [list(column.cells) for column in cells.columns]
     assert ["12.5 ± 0.2", "8.2 ± 0.2"] in shown
     assert ["11.5 … 13.5", "7.2 … 9.2"] in shown
     lines = latex(frame("accuracy", [0.5, 0.25])).splitlines()
-    assert [line for line in lines if "textbf" in line] == [r"t & l & f0 & \textbf{50.0} $\pm$ 25.0 & 1 \\"]
+    assert [line for line in lines if "textbf" in line] == [
+        r"t & l & f0 & \textbf{50.0} $\pm$ 25.0 & -50.0 \dots 150.0 & 2 & 1 \\"
+    ]

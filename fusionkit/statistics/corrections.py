@@ -1,0 +1,50 @@
+"""p-values of m comparisons, made larger so that a level holds for all of them together.
+
+    bonferroni   min(1, m p)
+    holm         of the sorted p₁ ≤ … ≤ pₘ: max over j ≤ i of min(1, (m − j + 1) pⱼ) (Holm 1979)
+    fdr          min over j ≥ i of m pⱼ / j (Benjamini and Hochberg 1995)
+
+The first two bound the chance of any false alarm, whatever the comparisons have to do with each other; ``fdr`` bounds
+the expected share of false ones among the alarms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import stats
+
+from fusionkit.statistics.resampling import Floats
+
+
+def bonferroni(p: Floats) -> Floats:
+    """Each p-value ``[m]`` times their number."""
+    return np.minimum(1.0, len(p) * p)
+
+
+def holm(p: Floats) -> Floats:
+    """Holm's step-down p-values ``[m]``, in the order given."""
+    order = np.argsort(p, kind="stable")
+    steps = np.minimum(1.0, np.arange(len(p), 0, -1) * p[order])
+    found = np.empty_like(p)
+    found[order] = np.maximum.accumulate(steps)
+    return found
+
+
+def fdr(p: Floats) -> Floats:
+    """Benjamini's and Hochberg's p-values ``[m]``, in the order given."""
+    return np.asarray(stats.false_discovery_control(p, method="bh"), dtype=np.float64)
+
+
+CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {
+    "holm": holm, "bonferroni": bonferroni, "fdr": fdr, "none": np.copy,
+}  # fmt: skip
+
+
+def corrected(p: Floats, correction: str) -> Floats:
+    """The p-values ``[m]`` under a correction by name; those that are no number are no comparison and stay."""
+    found, there = np.copy(p), ~np.isnan(p)
+    if there.any():
+        found[there] = CORRECTIONS[correction](p[there])
+    return found

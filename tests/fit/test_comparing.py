@@ -1,0 +1,257 @@
+"""Pairs of runs, and groups against a baseline: which runs meet, what their differences come to, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fusionkit.errors import UsageError
+from fusionkit.fit import compare
+from fusionkit.fit.pairing import pair_runs
+from fusionkit.fit.results import flat_record
+from fusionkit.specs import RunSpec
+
+LAST = [0.50, 0.61, 0.55, 0.58, 0.52]
+LINEAR = [0.56, 0.60, 0.62, 0.66, 0.57]
+CONCAT = [0.70, 0.71, 0.75, 0.73, 0.70]
+
+
+def runs(fusion: str, scores: list[float], seeds: list[int] | None = None, **fields: Any) -> pd.DataFrame:
+    """One run a score; fields of a spec, or of a record, or ``init_seeds``."""
+    seeds = seeds or list(range(len(scores)))
+    inits = fields.pop("init_seeds", seeds)
+    names = set(RunSpec.__dataclass_fields__)
+    rows = []
+    for score, seed, init in zip(scores, seeds, inits, strict=True):
+        spec: dict[str, Any] = {"store": "s", "task": "tagging", "label": "tags", "fusion": fusion, "head": "tagger"}
+        spec |= {"data_seed": seed, "init_seed": init} | {k: v for k, v in fields.items() if k in names}
+        record = {
+            "status": "finished", "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1",
+            "score": score, "validation_score": score, "fusion_parameters": 8, "head_parameters": 100, "seconds": 2.0,
+        } | {k: v for k, v in fields.items() if k not in names}  # fmt: skip
+        rows.append(flat_record({"spec": RunSpec(**spec).to_dict(), **record}))
+    return pd.DataFrame(rows)
+
+
+def table(*frames: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat(frames, ignore_index=True)
+
+
+def row(compared: pd.DataFrame, **values: Any) -> pd.Series[Any]:
+    [place] = np.flatnonzero(np.logical_and.reduce([compared[key] == value for key, value in values.items()]))
+    return compared.iloc[place]
+
+
+def differences_of(ours: list[float], theirs: list[float]) -> list[float]:
+    return [one - other for one, other in zip(ours, theirs, strict=True)]
+
+
+def flips(differences: list[float]) -> float:
+    sums = [sum(s * d for s, d in zip(p, differences, strict=True)) for p in itertools.product((1, -1), repeat=5)]
+    return float(np.mean([abs(total) >= abs(sum(differences)) - 1e-12 for total in sums]))
+
+
+def test_a_group_is_set_against_the_baseline_pair_by_pair() -> None:
+    # Runs end in any order: pairs are found by their seeds.
+    frame = table(runs("last", LAST), runs("linear", LINEAR)).sample(frac=1, random_state=1)
+    found = row(compare(frame, "last"), fusion="linear")
+    differences = differences_of(LINEAR, LAST)
+    assert found["difference"] == pytest.approx(np.mean(differences))
+    wanted = stats.t.interval(0.95, 4, loc=np.mean(differences), scale=stats.sem(differences))
+    assert (found["difference_low"], found["difference_high"]) == pytest.approx(wanted)
+    assert found["p"] == found["p_corrected"] == flips(differences) == 4 / 32
+    assert found["smallest_p"] == 2 / 32
+    assert tuple(found[["wins", "ties", "losses", "pairs", "blocks", "unpaired"]]) == (4, 0, 1, 5, 5, 0)
+    assert not found["significant"]
+    assert found["baseline"] == "fusion=last"
+
+
+def test_the_baselines_own_row_is_compared_with_nothing() -> None:
+    found = row(compare(table(runs("last", LAST), runs("linear", LINEAR)), "last"), fusion="last")
+    assert found["is_baseline"]
+    assert found[["difference", "p", "p_corrected", "pairs", "wins"]].isna().all()
+    assert found["unpaired"] == 0
+    assert found["mean"] == pytest.approx(np.mean(LAST))
+
+
+def test_p_values_are_corrected_for_all_comparisons_of_the_table() -> None:
+    frame = table(runs("last", LAST), runs("linear", LINEAR), runs("concat", CONCAT), runs("attention", LAST))
+    p = [flips(differences_of(scores, LAST)) for scores in (LINEAR, CONCAT, LAST)]
+    assert p == [4 / 32, 2 / 32, 1.0]
+    for correction, wanted in {
+        "holm": [2 * p[0], 3 * p[1], 1.0], "bonferroni": [3 * p[0], 3 * p[1], 1.0],
+        "fdr": [3 / 2 * p[0], 3 * p[1], 1.0], "none": p,
+    }.items():  # fmt: skip
+        compared = compare(frame, "last", correction=correction)
+        found = compared.set_index("fusion").loc[["linear", "concat", "attention"], "p_corrected"].tolist()
+        assert found == pytest.approx(wanted)
+
+
+def test_equal_scores_are_ties() -> None:
+    found = row(compare(table(runs("last", LAST), runs("linear", [0.5, *LINEAR[1:]])), "last"), fusion="linear")
+    assert tuple(found[["wins", "ties", "losses"]]) == (3, 1, 1)
+
+
+def test_of_a_perplexity_the_less_wins() -> None:
+    frame = table(*(runs(name, scores, metric="perplexity") for name, scores in (("last", LAST), ("linear", LINEAR))))
+    found = row(compare(frame, "last"), fusion="linear")
+    assert tuple(found[["wins", "ties", "losses"]]) == (1, 0, 4)
+    assert found["difference"] == pytest.approx(np.mean(differences_of(LINEAR, LAST)))
+
+
+def test_each_group_meets_the_baseline_of_its_own_other_columns() -> None:
+    frame = table(
+        runs("last", LAST, shots=8), runs("last", CONCAT, shots=16),
+        runs("linear", LINEAR, shots=8), runs("linear", LINEAR, shots=16),
+    )  # fmt: skip
+    compared = compare(frame, "last", ["fusion", "shots"])
+    for shots, other in ((8, LAST), (16, CONCAT)):
+        wanted = np.mean(differences_of(LINEAR, other))
+        assert row(compared, fusion="linear", shots=shots)["difference"] == pytest.approx(wanted)
+    pinned = compare(frame, "fusion=last,shots=8", ["fusion", "shots"])
+    assert row(pinned, fusion="last", shots=16)["difference"] == pytest.approx(np.mean(differences_of(CONCAT, LAST)))
+    assert pinned["is_baseline"].sum() == 1
+
+
+def test_pairs_of_one_draw_are_one_trial() -> None:
+    rates = (1e-3, 1e-2)
+    frame = table(*(runs("last", LAST, lr=lr) for lr in rates), *(runs("linear", LINEAR, lr=lr) for lr in rates))
+    found = row(compare(frame, "last", ["fusion"]), fusion="linear")
+    assert (found["pairs"], found["blocks"], found["wins"]) == (10, 5, 8)
+    assert found["p"] == flips(differences_of(LINEAR, LAST))
+
+
+def test_runs_pair_by_both_seeds() -> None:
+    seeds, inits = [0, 0, 1, 1], [0, 1, 0, 1]
+    ours = runs("linear", [0.5, 0.6, 0.7, 0.8], seeds, init_seeds=inits)
+    theirs = runs("last", [0.1, 0.3, 0.2, 0.8], seeds, init_seeds=inits)
+    pairs = pair_runs(ours, theirs, ["fusion"])
+    assert pairs.ours.tolist() == [0.5, 0.6, 0.7, 0.8]
+    assert pairs.theirs.tolist() == [0.1, 0.3, 0.2, 0.8]
+    assert pairs.differences.tolist() == pytest.approx([0.35, 0.25])
+
+
+def test_other_init_seeds_are_averaged_under_one_draw() -> None:
+    ours = runs("linear", [0.5, 0.7, 0.8], [0, 0, 1], init_seeds=[10, 11, 12])
+    theirs = runs("last", [0.1, 0.3, 0.2], [0, 0, 1], init_seeds=[20, 21, 22])
+    pairs = pair_runs(ours, theirs, ["fusion"])
+    assert pairs.ours.tolist() == pytest.approx([0.6, 0.8])
+    assert pairs.theirs.tolist() == pytest.approx([0.2, 0.2])
+    assert pairs.unpaired == 0
+
+
+def test_under_one_draw_init_seeds_are_the_trials() -> None:
+    frame = table(
+        *(runs(name, scores, [0] * 5, init_seeds=range(5)) for name, scores in (("last", LAST), ("b", LINEAR)))
+    )
+    found = row(compare(frame, "last"), fusion="b")
+    assert (found["blocks"], found["p"]) == (5, flips(differences_of(LINEAR, LAST)))
+
+
+def test_runs_without_a_partner_are_counted_and_left_out() -> None:
+    failed = runs("last", [math.nan], [2], status="failed", metric=None)
+    frame = table(runs("last", LAST[:2], [0, 1]), failed, runs("linear", [*LINEAR[:3], 0.9], [0, 1, 2, 7]))
+    found = row(compare(frame, "last"), fusion="linear")
+    assert (found["pairs"], found["unpaired"]) == (2, 2)
+    assert found["difference"] == pytest.approx(np.mean(differences_of(LINEAR[:2], LAST[:2])))
+    here = table(runs("last", LAST), runs("linear", LINEAR), runs("linear", LINEAR, label="pos"))
+    alone = row(compare(here, "last"), label="pos", fusion="linear")
+    assert alone["unpaired"] == 5
+    assert math.isnan(alone["difference"])
+
+
+def test_what_else_tells_two_groups_apart_is_said() -> None:
+    frame = table(runs("last", LAST, lr=1e-2), runs("linear", LINEAR, lr=1e-3), runs("concat", CONCAT, lr=1e-2))
+    compared = compare(frame, "last", ["fusion"])
+    assert row(compared, fusion="linear")["also_differs"] == "lr"
+    assert row(compared, fusion="linear")["pairs"] == 5
+    assert pd.isna(row(compared, fusion="concat")["also_differs"])
+
+
+def test_other_tasks_and_data_never_pair() -> None:
+    fields: list[dict[str, Any]] = [{"label": "pos"}, {"data": "b"}, {"evaluated": "b"}, {"metric": "accuracy"}]
+    for field in fields:
+        pairs = pair_runs(runs("linear", LINEAR, **field), runs("last", LAST), ["fusion"])
+        assert len(pairs.ours) == 0
+        assert pairs.unpaired == 10
+    told = pair_runs(runs("last", LINEAR, data="other", evaluated="corpus"), runs("last", LAST), ["data"])
+    assert len(told.ours) == 5
+
+
+def test_runs_that_begin_from_other_runs_pair_all_the_same() -> None:
+    ours = table(*(runs("linear", [score], [seed], init_from=f"a{seed}") for seed, score in enumerate(LINEAR)))
+    theirs = table(*(runs("last", [score], [seed], init_from=f"b{seed}") for seed, score in enumerate(LAST)))
+    assert len(pair_runs(ours, theirs, ["fusion"]).ours) == 5
+
+
+def test_a_score_on_test_and_one_on_validation_are_no_pair() -> None:
+    ours, theirs = runs("linear", LINEAR), runs("last", LAST)
+    ours["score"] = math.nan
+    assert len(pair_runs(ours, theirs, ["fusion"]).ours) == 0
+
+
+def test_the_order_of_runs_changes_nothing() -> None:
+    frame = table(runs("last", LAST), runs("linear", LINEAR), runs("concat", CONCAT))
+    for test, interval in itertools.product(("permutation", "bootstrap"), ("t", "bootstrap")):
+        first = compare(frame, "last", test=test, interval=interval)
+        again = compare(frame.iloc[::-1], "last", test=test, interval=interval)
+        again = again.iloc[::-1].reset_index(drop=True)
+        numbers = ["p", "p_corrected", "difference_low", "difference_high"]
+        pd.testing.assert_frame_equal(first[numbers], again[numbers], check_exact=False, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "by", "fixed"),
+    [
+        ("linear:gamma=no,norm=token", None, "linear:gamma=no,norm=token"),
+        ("fusion=linear:gamma=no,norm=token,lr=2e-3", ["fusion", "lr"], "linear:gamma=no,norm=token, lr=0.002"),
+        ("0.002", ["lr", "fusion"], "0.002"),
+        ("last", ["label", "fusion", "lr", "shots"], "last"),
+        ("shots=none", ["shots", "fusion", "lr"], "none"),
+    ],
+)
+def test_a_baseline_is_written_as_values_are(baseline: str, by: list[str] | None, fixed: str) -> None:
+    name = "linear:gamma=no,norm=token"
+    choices = itertools.product((name, "last"), (2e-3, 5e-4), (None, 8))
+    frame = table(*(runs(fusion, LAST, lr=lr, shots=shots) for fusion, lr, shots in choices))
+    found = set(compare(frame, baseline, by)["baseline"])
+    assert len(found) == 1
+    assert found.pop().endswith(f"={fixed}")
+
+
+@pytest.mark.parametrize(
+    ("baseline", "by", "message"),
+    [
+        ("lsat", None, "unknown fusion of these results 'lsat'"),
+        ("fusoin=last", None, "unknown column of the results 'fusoin'"),
+        ("lr=0.5", ["fusion", "lr"], "unknown lr of these results '0.5'"),
+        ("lr=0.002", ["fusion"], "the baseline fixes lr, by which the table is not grouped"),
+        ("last", ["fusion", "data_seed"], "one seed shows no significance"),
+        ("s", ["store"], "there is nothing to compare with store=s"),
+        ("fusion=last,lr=0.1", ["fusion", "lr"], "no run has fusion=last, lr=0.1 together"),
+    ],
+)
+def test_a_baseline_that_cannot_serve_is_refused(baseline: str, by: list[str] | None, message: str) -> None:
+    frame = table(runs("last", LAST), runs("linear", LINEAR), runs("linear", LINEAR, lr=0.1))
+    with pytest.raises(UsageError) as caught:
+        compare(frame, baseline, by)
+    assert caught.value.what.startswith(message)
+    assert caught.value.remedy
+
+
+def test_a_baseline_without_pairs_says_what_never_agrees() -> None:
+    with pytest.raises(UsageError, match="no run has a partner") as caught:
+        compare(table(runs("last", LAST[:2], [0, 1]), runs("linear", LINEAR[:2], [2, 3])), "last")
+    assert caught.value.received == "data_seed 2, 3 against 0, 1"
+
+
+@pytest.mark.parametrize(("name", "value"), [("test", "wilcox"), ("correction", "hom"), ("interval", "tt")])
+def test_an_unknown_method_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown {name} '{value}'"):
+        compare(table(runs("last", LAST), runs("linear", LINEAR)), "last", **{name: value})  # type: ignore[arg-type]
