@@ -1,35 +1,51 @@
 """Heads per minute: runs over a store against training one head after another, and against encoding each minibatch.
 
-    python benchmarks/sweep.py DATA WORK [--only NAME …] [--runs N] [--json]
+    python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--json]
 
-DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweeps over MiniLM's states, each in one run:
+DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweeps over MiniLM's states:
 
-    few-shot classification   SST-2, rows of mean, 16 examples a class: 4 fusions × 8 seeds × 3 rates = 96 runs, 30 epochs
-    few-shot tagging          CoNLL-2003, words, 128 sentences an entity type: 4 fusions × 5 seeds × 3 rates = 60, 10 epochs
-    full                      CoNLL-2003, words, all sentences: 4 fusions × 2 rates, one seed = 8 runs, 2 epochs
+    few-shot-classification   SST-2, rows of mean, 32 examples: 4 fusions × 8 seeds × 3 rates = 96 runs, 50 epochs
+    few-shot-tagging          CoNLL-2003, words, 512 sentences: 4 fusions × 5 seeds × 3 rates = 60 runs, 10 epochs
+    full                      CoNLL-2003, words, every sentence: 4 fusions × 1 seed × 2 rates = 8 runs, 2 epochs
 
-Contender: `fusionkit fit`, from open store to written records. (a) A plain PyTorch loop trains one head after another
-over features that lie in memory as float32, with fused AdamW and both cores; validation is scored on class numbers
-after every epoch, by the same counting of spans, and test once. (b) What a system without a store does: (a)'s steps with a
-forward pass of the encoder before each minibatch and each scoring; measured on a few of them, and counted up.
-The contender is charged with the one encode. (a) and the contender are measured in turn.
+Contender: what `fusionkit fit` does between open store and written records, a worker a core, their start included.
+(a) A plain PyTorch loop trains one head after another over features that lie in memory as float32, with fused AdamW
+and both cores; after every epoch validation is scored on class numbers, by the same counting of spans, and test once.
+(b) A system without a store: (a), and a forward pass of the encoder before each minibatch and each scoring; timed on a
+few minibatches and counted up. Against (b) the contender is charged with the one encode. All in one run, in turn.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from fusionkit.draws import epoch_order, uniform_draw
+from fusionkit.encoder import load_encoder
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.matching import load_task
 from fusionkit.fit.spans import Spans
 from fusionkit.fusions import build_fusion, fusion_layers
 from fusionkit.heads import build_head
-from fusionkit.store import Store
+from fusionkit.store import Store, open_store
+from fusionkit.store.layout import read_small
 
 Layers = tuple[int, ...]
 FUSIONS = ("last", "linear", "attention", "concat")
@@ -48,13 +64,9 @@ class Case:
     batch_size: int = 16
     claim: float = 1.0
 
-    @property
-    def runs(self) -> int:
-        return len(FUSIONS) * self.seeds * len(self.rates)
-
 
 CASES = {
-    "few-shot-classification": Case("sst2", "classifier", 16, 30, 8, (5e-4, 1e-3, 2e-3), claim=3.0),
+    "few-shot-classification": Case("sst2", "classifier", 16, 50, 8, (5e-4, 1e-3, 2e-3), claim=3.0),
     "few-shot-tagging": Case("conll2003", "tagger", 128, 10, 5, (5e-4, 1e-3, 2e-3), claim=2.0),
     "full": Case("conll2003", "tagger", None, 2, 1, (1e-3, 2e-3), batch_size=32, claim=1.5),
 }
@@ -66,12 +78,11 @@ class Features:
 
     def __init__(self, split: TaskSplit, data: TaskData) -> None:
         self.states = split.states.gather(split.rows).float().contiguous()
-        self.targets, self.offsets = torch.from_numpy(split.targets), split.offsets
-        self.count = len(split)
-        words = split.kept is not None
-        self.spans = Spans(data.labels, split.offsets, split.targets) if words and -1 not in split.targets else None
+        classes = split.targets.astype(np.int64)
+        self.targets, self.offsets, self.count = torch.from_numpy(classes), split.offsets, len(split)
+        self.spans = None if split.kept is None else Spans(data.labels, split.offsets, classes)
 
-    def batch(self, examples: np.ndarray, layers: Layers) -> tuple[Tensor, Tensor]:
+    def batch(self, examples: NDArray[np.int64], layers: Layers) -> tuple[Tensor, Tensor]:
         """States of the layers and targets of some examples."""
         rows = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in examples])
         at = torch.from_numpy(rows)
@@ -80,9 +91,8 @@ class Features:
     def score(self, model: nn.Module, layers: Layers) -> float:
         """F1 of spans, or accuracy."""
         with torch.no_grad():
-            found = torch.cat(
-                [model(piece).argmax(1) for piece in self.states[:, layers[0] : layers[-1] + 1].split(2048)]
-            )
+            chosen = self.states[:, layers[0] : layers[-1] + 1]
+            found = torch.cat([model(chosen[at : at + 2048]).argmax(1) for at in range(0, len(chosen), 2048)])
         if self.spans is not None:
             return self.spans.f1(found.numpy())
         return float((found == self.targets).float().mean())
@@ -98,12 +108,14 @@ class Plain(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         offsets = torch.arange(len(states) + 1)
-        return self.head(self.fusion(states, offsets), offsets)
+        return self.head(self.fusion(states, offsets), offsets)  # type: ignore[no-any-return]
 
 
-def plain_loop(case: Case, features: dict[str, Features], data: TaskData, store: Store) -> Iterator[float]:
-    """(a): one head after another; the test score of each."""
-    train = features["train"]
+def plain_loop(case: Case, store: Store, data: TaskData) -> Iterator[float]:
+    """(a): one head after another; the test score of each, best epoch by validation."""
+    assert data.test is not None
+    train, validation, test = (Features(split, data) for split in (data.train, data.validation, data.test))
+    yield 0.0  # features are in memory
     for fusion in FUSIONS:
         layers = fusion_layers(fusion, store.layers, len(store.layers))
         for seed in range(case.seeds):
@@ -114,18 +126,128 @@ def plain_loop(case: Case, features: dict[str, Features], data: TaskData, store:
                 torch.manual_seed(seed)
                 model = Plain(fusion, case.head, len(layers), store.hidden, len(data.labels))
                 optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, fused=True)
-                steps = case.epochs * -(-len(draw) // case.batch_size)
-                schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step, steps=steps: 1 - step / steps)
-                best, kept = -1.0, {}
+                schedule = LambdaLR(optimizer, falling(case.epochs * -(-len(draw) // case.batch_size)))
+                best, kept = -1.0, dict[str, Tensor]()
                 for epoch in range(1, case.epochs + 1):
                     order = draw[epoch_order(len(draw), seed, epoch)]
                     for at in range(0, len(order), case.batch_size):
                         states, targets = train.batch(order[at : at + case.batch_size], layers)
                         optimizer.zero_grad()
-                        nn.functional.cross_entropy(model(states), targets).backward()
+                        loss = nn.functional.cross_entropy(model(states), targets)
+                        loss.backward()  # type: ignore[no-untyped-call]
                         optimizer.step()
                         schedule.step()
-                    if (value := features["validation"].score(model, layers)) > best:
+                    if (value := validation.score(model, layers)) > best:
                         best, kept = value, {name: w.clone() for name, w in model.state_dict().items()}
                 model.load_state_dict(kept)
-                yield features["test"].score(model, layers)
+                yield test.score(model, layers)
+
+
+def falling(steps: int) -> Any:
+    """The linear schedule."""
+    return lambda step: 1 - step / steps
+
+
+def encoding_seconds(case: Case, store: Store, data: TaskData) -> float:
+    """(b): the forward passes that one run of a system without a store needs, from a few of them."""
+    encoder = load_encoder("minilm", device="cpu", words=True)
+    random = np.random.default_rng(0)
+
+    def forward(split: str, batch: int, times: int) -> float:
+        """Seconds an example."""
+        ids, offsets = (read_small(store.path, split, name) for name in ("token_ids", "token_offsets"))
+        began = 0.0
+        for k in range(times + 1):
+            if k == 1:  # the first warms up
+                began = time.perf_counter()
+            chosen = random.choice(len(offsets) - 1, batch, replace=False)
+            rows = [torch.from_numpy(ids[offsets[i] : offsets[i + 1]]).long() for i in chosen]
+            padded = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=encoder.pad_id)
+            mask = nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+            encoder.forward(padded, mask, torch.zeros_like(padded))
+        return (time.perf_counter() - began) / (times * batch)
+
+    examples = len(data.train) if case.shots is None else case.shots * data.classes
+    training = case.epochs * examples * forward("train", case.batch_size, 10)
+    scoring = case.epochs * len(data.validation) * forward("validation", 64, 5)
+    return training + scoring + len(data.test or ()) * forward("test", 64, 5)
+
+
+class Silent:
+    """Nobody watches."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **named: None
+
+
+def contender(case: Case, store: Store, folder: Path) -> tuple[float, list[float]]:
+    """Seconds of the whole sweep, and the test scores."""
+    specs = expand(
+        store,
+        head=case.head,
+        fusions=FUSIONS,
+        seeds=case.seeds,
+        lrs=case.rates,
+        shots=(case.shots,),
+        epochs=(case.epochs,),
+        batch_sizes=(case.batch_size,),
+    )
+    began = time.perf_counter()
+    records = fit(store, specs, RunsFolder(folder), Silent(), workers=None)
+    return time.perf_counter() - began, [record["score"] for record in records]
+
+
+def encoded(data: Path, work: Path, name: str) -> tuple[Path, float]:
+    """The store, made where it is missing, and the seconds that its encode took."""
+    path, told = work / f"{name}.store", work / f"{name}.seconds"
+    if not told.is_file():
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--out", str(path), *ENCODE[name]]
+        subprocess.run(command, check=True)
+        told.write_text(str(time.perf_counter() - began), encoding="utf-8")
+    return path, float(told.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--seeds", type=int, help="fewer seeds than the claim has")
+    parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    ratios: dict[str, float] = {}
+    for name in options.only:
+        case = CASES[name] if options.seeds is None else replace(CASES[name], seeds=options.seeds)
+        path, once = encoded(options.data, options.work, case.store)
+        store = open_store(path)
+        task, label = choose_task(store, None, None)
+        data = load_task(store, task, label, None)
+        torch.set_num_threads(os.cpu_count() or 1)
+        loop = plain_loop(case, store, data)
+        next(loop)
+        began = time.perf_counter()
+        plain = list(loop)
+        alone = time.perf_counter() - began
+        again = alone + len(plain) * encoding_seconds(case, store, data)
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as folder:
+            seconds, found = contender(case, store, Path(folder) / "runs")
+        a, b = alone / seconds, again / (seconds + once)
+        ratios |= {f"{name} over (a)": round(a, 2), f"{name} over (b)": round(b, 1)}
+        each = 60 * len(plain)
+        print(
+            f"{name}: {len(plain)} runs in {seconds:.1f} s, {each / seconds:,.0f} heads a minute; "
+            f"(a) {alone:.1f} s, {each / alone:,.0f}: {a:.2f} × (claim {case.claim:g}); "
+            f"(b) {again:,.0f} s: {b:,.0f} × with {once:.0f} s of encoding; "
+            f"mean test score {np.mean(found):.4f}, (a) {np.mean(plain):.4f}",
+            flush=True,
+        )
+    if options.json:
+        print(json.dumps(ratios))
+
+
+if __name__ == "__main__":
+    main()

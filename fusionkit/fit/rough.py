@@ -22,9 +22,9 @@ from torch import Tensor
 
 from fusionkit.fit.data import Batch
 
-SAMPLE_ROWS = 128
+SAMPLE_ROWS = 64
 MARGIN = 4.0
-LEAST_ROWS = 4 * SAMPLE_ROWS  # below that the sample would be most of the work
+LEAST_ROWS = 8 * SAMPLE_ROWS  # below that the sample would be most of the work
 
 Score = Callable[[Batch], Tensor]
 

@@ -1,0 +1,57 @@
+"""Deciding in bfloat16 gives float32's decisions, and asks float32 about few rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fusionkit.fit.data import Batch
+from fusionkit.fit.rough import SAMPLE_ROWS, decide_roughly
+
+ROWS, HIDDEN = 2000, 32
+
+
+def batch_of(states: Tensor) -> Batch:
+    offsets = torch.arange(len(states) + 1)
+    return Batch(states, offsets, torch.zeros(len(states), dtype=torch.int64), None, offsets)
+
+
+class Scorer:
+    """Scores of two runs by one linear map each; how many rows were scored in float32."""
+
+    def __init__(self, classes: int, scale: float) -> None:
+        self.weights = scale * torch.randn(2, HIDDEN, classes)
+        self.exact_rows = 0
+
+    def __call__(self, batch: Batch) -> Tensor:
+        if batch.states.dtype == torch.float32:
+            self.exact_rows += len(batch.states)
+        return batch.states[:, -1] @ self.weights.to(batch.states.dtype)
+
+
+@pytest.mark.parametrize("classes", [2, 9])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+def test_decisions_are_those_of_float32(classes: int, scale: float) -> None:
+    torch.manual_seed(classes)
+    score, batch = Scorer(classes, scale), batch_of(torch.randn(ROWS, 3, HIDDEN))
+    exact = score(batch).argmax(-1)
+    rough = score(batch_of(batch.states.bfloat16())).argmax(-1)
+    assert not torch.equal(rough, exact)  # bfloat16 alone decides otherwise somewhere
+    score.exact_rows = 0
+    assert torch.equal(decide_roughly(score, batch), exact)
+    assert SAMPLE_ROWS < score.exact_rows < ROWS / 3
+
+
+def test_rows_of_nan_are_decided_by_float32() -> None:
+    torch.manual_seed(0)
+    states = torch.randn(ROWS, 3, HIDDEN)
+    states[7] = states[1500] = torch.nan
+    score, batch = Scorer(4, 1.0), batch_of(states)
+    assert torch.equal(decide_roughly(score, batch), score(batch).argmax(-1))
+
+
+def test_ties_are_decided_by_float32() -> None:
+    score, batch = Scorer(3, 1.0), batch_of(torch.randn(ROWS, 3, HIDDEN))
+    score.weights[:, :, 2] = score.weights[:, :, 0]
+    assert torch.equal(decide_roughly(score, batch), score(batch).argmax(-1))
