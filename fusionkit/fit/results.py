@@ -3,6 +3,7 @@
 RUNS/{digest}/run.json             spec, scores, curve, times, counts: written last, so it means finished
 RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
 RUNS/results.parquet               one row a run, made anew from the records
+RUNS/.claims/{digest}              locked by the process that trains this run (fit/claims.py); gone when none does
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, read_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
-RECORD, WEIGHTS, TABLE = "run.json", "weights.safetensors", "results.parquet"
+RECORD, WEIGHTS, TABLE, CLAIMS = "run.json", "weights.safetensors", "results.parquet", ".claims"
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
     "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds", "trained_parameters",
@@ -55,6 +56,19 @@ class RunsFolder:
         path = self.path / spec.digest / RECORD
         # Its spec as of today: a record of an earlier release lacks the fields that came later.
         return {**read_json(path), "spec": spec.to_dict()} if path.is_file() else None
+
+    def is_there(self, spec: RunSpec) -> bool:
+        """Whether the run has ended, without reading what it left."""
+        return (self.path / spec.digest / RECORD).is_file()
+
+    def forget(self, spec: RunSpec) -> None:
+        """Let a run that ended be trained again; its weights stay until they are replaced."""
+        (self.path / spec.digest / RECORD).unlink(missing_ok=True)
+
+    def sweep_out(self, spec: RunSpec) -> None:
+        """Remove what a process that was killed left half written of a run. Only who has claimed the run may."""
+        for left in (self.path / spec.digest).glob(".*.partial"):
+            left.unlink(missing_ok=True)
 
     def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
         """Keep a run: weights first, then the record that says it is finished."""
@@ -124,7 +138,7 @@ def is_runs(path: Path) -> bool:
 
 def _ours(path: Path) -> bool:
     # A run's folder may still be empty: the first one, of a process that was killed.
-    return path.is_dir() and re.fullmatch("[0-9a-f]{16}", path.name) is not None
+    return path.is_dir() and (path.name == CLAIMS or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
 
 
 def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:

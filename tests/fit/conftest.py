@@ -122,6 +122,7 @@ class Watch:
     begun: list[tuple[int, int]] = field(default_factory=list)
     epochs: int = 0
     ended: list[dict[str, Any]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def begin(self, runs: int, epochs: int) -> None:
@@ -132,6 +133,9 @@ class Watch:
 
     def run(self, record: dict[str, Any]) -> None:
         self.ended.append(record)
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        self.others.append(record)
 
     def say(self, line: str) -> None:
         self.said.append(line)
