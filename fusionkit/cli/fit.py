@@ -9,16 +9,17 @@ import click
 import pandas as pd
 import torch
 
-from fusionkit.cli.console import FOLDER, JSON_OPTION, PLACE, Bars, out, print_json
+from fusionkit.cli.console import FOLDER, JSON_OPTION, PLACE, out, print_json
+from fusionkit.cli.live import SweepTable
 from fusionkit.cli.results import summary_table
 from fusionkit.cli.sharing import given_stores
-from fusionkit.fit import RunsFolder, expand, summarise
+from fusionkit.cli.working import print_forecast, stopped_by_sigterm, working_options
+from fusionkit.fit import RunsFolder, expand, foresee, summarise
 from fusionkit.fit import fit as run_fit
 from fusionkit.fit.results import flat_record, flat_tests
 from fusionkit.fit.starting import open_starts
 from fusionkit.fusions import FUSIONS, usage
 from fusionkit.heads import HEADS, LM_HEADS
-from fusionkit.metrics import is_better
 from fusionkit.places import Place
 from fusionkit.specs import CLASS_WEIGHTS, JOINT_FUSIONS, MASKED, OPTIMIZERS, PARTS, POOLS, SCHEDULES
 from fusionkit.tasks import TASKS
@@ -26,34 +27,6 @@ from fusionkit.tasks import TASKS
 DEFAULT_FUSIONS = ("last", "linear", "concat", "attention")
 WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
 _FUSIONS = ", ".join(usage(name, fusion) for name, fusion in FUSIONS.items())
-
-
-class FitBars(Bars):
-    """A bar over epochs with the best run so far, by validation, behind it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._best: dict[str, tuple[float, str]] = {}
-
-    def begin(self, runs: int, epochs: int) -> None:
-        """The sweep has this many runs left."""
-        if runs:
-            self.step(f"fitting {runs} run{'s' if runs > 1 else ''}", epochs, 0, "epochs")
-
-    def epoch(self) -> None:
-        """One more epoch of one run is done."""
-        self.advance(1)
-
-    def run(self, record: dict[str, Any]) -> None:
-        """A run has ended."""
-        spec = record["spec"]
-        if record["status"] == "failed":
-            self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
-        elif spec["label"] not in self._best or is_better(
-            record["metric"], record["validation_score"], self._best[spec["label"]][0]
-        ):
-            self._best[spec["label"]] = (record["validation_score"], spec["fusion"])
-            self.note(f"best for {spec['label']}: {spec['fusion']} {record['validation_score']:.3f}")
 
 
 @click.command()
@@ -90,7 +63,7 @@ class FitBars(Bars):
 @click.option("--init-from", multiple=True, help="Finished run to start from, or a folder of such.")
 @click.option("--init-part", type=click.Choice(PARTS), help="What to take of it. [default: both]")
 @click.option("--freeze", multiple=True, type=click.Choice(PARTS), help="Part that is not trained.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")
+@working_options
 @JSON_OPTION
 def fit(
     stores: tuple[str, ...],
@@ -102,13 +75,16 @@ def fit(
     init_from: tuple[str, ...],
     freeze: tuple[str, ...],
     threads: int,
+    workers: int | None,
+    retry_failed: bool,
+    dry_run: bool,
     as_json: bool,
     **choices: Any,
 ) -> None:
     """Train late-fusion heads over STORE: every combination of what is given several times.
 
     The best epoch on validation is kept and scored once on test. Runs that are in the folder already are not
-    trained again.
+    trained again, killed or stopped it goes on where it was, and several of this command on one folder share the runs.
 
     Several stores are trained on together, of each all of train or a share of it: en.store de.store:5% (or
     de.store:200 for 200 examples). The last one named chooses the epoch and is scored, unless --evaluate-on says
@@ -127,8 +103,13 @@ def fit(
         **choices,
     )
     folder = RunsFolder(runs)
-    with FitBars() as bars:
-        records = run_fit(opened, specs, folder, bars, starts)
+    if dry_run:
+        print_forecast(*foresee(opened, specs, folder, starts, workers, retry_failed), as_json)
+        return
+    there = [record for spec in specs if (record := folder.record(spec)) is not None]
+    there = [record for record in there if not (retry_failed and record["status"] == "failed")]
+    with stopped_by_sigterm(), SweepTable(specs, there) as progress:
+        records = run_fit(opened, specs, folder, progress, starts, workers, retry_failed)
     if as_json:
         print_json([flat_record(record) for record in records])
         return

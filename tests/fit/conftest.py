@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -139,6 +140,12 @@ class Watch:
 
     def say(self, line: str) -> None:
         self.said.append(line)
+
+
+@pytest.fixture(scope="session")
+def sweeping() -> Any:
+    """``sweeping.py`` beside this file: sweeps in processes of their own."""
+    return importlib.import_module("sweeping")
 
 
 @pytest.fixture
