@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -103,17 +103,23 @@ class TaskSplit:
     def __len__(self) -> int:
         return len(self.gold)
 
+    @property
+    def is_dense(self) -> bool:
+        """True where every sequence has one row: minibatches of one size then have one shape."""
+        return self.read is None and bool((np.diff(self.offsets) == 1).all())
+
     def batch(self, examples: IntArray, layers: tuple[int, ...], states: Tensor | None = None) -> Batch:
         """The rows of some examples, in order, from the stored layers at these positions.
 
         Args:
             states: these rows, where they have been read already.
         """
-        sequences = self._sequences(examples)
+        sequences = self.sequences(examples)
         at, offsets = flat_rows(self.offsets, sequences)
         read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, sequences)
         if states is None:
-            states = self.states.gather(self.rows[at], layers).float()
+            # A row's layers side by side: products over layers and rows alike read them without a copy.
+            states = self.states.gather(self.rows[at], layers).to(torch.float32, memory_format=torch.contiguous_format)
         return Batch(
             states,
             torch.from_numpy(offsets),
@@ -125,7 +131,7 @@ class TaskSplit:
 
     def subset(self, examples: IntArray) -> TaskSplit:
         """Only these examples, in the order given."""
-        sequences = self._sequences(examples)
+        sequences = self.sequences(examples)
         at, offsets = flat_rows(self.offsets, sequences)
         read_at, _ = flat_rows(self.read_offsets, sequences)
         kept = word_offsets = None
@@ -146,8 +152,13 @@ class TaskSplit:
             None if self.slots is None else self.slots.subset(examples),
         )
 
-    def _sequences(self, examples: IntArray) -> IntArray:
-        """The numbers of some examples' sequences, in order."""
+    def over(self, states: States, rows: IntArray) -> TaskSplit:
+        """The same examples with their rows elsewhere: ``rows`` are those of ``states``."""
+        slots = None if self.slots is None else self.slots.over(states, rows)
+        return replace(self, states=states, rows=rows, slots=slots)
+
+    def sequences(self, examples: IntArray) -> IntArray:
+        """The numbers of some examples' sequences, int64 ``[len(examples) · sides]``, in order."""
         return (examples[:, None] * self.sides + np.arange(self.sides)).ravel()
 
 

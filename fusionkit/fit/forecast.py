@@ -16,12 +16,13 @@ import torch
 
 from fusionkit.fit.claims import Claims, myself
 from fusionkit.fit.crew import START_SECONDS, cores, share_out, spare_memory, worth_it
+from fusionkit.fit.feeding import HELD_BYTES, held_bytes
 from fusionkit.fit.materials import Materials, Opening
 from fusionkit.fit.memory import resident
 from fusionkit.fit.prepare import Prepared
 from fusionkit.fit.results import RunsFolder
-from fusionkit.fit.sample import Cost, kind_of, measure
-from fusionkit.fit.units import Unit, plan_units
+from fusionkit.fit.sample import Cost, kind_of, learned_of, measure
+from fusionkit.fit.units import WIDEST, Unit, plan_units
 from fusionkit.fit.working import out_of_memory
 from fusionkit.specs import RunSpec
 
@@ -50,7 +51,7 @@ class Costs:
             widths |= {kind: max(count, widths.get(kind, 0)) for kind, count in inside.items()}
             for spec in unit.specs:
                 data = materials.data(spec)
-                steps[self._kind(spec)] += spec.epochs * (len(data.train) if spec.shots is None else spec.shots)
+                steps[self._kind(spec)] += spec.epochs * learned_of(spec, data)
         began = time.monotonic()
         self._known: dict[RunSpec, Cost] = {}
         for kind, _ in steps.most_common():
@@ -74,12 +75,20 @@ class Costs:
 
     def memory(self, units: Sequence[Unit]) -> int:
         """Bytes that one process takes for the largest of them."""
-        at_once = [sum(self._taken(spec) for spec in unit.specs) for unit in units]
+        at_once = [sum(self._taken(spec) for spec in unit.specs) + self._held(unit) for unit in units]
         return resident() + round(max(at_once, default=0))
 
     def _taken(self, spec: RunSpec) -> float:
         cost = self._known.get(self._kind(spec))
         return 0.0 if cost is None else cost.memory
+
+    def _held(self, unit: Unit) -> int:
+        """What the unit's splits take while they are held in memory; a sample's are too small to show it."""
+        data = self._materials.data(unit.specs[0])
+        layers = {layer for spec in unit.specs for layer in self._materials.positions(spec)}
+        learned = min(learned_of(unit.specs[0], data) / max(len(data.train), 1), 1.0)
+        draws = len({spec.data_seed for spec in unit.specs}) * learned * held_bytes(data.train, tuple(layers))
+        return min(round(draws) + held_bytes(data.validation, tuple(layers)), HELD_BYTES)
 
     def _kind(self, spec: RunSpec) -> RunSpec:
         return kind_of(spec, self._materials.data(spec))
@@ -90,10 +99,12 @@ class Plan:
     """Who does what.
 
     Attributes:
-        opening: how workers come by the materials; None where this process does all.
+        widest: the most runs a unit may have. opening: how workers come by the materials; None where this process
+            does all.
     """
 
     units: list[Unit]
+    widest: int
     workers: int
     opening: Opening | None
     notes: list[str]
@@ -106,21 +117,22 @@ def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None) -> P
         asked: so many workers; None lets cores, memory and the work decide. costs: where they are known already.
     """
     materials, missing = prepared.materials, prepared.missing
-    alone = Plan(plan_units(missing), 1, None, [])
+    alone = Plan(plan_units(missing), WIDEST, 1, None, [])
     most = min(asked or max(cores() // torch.get_num_threads(), 1), len(missing))
-    units = plan_units(missing, at_least=most)
+    widest = max(min(WIDEST, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
+    units = plan_units(missing, widest)
     if (most := min(most, len(units))) <= 1:
         return alone
     if (opening := Opening.of(materials)) is None:
         note = ["no other process can open these stores: this one does all"] if asked else []
-        return Plan(alone.units, 1, None, note)
+        return Plan(alone.units, WIDEST, 1, None, note)
     if asked is None:
         costs = costs or Costs(units, materials, BRIEFLY)
         if (spare := spare_memory()) is not None:
             most = max(min(most, spare // max(costs.memory(units), 1)), 1)
         if not worth_it(costs.units(units), most):
             return alone
-    return Plan(units, most, opening, [])
+    return Plan(units, widest, most, opening, [])
 
 
 @dataclass(frozen=True)

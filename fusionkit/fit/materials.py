@@ -21,17 +21,12 @@ from fusionkit.fit.mixing import Mix
 from fusionkit.fit.results import RECORD
 from fusionkit.fit.shares import Share
 from fusionkit.fit.starting import Start, open_starts
+from fusionkit.fit.units import data_key
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.places import Place
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, is_complete, open_store
-
-
-def data_key(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs over the same rows and labels share."""
-    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
-    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
 
 
 class Materials:

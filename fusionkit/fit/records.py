@@ -8,7 +8,7 @@ from typing import Any
 from fusionkit.fit.expand import read_layers
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.mixing import Mix
-from fusionkit.fit.train import Outcome
+from fusionkit.fit.outcome import Outcome
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

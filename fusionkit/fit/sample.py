@@ -41,16 +41,19 @@ class Cost:
 
     def seconds(self, spec: RunSpec, data: TaskData) -> float:
         """Of a whole run; with ``patience`` it may be less."""
-        learned = len(data.train) if spec.shots is None else spec.shots * data.classes
-        steps = -(-learned // spec.batch_size)
+        steps = -(-learned_of(spec, data) // spec.batch_size)
         after = len(data.validation) + sum(len(split) for split in _tests(data))
         each = steps * self.step + len(data.validation) * self.scored
         return self.once + spec.epochs * each + after * self.scored
 
 
+def learned_of(spec: RunSpec, data: TaskData) -> int:
+    """How many examples a run learns from."""
+    return len(data.train) if spec.shots is None else spec.shots * data.classes
+
+
 def kind_of(spec: RunSpec, data: TaskData) -> RunSpec:
     """What runs that cost the same a step have in common: seeds, rates and lengths make no difference."""
-    learned = len(data.train) if spec.shots is None else spec.shots * data.classes
     return dataclasses.replace(
         spec,
         data_seed=spec.data_seed if spec.mix is not None else 0,
@@ -58,7 +61,7 @@ def kind_of(spec: RunSpec, data: TaskData) -> RunSpec:
         lr=1e-4,
         shots=None,
         epochs=1,
-        batch_size=min(spec.batch_size, learned),
+        batch_size=min(spec.batch_size, learned_of(spec, data)),
         weight_decay=0.0,
         warmup=0.0,
         class_weights="none",

@@ -29,12 +29,19 @@ class Schedule:
     """What is left of a sweep, and who does it.
 
     Args:
-        units: the runs without a record. claims: this process's own.
+        units: the runs without a record. widest: the most runs a unit may have. claims: this process's own.
     """
 
     def __init__(
-        self, units: Sequence[Unit], materials: Materials, runs: RunsFolder, claims: Claims, progress: FitProgress
+        self,
+        units: Sequence[Unit],
+        widest: int,
+        materials: Materials,
+        runs: RunsFolder,
+        claims: Claims,
+        progress: FitProgress,
     ) -> None:
+        self._widest = widest
         self._materials, self._runs, self._claims, self._progress = materials, runs, claims, progress
         self._left = {spec.digest: spec for unit in units for spec in unit.specs}
         self._pending = deque(units)
@@ -85,7 +92,8 @@ class Schedule:
             if len(specs := self._free(unit.specs)) == len(unit.specs):
                 return specs
             if specs:  # filled up with others of its kind, instead of trained in a thin unit
-                self._pending = deque(plan_units([*specs, *(spec for other in self._pending for spec in other.specs)]))
+                rest = [spec for other in self._pending for spec in other.specs]
+                self._pending = deque(plan_units([*specs, *rest], self._widest))
         return ()
 
     def _free(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
@@ -116,7 +124,7 @@ class Schedule:
         left = Counter(holder for spec, holder in theirs if spec in free)
         for holder, count in left.items():
             self._progress.say(f"{holder} has left {counted(count, 'run')} undone: done here")
-        self._pending.extend(plan_units(free))
+        self._pending.extend(plan_units(free, self._widest))
 
     def _say_waiting(self) -> None:
         waiting = Counter(self._others.values())

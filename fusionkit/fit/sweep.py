@@ -80,7 +80,7 @@ def foresee(
 
 
 def _work(prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, progress: FitProgress) -> None:
-    schedule = Schedule(chosen.units, prepared.materials, runs, claims, progress)
+    schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
     hands: Hands
     if chosen.opening is None:
         hands = ThisProcess(prepared.materials, runs, schedule.hear)

@@ -1,220 +1,304 @@
-"""Training one run: minibatches in the order of its ``data_seed``, best epoch by validation, test once."""
+"""Training runs together: a unit of runs goes through the same minibatches in lockstep, each run as it would alone.
+
+Minibatches come in the order of each run's ``data_seed``. After each epoch all runs are scored on validation; each
+keeps its best epoch's weights and is scored once on test. A run that is done, stops early or diverges leaves.
+"""
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.draws import epoch_order, uniform_draw
-from fusionkit.errors import FusionkitError
+from fusionkit.draws import uniform_draw
 from fusionkit.fit.choices import check_sides
-from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.joint import JointModel, model_of
-from fusionkit.fit.masked import masked_predictions
+from fusionkit.fit.data import Batch, TaskData, TaskSplit
+from fusionkit.fit.feeding import HELD_BYTES, Feeder, Layers, held_bytes, hold, layers_of_batch
+from fusionkit.fit.joint import model_of
 from fusionkit.fit.model import FusedModel
-from fusionkit.fit.options import balanced_weights, check_options, optimizer_of, rate_factor
+from fusionkit.fit.options import balanced_weights, check_options, rate_factor
+from fusionkit.fit.outcome import Best, DivergenceError, Outcome, Trained, outcomes_of
+from fusionkit.fit.predicting import score
+from fusionkit.fit.scoring import Judge, decide_all
+from fusionkit.fit.stacks import Model, Stack, stack_of
 from fusionkit.fit.starting import Start, begin
+from fusionkit.fit.units import shape_of, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
-from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 
-Model = FusedModel | JointModel
-EVAL_ROWS = 4096  # rows scored at once; bounds memory, changes no number
+Ended = tuple[RunSpec, Outcome | DivergenceError]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to.
+@dataclass(eq=False)
+class _Run:
+    """A run under way; ``loss`` is the mean of its last epoch."""
 
-    Attributes:
-        metric: the score's name. score: on test, None without one. validation_score: at the best epoch.
-        best_epoch: from 1; 0 where there was nothing to train.
-        scores: all metrics by split. curve: loss and validation score, an epoch each.
-        seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
-        largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
-        temperature: what the fusion's scores are divided by, where it has scores.
-        weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
-        trained_parameters: how many of the fusion's and the head's were not frozen.
-        tests: the scores on each store's test split by its name, where there are several.
-        slots: layer_weights and largest_weight over the rows that a joint run's slots read; above are its intents'.
-    """
+    spec: RunSpec
+    layers: Layers
+    loss: float = 0.0
+    curve: list[dict[str, float]] = field(default_factory=list)
+    best: Best | None = None
+    seconds: float = 0.0
 
-    metric: str
-    score: float | None
-    validation_score: float
-    scores: dict[str, dict[str, float]]
-    best_epoch: int
-    curve: list[dict[str, float]]
-    seconds: float
-    fusion_parameters: int
-    head_parameters: int
-    layer_weights: list[float] | None
-    largest_weight: float | None
-    temperature: float | None
-    draw: list[str] | None
-    weights: dict[str, Tensor] = field(repr=False)
-    trained_parameters: int
-    tests: dict[str, dict[str, float]]
-    slots: dict[str, Any] | None = None
+    def is_done(self, epoch: int) -> bool:
+        """Whether it has had its epochs, or none was better for as many as it has patience."""
+        assert self.best is not None
+        late = self.spec.patience is not None and epoch - self.best.epoch >= self.spec.patience
+        return late or epoch >= self.spec.epochs
 
 
-class DivergenceError(FusionkitError):
-    """A loss that is no longer finite: the run failed, the sweep goes on."""
+@dataclass(eq=False)
+class _Group:
+    """A stack and the runs it holds, in its order; ``places`` are its layers' among the unit's."""
+
+    stack: Stack
+    runs: list[_Run]
+    places: Layers
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(dict.fromkeys(run.spec.data_seed for run in self.runs))
 
 
 def train_run(
     spec: RunSpec,
     data: TaskData,
-    layers: tuple[int, ...],
+    layers: Layers,
     hidden: int,
     on_epoch: Callable[[], None],
     start: Start | None = None,
 ) -> Outcome:
-    """Train one head; where nothing is left to train, only score it.
-
-    Args:
-        layers: positions among the stored layers that the fusion reads.
-        on_epoch: called for each epoch of the spec: once it is trained, or once it is sure that it will not be.
-        start: the trained run to begin from.
+    """Train one run: :func:`train_unit` of one.
 
     Raises:
-        DivergenceError: the loss became infinite or NaN. UsageError: the draw is larger than the training split,
-            or the head cannot use an option or the number of sequences an example has.
+        DivergenceError: the loss became infinite or NaN. UsageError: as for a unit.
     """
-    check_options(spec)
-    check_sides(spec.head, data.train.sides)
-    train = data.train
-    if spec.shots is not None:
-        train = train.subset(uniform_draw(len(train), spec.shots, data.classes, spec.data_seed))
-    classes = [len(part.labels) for part in data.parts]
-    model = model_of(spec, len(layers), hidden, classes, train.sides, data.lm_head)
-    if isinstance(model, FusedModel):
-        begin(model, spec, start, data.labels)
-    for part, taught, told in zip(model.parts, train.parts, data.parts, strict=True):
-        if isinstance(part.head, Softmax):
-            part.head.label_smoothing = spec.label_smoothing
-            if spec.class_weights == "balanced":
-                part.head.class_weights = balanced_weights(taught.targets, len(told.labels))
-    learned = [weights for weights in model.parameters() if weights.requires_grad]
-    epochs = spec.epochs if learned else 0  # `last` under a frozen head is scored as it is
-    optimizer = optimizer_of(spec, learned or [torch.nn.Parameter(torch.zeros(0))])  # PyTorch refuses an empty list
-    began = time.perf_counter()  # not before: a process's first optimizer loads more of torch, for two seconds
-    steps = spec.epochs * -(-len(train) // spec.batch_size)
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(spec, step, steps))
-    curve: list[dict[str, float]] = []
-    best: tuple[float, int, dict[str, Tensor], dict[str, float]] | None = None
-    scores: dict[str, dict[str, float]] = {}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.init_seed)  # dropout's stream
-        if not epochs:
-            judged = score(model, data, data.validation, layers)
-            best = (next(iter(judged.values())), 0, dict(model.state_dict()), judged)
-        for epoch in range(1, epochs + 1):
-            loss = _train_epoch(model, optimizer, rate, train, layers, spec, epoch)
-            # Without examples to judge by, the last epoch is the best.
-            judged = score(model, data, data.validation, layers) if len(data.validation) else {"epoch": float(epoch)}
-            value = next(iter(judged.values()))
-            curve.append({"epoch": epoch, "loss": loss, "validation_score": value})
-            if best is None or is_better(next(iter(judged)), value, best[0]):
-                best = (value, epoch, {k: v.detach().clone() for k, v in model.state_dict().items()}, judged)
-            on_epoch()
-            if spec.patience is not None and epoch - best[1] >= spec.patience:
-                break
-    for _ in range(spec.epochs - len(curve)):
-        on_epoch()
-    assert best is not None
-    model.load_state_dict(best[2])
-    scores["validation"] = best[3]
-    if data.test is not None:
-        scores["test"] = score(model, data, data.test, layers)
-    tests = {
-        name: scores["test"] if split is data.test else score(model, data, split, layers)
-        for name, split in data.tests.items()
-    }
-    metric = next(iter(best[3]))
-    (weights, largest), *others = (
-        _mean_layer_weights(part, judged_on, layers)
-        for part, judged_on in zip(model.parts, (data.validation if len(data.validation) else train).parts, strict=True)
-    )
-    return Outcome(
-        metric=metric,
-        score=scores["test"][metric] if "test" in scores else None,
-        validation_score=best[0],
-        scores=scores,
-        best_epoch=best[1],
-        curve=curve,
-        seconds=time.perf_counter() - began,
-        fusion_parameters=model.parts[0].parameters_of(model.fusion),
-        head_parameters=model.parts[0].parameters_of(model.head),
-        layer_weights=weights,
-        largest_weight=largest,
-        temperature=getattr(model.parts[0].fusion, "temperature", None),
-        draw=train.ids if spec.shots is not None else None,
-        weights=best[2],
-        slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
-        trained_parameters=sum(weights.numel() for weights in learned),
-        tests=tests,
-    )
+    starts = {} if start is None or spec.init_from is None else {spec.init_from: start}
+    ((_, outcome),) = train_unit([spec], data, lambda _: layers, hidden, on_epoch, starts)
+    if isinstance(outcome, DivergenceError):
+        raise outcome
+    return outcome
 
 
-def score(model: Model, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> dict[str, float]:
-    """The task's scores of a model on a split; its own metric comes first."""
-    found = predict(model, data, split, layers)
-    if split.slots is None or data.slots is None:
-        return data.task.scores(split.gold, found, data.labels)
-    return data.task.scores(list(zip(split.gold, split.slots.gold, strict=True)), found, data.slots.labels)
+def train_unit(
+    specs: Sequence[RunSpec],
+    data: TaskData,
+    layers_of: Callable[[RunSpec], Layers],
+    hidden: int,
+    on_epoch: Callable[[], None],
+    starts: Mapping[str, Start] | None = None,
+) -> Iterator[Ended]:
+    """Train runs in lockstep; where nothing is left to train, only score.
 
+    Args:
+        specs: runs of one task data, with draws and batches of one size.
+        layers_of: positions among the stored layers that a run's fusion reads.
+        on_epoch: called for each epoch of each spec: once it is trained, or once it is sure that it will not be.
+        starts: the trained runs to begin from, by digest.
 
-def predict(model: Model, data: TaskData, split: TaskSplit, layers: tuple[int, ...]) -> list[Any]:
-    """A label or number an example, or a list of tags an example; words without a row get the default tag.
+    Yields:
+        each run as it ends.
 
-    A joint run decides both: ``(label, tags)`` an example. Of a masked sub-token, its cross-entropy and the likeliest
-    id.
+    Raises:
+        UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
+            an example has.
     """
-    if data.lm_head is not None and isinstance(model, FusedModel):
-        return masked_predictions(model, split, data.lm_head, layers)
-    decided: list[Any] = [None] * len(split)
-    model.eval()
-    with torch.inference_mode():
-        for examples in _blocks(split):
-            batch = split.batch(examples, layers)
-            answers = [
-                _named(names, labelled, examples, read.read_offsets.numpy(), classes.numpy())
-                for names, labelled, read, classes in zip(
-                    data.parts, split.parts, batch.parts, model.decide(batch), strict=True
-                )
-            ]
-            for example, *found in zip(examples, *answers, strict=True):
-                decided[example] = found[0] if split.slots is None else tuple(found)
-    return decided
+    unit = _Unit(specs, data, layers_of, hidden, starts or {})
+    for epoch in range(max(spec.epochs for spec in specs) + 1):
+        began = time.perf_counter()
+        # Epoch 0 is for those that have nothing to learn: they are scored as they came.
+        groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
+        runs = [run for group in groups for run in group.runs]
+        if epoch:
+            unit.train(groups, epoch)
+        failed = {run: error for run in runs if (error := _divergence(run, epoch)) is not None}
+        unit.judge(groups, epoch, failed)
+        gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
+        for run in runs:
+            run.seconds += (time.perf_counter() - began) / len(runs)
+            for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
+                on_epoch()
+        yield from unit.let_go(gone, failed)
+        if not unit.groups:
+            return
 
 
-def _named(
-    data: TaskData, split: TaskSplit, examples: IntArray, bounds: IntArray, classes: NDArray[np.generic]
-) -> list[Any]:
-    """What decided classes mean, an answer an example; ``bounds`` are those of the examples among the classes."""
-    if split.kept is None or split.word_offsets is None:
-        return [float(k) if data.task.numeric else data.labels[k] for k in classes]
-    named = []
-    for at, example in enumerate(examples):
-        kept = split.kept[split.word_offsets[example] : split.word_offsets[example + 1]]
-        tags = np.full(len(kept), data.default, dtype=object)
-        tags[kept] = [data.labels[k] for k in classes[bounds[at] : bounds[at + 1]]]
-        named.append(tags.tolist())
-    return named
+class _Unit:
+    """The runs that are still going, in stacks, and what they read."""
+
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        data: TaskData,
+        layers_of: Callable[[RunSpec], Layers],
+        hidden: int,
+        starts: Mapping[str, Start],
+    ) -> None:
+        self._data, self._hidden = data, hidden
+        runs = [_Run(spec, layers_of(spec)) for spec in specs]
+        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
+        self._draws: dict[int, TaskSplit] = {}
+        for spec in specs:
+            check_options(spec)
+            check_sides(spec.head, data.train.sides)
+            if spec.data_seed not in self._draws:
+                self._draws[spec.data_seed] = drawn(spec, data)
+        # What is read in every epoch is held where it fits; the rest comes from the store each time.
+        self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
+        self._watched, self._watched_layers = self._held(data.validation)
+        self._feeders = {
+            seed: Feeder(*self._held(draw), seed, specs[0].batch_size) for seed, draw in self._draws.items()
+        }
+        self._judge = Judge(data, data.validation) if Judge.can(data) and len(data.validation) else None
+        self.groups = self._grouped(runs, starts)
+
+    def _held(self, split: TaskSplit) -> tuple[TaskSplit, Layers]:
+        """A split and its layers' positions: as it is, or in memory where there is room."""
+        size = held_bytes(split, self._layers)
+        if size > self._room:
+            return split, self._layers
+        self._room -= size
+        return hold(split, self._layers), tuple(range(len(self._layers)))
+
+    def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, Start]) -> list[_Group]:
+        """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
+        dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
+        alike: dict[Any, list[_Run]] = {}
+        for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
+            shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
+            alike.setdefault((shape_of(run.spec), None if shared else run.spec.data_seed), []).append(run)
+        groups = []
+        for some in alike.values():
+            models = [self._model(run, starts) for run in some]
+            places = tuple(self._layers.index(layer) for layer in some[0].layers)
+            width = width_of(models[0])
+            for at in range(0, len(some), width):
+                piece = some[at : at + width]
+                stack = stack_of([run.spec for run in piece], models[at : at + width])
+                groups.append(_Group(stack, piece, places))
+        return groups
+
+    def _model(self, run: _Run, starts: Mapping[str, Start]) -> Model:
+        """A fresh model with the weights it starts from."""
+        spec, data = run.spec, self._data
+        classes = [len(part.labels) for part in data.parts]
+        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, data.lm_head)
+        if isinstance(model, FusedModel):
+            begin(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
+        for part, taught, count in zip(model.parts, self._draws[spec.data_seed].parts, classes, strict=True):
+            if isinstance(part.head, Softmax):
+                part.head.label_smoothing = spec.label_smoothing
+                if spec.class_weights == "balanced":
+                    part.head.class_weights = balanced_weights(taught.targets, count)
+        return model
+
+    def train(self, groups: Sequence[_Group], epoch: int) -> None:
+        """One epoch of all runs."""
+        feeds = {seed: self._feeders[seed].epoch(epoch) for group in groups for seed in group.seeds}
+        totals, step = [torch.zeros(len(group.runs)) for group in groups], 0
+        with denormals_as_zero():
+            while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
+                for group, total in zip(groups, totals, strict=True):
+                    # A draw that was given back may be smaller than another seed's: its epoch ends before.
+                    if mine := [layers_of_batch(batches[s], group.places) for s in group.seeds if s in batches]:
+                        total += self._step(group, mine, epoch, step)
+                step += 1
+        for group, total in zip(groups, totals, strict=True):
+            for run, loss in zip(group.runs, total.tolist(), strict=True):
+                run.loss = loss / max(len(self._draws[run.spec.data_seed]), 1)
+
+    def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
+        rates = []
+        for run in group.runs:
+            steps = len(self._feeders[run.spec.data_seed])
+            rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
+        examples = (len(batches[0].offsets) - 1) // self._data.train.sides
+        return group.stack.step(batches, rates) * examples
+
+    def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
+        """Score all runs on validation, and keep what is the best so far."""
+        decided: list[list[Any]] = [[None] * len(group.runs) for group in groups]
+        if self._judge is not None:
+            stacks = [(group.stack, group.places) for group in groups]
+            decided = decide_all(stacks, self._watched, self._watched_layers)
+        for group, found in zip(groups, decided, strict=True):
+            for at, (run, answers) in enumerate(zip(group.runs, found, strict=True)):
+                if run in failed:
+                    continue
+                scores = None if self._judge is not None else self._scores(group.stack, at, run, epoch)
+                metric, value = next(iter(scores.items())) if scores else self._own(answers)
+                if epoch:
+                    run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": value})
+                if run.best is None or is_better(metric, value, run.best.value):
+                    run.best = Best(value, epoch, group.stack.weights(at), answers, scores)
+
+    def _own(self, decided: Any) -> tuple[str, float]:
+        assert self._judge is not None
+        return self._judge.metric, self._judge.own(decided)
+
+    def _scores(self, stack: Stack, at: int, run: _Run, epoch: int) -> dict[str, float]:
+        if not len(self._data.validation):  # without examples to judge by, the last epoch is the best
+            return {"epoch": float(epoch)}
+        return score(stack.model(at), self._data, self._data.validation, run.layers)
+
+    def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
+        """Take runs out of their stacks, and score what they came to."""
+        left = []
+        for group in self.groups:
+            models = {run: copy.deepcopy(group.stack.model(k)) for k, run in enumerate(group.runs) if run in gone}
+            stay = [k for k, run in enumerate(group.runs) if run not in gone]
+            if stay and models:
+                group.stack.keep(stay)
+            if stay:
+                left.append(_Group(group.stack, [group.runs[k] for k in stay], group.places))
+            yield from ((run.spec, failed[run]) for run in models if run in failed)
+            yield from self._finished([(run, model) for run, model in models.items() if run not in failed])
+        self.groups = left
+
+    def _finished(self, ended: Sequence[tuple[_Run, Model]]) -> Iterator[Ended]:
+        if not ended:
+            return
+        began = time.perf_counter()
+        trained = [
+            Trained(run.spec, model, run.best, run.curve, run.seconds, self._draws[run.spec.data_seed])
+            for run, model in ended
+            if run.best is not None
+        ]
+        outcomes = outcomes_of(trained, self._data, ended[0][0].layers, self._judge, began)
+        yield from zip((run.spec for run in trained), outcomes, strict=True)
+
+
+def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:
+    """The training examples of a run.
+
+    Raises:
+        UsageError: the draw is larger than the split.
+    """
+    if spec.shots is None:
+        return data.train
+    return data.train.subset(uniform_draw(len(data.train), spec.shots, data.classes, spec.data_seed))
+
+
+def _divergence(run: _Run, epoch: int) -> DivergenceError | None:
+    if np.isfinite(run.loss):
+        return None
+    return DivergenceError(
+        f"the loss of {run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
+        received=str(run.loss),
+        remedy="choose a smaller --lr",
+    )
 
 
 @contextmanager
-def _denormals_as_zero() -> Iterator[None]:
+def denormals_as_zero() -> Iterator[None]:
     """Numbers below 1e-38 count as 0: a softmax that is nearly one-hot makes many, and CPUs take long over each."""
     before = not float(torch.tensor(1e-39) * 1)
     torch.set_flush_denormal(True)
@@ -222,62 +306,3 @@ def _denormals_as_zero() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(before)
-
-
-@_denormals_as_zero()
-def _train_epoch(
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    rate: torch.optim.lr_scheduler.LambdaLR,
-    train: TaskSplit,
-    layers: tuple[int, ...],
-    spec: RunSpec,
-    epoch: int,
-) -> float:
-    model.train()
-    order = epoch_order(len(train), spec.data_seed, epoch)
-    total = torch.zeros(())
-    for start in range(0, len(order), spec.batch_size):
-        examples = order[start : start + spec.batch_size]
-        batch = train.batch(examples, layers)
-        optimizer.zero_grad()
-        loss = model.loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if spec.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), spec.clip_norm)
-        optimizer.step()
-        rate.step()
-        total += loss.detach() * len(examples)
-    mean = float(total) / max(len(order), 1)
-    if not np.isfinite(mean):
-        raise DivergenceError(
-            f"the loss of {spec.fusion} + {spec.head} is no longer finite in epoch {epoch}",
-            received=str(mean),
-            remedy="choose a smaller --lr",
-        )
-    return mean
-
-
-def _blocks(split: TaskSplit) -> list[IntArray]:
-    """All examples in blocks of similar length and about :data:`EVAL_ROWS` rows: little padding for a CRF."""
-    lengths = np.diff(split.offsets[:: split.sides])
-    order = np.argsort(lengths, kind="stable")
-    rows = np.cumsum(lengths[order])
-    cuts = np.flatnonzero(np.diff(rows // EVAL_ROWS)) + 1
-    return [block for block in np.split(order, cuts) if len(block)]
-
-
-@torch.inference_mode()
-def _mean_layer_weights(
-    model: FusedModel, split: TaskSplit, layers: tuple[int, ...]
-) -> tuple[list[float], float] | tuple[None, None]:
-    """The mean of each layer's weight over the rows that the head reads, and of each row's largest weight."""
-    total, largest, rows = torch.zeros(len(layers)), 0.0, 0
-    for examples in _blocks(split):
-        batch = split.batch(examples, layers)
-        weights = model.fusion.layer_weights(batch.states if batch.read is None else batch.states[batch.read])
-        if weights is None:
-            return None, None
-        total, rows = total + weights.sum(0), rows + len(weights)
-        largest += float(weights.amax(1).sum())
-    return (total / max(rows, 1)).tolist(), largest / max(rows, 1)

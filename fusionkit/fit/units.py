@@ -1,66 +1,56 @@
-"""Units: the runs that one process trains together.
-
-STAND-IN, this whole file: until stacked training is here, a unit is a few runs over the same data, trained one after
-another. What stays is :class:`Unit`, and how :func:`plan_units` and :func:`train_unit` are called.
-"""
+"""Units of work: runs that one process trains in lockstep, because they read the same rows in batches of one size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionkit.fit.data import TaskData
-from fusionkit.fit.materials import data_key
-from fusionkit.fit.starting import Start
-from fusionkit.fit.train import DivergenceError, Outcome, train_run
+from fusionkit.fit.stacks import Model
+from fusionkit.fusions import sees_examples
+from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec
 
-WIDTH = 8
+# Weights, gradients and two moments of a stack that is to stay in a core's share of the cache, and of the memory.
+STACK_BYTES = 24 << 20
+WIDEST = 48  # runs of a unit: what a killed process can lose
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Runs that are trained together by one process."""
+    """Runs that are trained in lockstep by one process."""
 
     specs: tuple[RunSpec, ...]
 
 
-def plan_units(specs: Sequence[RunSpec], at_least: int = 1) -> list[Unit]:
-    """Lay the runs into units, in their order.
+def data_key(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs over the same rows and labels share."""
+    shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
+    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
 
-    Args:
-        at_least: so many units, where there are as many runs: a unit for each process.
-    """
-    width = max(min(WIDTH, -(-len(specs) // at_least)), 1)
-    groups: dict[tuple[Any, ...], list[RunSpec]] = {}
+
+def shape_of(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's own."""
+    return (
+        spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
+        spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part,
+    )  # fmt: skip
+
+
+def width_of(model: Model) -> int:
+    """How many runs of a model's size are stacked: beyond the cache every step waits for memory."""
+    size = sum(weights.numel() * weights.element_size() for weights in model.parameters())
+    return max(1, STACK_BYTES // max(4 * size, 1))
+
+
+def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
+    """Runs in units of at most ``widest``: those that see the same minibatches first, in the order given."""
+    together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
-        groups.setdefault((data_key(spec), spec.shots, spec.batch_size, spec.epochs), []).append(spec)
-    return [
-        Unit(tuple(group[start : start + width])) for group in groups.values() for start in range(0, len(group), width)
-    ]
-
-
-def train_unit(
-    specs: Sequence[RunSpec],
-    data: TaskData,
-    layers: Mapping[RunSpec, tuple[int, ...]],
-    hidden: int,
-    on_epoch: Callable[[], None],
-    starts: Mapping[str, Start],
-) -> Iterator[tuple[RunSpec, Outcome | DivergenceError]]:
-    """Train the runs of a unit, and yield each as soon as it is finished.
-
-    Args:
-        layers: positions among the stored layers that each run's fusion reads. on_epoch: called for each epoch of
-            each run. starts: the trained runs to begin from, by their digests.
-
-    Raises:
-        MemoryError, RuntimeError: out of memory.
-    """
-    for spec in specs:
-        start = None if spec.init_from is None else starts[spec.init_from]
-        try:
-            yield spec, train_run(spec, data, layers[spec], hidden, on_epoch, start)
-        except DivergenceError as error:
-            yield spec, error
+        key = (*data_key(spec), spec.shots, spec.batch_size)
+        together.setdefault(key, []).append(spec)
+    units = []
+    for alike in together.values():
+        alike = sorted(alike, key=lambda spec: spec.data_seed)
+        units += [Unit(tuple(alike[at : at + widest])) for at in range(0, len(alike), widest)]
+    return units

@@ -11,10 +11,10 @@ import torch
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.materials import Materials
+from fusionkit.fit.outcome import DivergenceError, Outcome
 from fusionkit.fit.records import failed_record, finished_record
 from fusionkit.fit.results import RunsFolder
-from fusionkit.fit.train import DivergenceError, Outcome
-from fusionkit.fit.units import train_unit
+from fusionkit.fit.train import train_unit
 from fusionkit.specs import RunSpec
 
 
@@ -95,9 +95,8 @@ def trained(
     Args:
         data: other splits than the materials'.
     """
-    layers = {spec: materials.positions(spec) for spec in specs}
     data = data or materials.data(specs[0])
-    return train_unit(specs, data, layers, materials.store.hidden, on_epoch, materials.starts)
+    return train_unit(specs, data, materials.positions, materials.store.hidden, on_epoch, materials.starts)
 
 
 def out_of_memory(error: Exception) -> str | None:

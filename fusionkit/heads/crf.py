@@ -93,7 +93,7 @@ class Crf(nn.Module):
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
         """The best path of each example, int64 ``[words]``."""
         emissions, mask = pad(scores, offsets)
-        examples, longest, _ = emissions.shape
+        longest = emissions.shape[1]
         if longest == 0:
             return torch.zeros(0, dtype=torch.int64, device=scores.device)
         alpha = self.start + emissions[:, 0]
@@ -105,11 +105,10 @@ class Crf(nn.Module):
             # Behind an example's end the path stays where it is.
             stay = torch.arange(source.shape[1], device=scores.device).expand_as(source)
             back.append(torch.where(alive, source, stay))
-        tags = torch.empty(examples, longest, dtype=torch.int64, device=scores.device)
-        tags[:, -1] = (alpha + self.end).argmax(-1)
-        for t in range(longest - 1, 0, -1):
-            tags[:, t - 1] = back[t - 1].gather(1, tags[:, t : t + 1]).squeeze(1)
-        return tags[mask]
+        path = [(alpha + self.end).argmax(-1)]
+        for source in reversed(back):
+            path.append(source.gather(1, path[-1].unsqueeze(1)).squeeze(1))
+        return torch.stack(path[::-1], 1)[mask]  # [examples, longest] → [words]
 
 
 def crf(width: int, classes: int, dropout: float) -> Crf:

@@ -12,7 +12,7 @@ import pytest
 
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.matching import load_task
-from fusionkit.fit.train import predict
+from fusionkit.fit.predicting import predict
 from fusionkit.fit.trained import open_run
 from fusionkit.store import open_store
 

@@ -14,7 +14,7 @@ from fusionkit import FusionClassifier, FusionRegressor, FusionTagger
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.matching import load_task
-from fusionkit.fit.train import predict
+from fusionkit.fit.predicting import predict
 from fusionkit.fit.trained import open_run
 from fusionkit.store import Store
 

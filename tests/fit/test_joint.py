@@ -14,7 +14,9 @@ from fusionkit.fit.data import TaskData
 from fusionkit.fit.joint import JointModel, halves_of, load_joint, model_of
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import FusedModel, build_model
-from fusionkit.fit.train import Outcome, predict, train_run
+from fusionkit.fit.outcome import Outcome
+from fusionkit.fit.predicting import predict
+from fusionkit.fit.train import train_run
 from fusionkit.fusions import sees_examples
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

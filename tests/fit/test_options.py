@@ -20,7 +20,8 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.options import balanced_weights, rate_factor
-from fusionkit.fit.train import Outcome, train_run
+from fusionkit.fit.outcome import Outcome
+from fusionkit.fit.train import train_run
 from fusionkit.specs import LATER, SCHEDULES, RunSpec
 from fusionkit.store import Store
 

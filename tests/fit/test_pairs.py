@@ -18,7 +18,7 @@ from fusionkit.fit.choices import choose_pool, choose_task
 from fusionkit.fit.data import TaskSplit
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import build_model
-from fusionkit.fit.train import predict
+from fusionkit.fit.predicting import predict
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec, RunSpec
 from fusionkit.store import Store, open_store

@@ -21,7 +21,8 @@ from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import build_model
-from fusionkit.fit.train import predict, score, train_run
+from fusionkit.fit.predicting import predict, score
+from fusionkit.fit.train import train_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS

@@ -17,8 +17,8 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import build_model
+from fusionkit.fit.predicting import predict
 from fusionkit.fit.starting import Start, begin, open_starts
-from fusionkit.fit.train import predict
 from fusionkit.fusions import FUSIONS
 from fusionkit.heads import HEADS
 from fusionkit.specs import RunSpec

@@ -15,7 +15,8 @@ from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import build_model
-from fusionkit.fit.train import predict, train_run
+from fusionkit.fit.predicting import predict
+from fusionkit.fit.train import train_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

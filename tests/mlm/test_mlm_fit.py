@@ -17,14 +17,15 @@ from safetensors.torch import load_file
 
 import fusionkit
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit import RunsFolder, expand, fit, predicting
 from fusionkit.fit import train as training
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.masked import load_masked
 from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import build_model
-from fusionkit.fit.train import predict, train_run
+from fusionkit.fit.predicting import predict
+from fusionkit.fit.train import train_run
 from fusionkit.metrics import is_better, language_model_scores
 from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
@@ -147,7 +148,7 @@ def test_training_lowers_the_perplexity_and_the_lowest_epoch_is_kept(store: GetS
 def told(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Validation perplexities as told here, whatever the model does."""
     wanted: list[float] = []
-    real = training.score
+    real = predicting.score
 
     def score(model: Any, data: Any, split: Any, layers: Any) -> dict[str, float]:
         if split is data.validation:

@@ -14,7 +14,7 @@ import fusionkit
 from fusionkit.errors import StoreError
 from fusionkit.files import read_json, write_json
 from fusionkit.fit.joint import load_joint, model_of
-from fusionkit.fit.train import predict
+from fusionkit.fit.predicting import predict
 from fusionkit.fit.trained import open_run
 from fusionkit.predict import Label, Tags
 from fusionkit.specs import RunSpec

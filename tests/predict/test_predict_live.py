@@ -14,7 +14,7 @@ import fusionkit
 from fusionkit.encoder import Encoder
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.matching import load_task
-from fusionkit.fit.train import predict
+from fusionkit.fit.predicting import predict
 from fusionkit.heads import reads_sequences
 from fusionkit.predict import Label, Number, Predictor, Tags
 from fusionkit.store import Store

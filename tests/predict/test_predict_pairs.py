@@ -17,7 +17,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.matching import load_task
-from fusionkit.fit.train import predict
+from fusionkit.fit.predicting import predict
 from fusionkit.predict import Label, Number, Predictor
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec

@@ -1,0 +1,76 @@
+"""Dropout in a stack: each run draws from its own generator, as it would alone.
+
+    y = x ⊙ m / (1 − p),   m ~ Bernoulli(1 − p)
+
+Under ``torch.func.vmap`` the plain module would draw from one stream for all runs, so that a run's masks depended on
+its neighbours. Here run r's mask is the next of its own generator, in the shape that r alone would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class RunDropout(nn.Module):
+    """``nn.Dropout`` for a stack of runs.
+
+    Args:
+        p: share of the numbers that become 0. generators: one a run, shared by all dropouts of the stack.
+
+    Attributes:
+        run: which run this is: 0 … R − 1, stacked with the weights so that vmap sees a run here.
+    """
+
+    run: Tensor
+
+    def __init__(self, p: float, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        self.p, self.generators = p, generators
+        self.register_buffer("run", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape as ``x``."""
+        if not self.training or self.p == 0:
+            return x
+        mask: Tensor = _Masks.apply(x.detach(), self.run, self)  # type: ignore[no-untyped-call]
+        return x * mask
+
+
+class _Masks(torch.autograd.Function):
+    """The next mask of each run: what vmap cannot know, it is told by the rule below."""
+
+    @staticmethod
+    def forward(x: Tensor, run: Tensor, source: RunDropout) -> Tensor:
+        return _draw(source, int(run), x.shape, x.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, run: Tensor, source: RunDropout) -> tuple[Tensor, int]:
+        own = x.shape if in_dims[0] is None else x.select(in_dims[0], 0).shape
+        return torch.stack([_draw(source, int(r), own, x.dtype) for r in run.tolist()]), 0
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None, None
+
+
+def _draw(source: RunDropout, run: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    generator = source.generators[run]
+    kept = torch.empty(shape, dtype=dtype, device=generator.device).bernoulli_(1 - source.p, generator=generator)
+    return kept.div_(1 - source.p)
+
+
+def with_run_dropout(module: nn.Module, generators: Sequence[torch.Generator]) -> None:
+    """Put :class:`RunDropout` in the place of every ``nn.Dropout`` below a module."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Dropout):
+            setattr(module, name, RunDropout(child.p, generators))
+        else:
+            with_run_dropout(child, generators)

@@ -1,0 +1,93 @@
+"""Minibatches of one data seed, made once for all runs that learn from them.
+
+The order of an epoch depends on ``data_seed`` alone. States come as float32 with each row's layers side by side in
+memory, which the fusions' products read without a copy; a draw that fits is held that way from the start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fusionkit.draws import epoch_order
+from fusionkit.fit.data import Batch, TaskSplit
+from fusionkit.ragged import IntArray
+
+Layers = tuple[int, ...]
+HELD_BYTES = 1 << 30  # of states held by all splits of a unit of runs
+READ_ROWS = 4096
+
+
+class Held:
+    """Rows in memory, ready to be read: float32 ``[rows, layers, hidden]``."""
+
+    def __init__(self, states: Tensor) -> None:
+        self._states = states
+        rows, layers, hidden = states.shape
+        self.shape = (rows, layers, hidden)
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """As NumPy has it."""
+        return np.asarray(self._states[key])
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``."""
+        states = self._states if layers is None else layers_of(self._states, layers)
+        return states.index_select(0, torch.from_numpy(rows))
+
+
+def layers_of(states: Tensor, positions: Sequence[int]) -> Tensor:
+    """Some layers of ``[rows, layers, hidden]``: a view where they are neighbours."""
+    first, last = positions[0], positions[-1]
+    if list(positions) == list(range(first, last + 1)):
+        return states[:, first : last + 1]
+    return states[:, list(positions)]
+
+
+def layers_of_batch(batch: Batch, positions: Sequence[int]) -> Batch:
+    """A minibatch with some of its layers."""
+    states = layers_of(batch.states, positions)
+    slots = None if batch.slots is None else layers_of_batch(batch.slots, positions)
+    return dataclasses.replace(batch, states=states, slots=slots)
+
+
+def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
+    """What :func:`hold` takes."""
+    return 4 * len(split.rows) * len(layers) * split.states.shape[2]
+
+
+def hold(split: TaskSplit, layers: Sequence[int]) -> TaskSplit:
+    """The same split with its rows in memory, of these layers alone."""
+    rows, states = np.unique(split.rows, return_inverse=True)
+    held = torch.empty(len(rows), len(layers), split.states.shape[2])
+    for start in range(0, len(rows), READ_ROWS):
+        held[start : start + READ_ROWS] = split.states.gather(rows[start : start + READ_ROWS], tuple(layers))
+    return split.over(Held(held), states.astype(np.int64))
+
+
+class Feeder:
+    """The minibatches of one data seed.
+
+    Args:
+        split: the draw, of the layers at ``layers``.
+    """
+
+    def __init__(self, split: TaskSplit, layers: Sequence[int], data_seed: int, batch_size: int) -> None:
+        self.split, self.layers = split, tuple(layers)
+        self._seed, self._size = data_seed, batch_size
+
+    def __len__(self) -> int:
+        """Minibatches of an epoch."""
+        return -(-len(self.split) // self._size)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """All examples in minibatches, in the order of this epoch."""
+        order = epoch_order(len(self.split), self._seed, epoch)
+        for start in range(0, len(order), self._size):
+            yield self.split.batch(order[start : start + self._size], self.layers)

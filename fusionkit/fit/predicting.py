@@ -1,0 +1,75 @@
+"""What a model says of a split: decided class numbers, block by block, and what they are called."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.feeding import Layers
+from fusionkit.fit.masked import masked_predictions
+from fusionkit.fit.model import FusedModel
+from fusionkit.fit.stacks import Model
+from fusionkit.ragged import IntArray, flat_rows
+
+BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
+Decisions = NDArray[Any]
+
+
+def blocks(split: TaskSplit) -> list[IntArray]:
+    """All examples in blocks of similar length and about :data:`BLOCK_ROWS` rows: little padding for a CRF."""
+    lengths = np.diff(split.offsets[:: split.sides])
+    order = np.argsort(lengths, kind="stable")
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // BLOCK_ROWS)) + 1
+    return [block for block in np.split(order, cuts) if len(block)]
+
+
+def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
+    """Where the units of some examples, themselves or their words, stand among all that are decided."""
+    return examples if split.kept is None else flat_rows(split.read_offsets, split.sequences(examples))[0]
+
+
+def named(data: TaskData, split: TaskSplit, decided: Decisions) -> list[Any]:
+    """A label or number an example, or a list of tags an example; words without a row get the default tag.
+
+    Args:
+        decided: class numbers or numbers ``[units]``.
+    """
+    if split.kept is None or split.word_offsets is None:
+        return [float(k) if data.task.numeric else data.labels[k] for k in decided]
+    every = np.full(len(split.kept), data.default, dtype=object)
+    every[split.kept] = np.array(data.labels, dtype=object)[decided]
+    tags, bounds = every.tolist(), split.word_offsets.tolist()
+    return [tags[start:stop] for start, stop in pairwise(bounds)]
+
+
+def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> list[Any]:
+    """A model's answers, an example each, as :func:`named` has them.
+
+    A joint run decides both: ``(label, tags)`` an example. Of a masked sub-token, its cross-entropy and the likeliest
+    id.
+    """
+    if data.lm_head is not None and isinstance(model, FusedModel):
+        return masked_predictions(model, split, data.lm_head, layers)
+    kinds = [np.float32 if told.task.numeric else np.int64 for told in data.parts]
+    decided = [np.empty(len(part.targets), dtype=kind) for part, kind in zip(split.parts, kinds, strict=True)]
+    model.eval()
+    with torch.inference_mode():
+        for examples in blocks(split):
+            found = model.decide(split.batch(examples, layers))
+            for every, part, classes in zip(decided, split.parts, found, strict=True):
+                every[units_of(part, examples)] = classes.numpy()
+    answers = [named(*each) for each in zip(data.parts, split.parts, decided, strict=True)]
+    return answers[0] if split.slots is None else list(zip(*answers, strict=True))
+
+
+def score(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> dict[str, float]:
+    """The task's scores of a model on a split; its own metric comes first."""
+    found = predict(model, data, split, layers)
+    if split.slots is None or data.slots is None:
+        return data.task.scores(split.gold, found, data.labels)
+    return data.task.scores(list(zip(split.gold, split.slots.gold, strict=True)), found, data.slots.labels)

@@ -1,0 +1,260 @@
+"""Runs of the same shapes as one model: a leading run axis on every weight, one pass for all of them.
+
+A run in a stack learns what it learns alone, to rounding: no run's loss depends on another's weights, so the gradient
+of the sum of all losses is each run's own; dropout masks come from each run's own generator.
+
+A fusion is stacked by batched products where :mod:`fusionkit.fit.algebra` has them, all else by ``torch.func.vmap``.
+What vmap cannot stack (``torch.nn.LSTM``, joint runs) and what shares weights too large to copy (an encoder's LM head)
+goes through one model after another, over the same minibatch: :class:`Row`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fusionkit.fit.adam import StackedAdam
+from fusionkit.fit.algebra import stacked_fusion
+from fusionkit.fit.data import Batch
+from fusionkit.fit.dropout import with_run_dropout
+from fusionkit.fit.joint import JointModel
+from fusionkit.fit.model import FusedModel
+from fusionkit.fusions.last import Last
+from fusionkit.fusions.layer import Layer
+from fusionkit.heads.lm_head import LmScore
+from fusionkit.specs import RunSpec
+
+Model = FusedModel | JointModel
+
+
+class Stack(Protocol):
+    """Runs that take each step together.
+
+    Attributes:
+        specs: the runs, in the order of every axis R; those of one data seed stand together.
+        learns: whether there is anything to learn.
+    """
+
+    specs: list[RunSpec]
+    learns: bool
+
+    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+        """A training step of every run.
+
+        Args:
+            batches: a minibatch a data seed. rates: one a run.
+
+        Returns:
+            the losses before the step, ``[R]``, detached.
+        """
+        ...
+
+    def decide(self, batch: Batch) -> Sequence[Tensor]:
+        """What each run decides of one batch: class numbers or numbers ``[n]``; of a joint run, its intents."""
+        ...
+
+    def weights(self, run: int) -> dict[str, Tensor]:
+        """A run's weights as they are now, copied, by the names that its model has for them."""
+        ...
+
+    def model(self, run: int) -> Model:
+        """A run's model with its weights as they are now, to be read and not to be kept."""
+        ...
+
+    def keep(self, runs: Sequence[int]) -> None:
+        """Go on with these runs alone, in this order."""
+        ...
+
+
+def can_stack(model: Model) -> bool:
+    """Whether vmap knows all that a model does, and every run has weights of its own."""
+    return isinstance(model, FusedModel) and not any(isinstance(m, (nn.LSTM, LmScore)) for m in model.modules())
+
+
+def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
+    """The runs as a stack; one alone, or runs that cannot be stacked, as a row."""
+    single = [model for model in models if isinstance(model, FusedModel)]
+    if len(models) > 1 and len(single) == len(models) and can_stack(models[0]):
+        return Stacked(specs, single)
+    return Row(specs, models)
+
+
+class Row:
+    """Models one after another over the same minibatch. Each has the random numbers that it would have alone."""
+
+    def __init__(self, specs: Sequence[RunSpec], models: Sequence[Model]) -> None:
+        self.specs = list(specs)
+        self._models = list(models)
+        self._learned = [[p for p in model.parameters() if p.requires_grad] for model in models]
+        self.learns = bool(self._learned[0])
+        self._adams = [
+            StackedAdam([p.unsqueeze(0) for p in learned], spec.optimizer == "adamw")
+            for spec, learned in zip(specs, self._learned, strict=True)
+        ]
+        self._random = [torch.Generator().manual_seed(spec.init_seed).get_state() for spec in specs]
+
+    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+        """As :class:`Stack` says."""
+        of_seed = dict(zip(dict.fromkeys(spec.data_seed for spec in self.specs), batches, strict=True))
+        losses, before = [], torch.get_rng_state()
+        for run, (spec, model, learned, rate) in enumerate(
+            zip(self.specs, self._models, self._learned, rates, strict=True)
+        ):
+            model.train()
+            torch.set_rng_state(self._random[run])  # dropout's stream
+            loss = model.loss(of_seed[spec.data_seed])
+            self._random[run] = torch.get_rng_state()
+            gradients = torch.autograd.grad(loss, learned, allow_unused=True)
+            self._adams[run].step(
+                [None if g is None else g.unsqueeze(0) for g in gradients],
+                [rate],
+                [spec.weight_decay],
+                [spec.clip_norm],
+            )
+            losses.append(loss.detach())
+        torch.set_rng_state(before)
+        return torch.stack(losses)
+
+    def decide(self, batch: Batch) -> Sequence[Tensor]:
+        """As :class:`Stack` says."""
+        return [model.eval().decide(batch)[0] for model in self._models]
+
+    def weights(self, run: int) -> dict[str, Tensor]:
+        """As :class:`Stack` says."""
+        return {name: value.detach().clone() for name, value in self._models[run].state_dict().items()}
+
+    def model(self, run: int) -> Model:
+        """As :class:`Stack` says."""
+        return self._models[run]
+
+    def keep(self, runs: Sequence[int]) -> None:
+        """As :class:`Stack` says."""
+        for name in ("specs", "_models", "_learned", "_adams", "_random"):
+            setattr(self, name, [getattr(self, name)[run] for run in runs])
+
+
+class Stacked:
+    """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example."""
+
+    def __init__(self, specs: Sequence[RunSpec], models: Sequence[FusedModel]) -> None:
+        self.specs = list(specs)
+        self._plain = models[0]
+        self._generators = [torch.Generator().manual_seed(spec.init_seed) for spec in specs]
+        self._base = _Whole(copy.deepcopy(models[0]))
+        with_run_dropout(self._base, self._generators)
+        # A linear layer multiplies by its weight turned: laid out that way, its gradient comes without a copy.
+        self._turned = {f"{name}.weight" for name, m in self._plain.named_modules() if isinstance(m, nn.Linear)}
+        states = [model.state_dict() for model in models]
+        self._leaves = {
+            name: torch.stack([state[name].mT if name in self._turned else state[name] for state in states])
+            for name in states[0]
+        }
+        self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
+        self.learns = bool(self._learned)
+        self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw")
+
+    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+        """As :class:`Stack` says."""
+        self._base.train()
+        losses = self._call(self._weights(), batches)
+        gradients = torch.autograd.grad(losses.sum(), [self._leaves[name] for name in self._learned], allow_unused=True)
+        decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
+        self._adam.step(gradients, rates, decays, clips)
+        return losses.detach()
+
+    @torch.inference_mode()
+    def decide(self, batch: Batch) -> Sequence[Tensor]:
+        """As :class:`Stack` says."""
+        self._base.eval()
+        return self._call(self._weights(), [batch], decide=True).unbind()
+
+    def weights(self, run: int) -> dict[str, Tensor]:
+        """As :class:`Stack` says."""
+        laid = {name: leaf.detach()[run] for name, leaf in self._leaves.items()}
+        return {name: (leaf.mT if name in self._turned else leaf).clone() for name, leaf in laid.items()}
+
+    def model(self, run: int) -> Model:
+        """As :class:`Stack` says."""
+        self._plain.load_state_dict(self.weights(run))
+        return self._plain
+
+    def keep(self, runs: Sequence[int]) -> None:
+        """As :class:`Stack` says."""
+        at = torch.tensor(list(runs), dtype=torch.int64)
+        self.specs = [self.specs[run] for run in runs]
+        self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
+        self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
+        self._adam.keep(self._opened(), at)
+
+    @property
+    def _counts(self) -> list[int]:
+        """How many runs each data seed has."""
+        return list(Counter(spec.data_seed for spec in self.specs).values())
+
+    def _opened(self) -> list[Tensor]:
+        """The weights that are learned, ready for gradients."""
+        return [self._leaves[name].requires_grad_() for name in self._learned]
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Everything that differs from run to run, by its name below the base module."""
+        turned = {name: leaf.mT if name in self._turned else leaf for name, leaf in self._leaves.items()}
+        numbers = torch.arange(len(self.specs))
+        return {f"model.{name}": leaf for name, leaf in turned.items()} | {
+            name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")
+        }
+
+    def _call(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], decide: bool = False) -> Tensor:
+        """Losses ``[R]`` or, to decide, what each run decides, ``[R, n]``."""
+        first, counts = batches[0], self._counts if len(batches) > 1 else [len(self.specs)]
+        states, states_dim = _side_by_side([batch.states for batch in batches], counts)
+        targets, targets_dim = _side_by_side([batch.targets for batch in batches], counts)
+        fusion = self._base.model.fusion
+        if (form := stacked_fusion(fusion)) is not None and len(set(counts)) == 1:
+            own = {name.removeprefix(_FUSION): w for name, w in weights.items() if name.startswith(_FUSION)}
+            weights = {name: w for name, w in weights.items() if not name.startswith(_FUSION)}
+            if isinstance(fusion, (Last, Layer)) and states_dim is None:
+                states = states[:, -1]  # every run reads the same
+            else:
+                seeds = torch.stack([batch.states for batch in batches])  # [S, n, layers, hidden]
+                states, states_dim = form(fusion, own, seeds, counts[0]).flatten(0, 1), 0  # [R, n, hidden]
+
+        fused = states.dim() == (2 if states_dim is None else 3)
+
+        def one(weights: Mapping[str, Tensor], states: Tensor, targets: Tensor) -> Tensor:
+            given = (states, targets, first, fused, decide)
+            found: Tensor = functional_call(self._base, dict(weights), given)
+            return found
+
+        found: Tensor = vmap(one, in_dims=(0, states_dim, targets_dim))(weights, states, targets)
+        return found
+
+
+_FUSION = "model.fusion."
+
+
+class _Whole(nn.Module):
+    """A model with its loss as one call, which ``functional_call`` can put other weights under."""
+
+    def __init__(self, model: FusedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, states: Tensor, targets: Tensor, batch: Batch, fused: bool, decide: bool) -> Tensor:
+        """Of states, or of states that are ``fused`` already, the loss or what is decided, ``[n]``."""
+        score = self.model.read_out if fused else self.model
+        scores: Tensor = score(states, batch.offsets, batch.read)
+        head = self.model.head
+        return head.decode(scores, batch.read_offsets) if decide else head.loss(scores, targets, batch.read_offsets)
+
+
+def _side_by_side(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:
+    """One a run, ``[R, …]``, and the axis of the runs; of one data seed the tensor itself, which all share."""
+    if len(tensors) == 1:
+        return tensors[0], None
+    return torch.stack(list(tensors)).repeat_interleave(torch.tensor(counts), 0), 0

@@ -1,0 +1,229 @@
+"""A run in a stack learns what it learns alone: the same weights, the same decisions, whoever its neighbours are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fusionkit.fit.data import Batch
+from fusionkit.fit.joint import model_of
+from fusionkit.fit.options import rate_factor
+from fusionkit.fit.stacks import Row, Stack, Stacked, can_stack, stack_of
+from fusionkit.fusions import FUSIONS, sees_examples
+from fusionkit.heads import HEADS
+from fusionkit.heads.softmax import Softmax
+from fusionkit.specs import RunSpec
+
+LAYERS, HIDDEN, CLASSES, STEPS = 4, 16, 5, 20
+NAMES = (
+    "last", "layer:1", "linear", "linear:gamma=no", "linear:norm=token", "concat", "concat-affine", "attention",
+    "attention:scale=yes", "dwatt", "dwatt:scale=yes", "extra-layers:1", "element-wise", "mlp-weights", "depth-lstm",
+)  # fmt: skip
+ONE_LAYER = ("last", "layer", "extra-layers")
+# Each head with a pool it can be read behind, and whether vmap can stack it.
+READ_OUTS = {
+    "classifier": ("mean", True), "tagger": (None, True), "linear-tagger": (None, True), "crf": (None, True),
+    "regressor": ("max", True), "bilstm-crf": (None, False), "bcn": (None, False), "esim": (None, False),
+    "esim-regressor": (None, False),
+}  # fmt: skip
+
+
+def spec_of(fusion: str, head: str, seed: int = 0, **fields: Any) -> RunSpec:
+    given = {"store": "s", "task": "t", "label": "l", "fusion": fusion, "head": head, "pool": READ_OUTS[head][0]}
+    return RunSpec(**{**given, "init_seed": seed, "lr": 2e-3, "epochs": 2, **fields})
+
+
+def batches_of(spec: RunSpec, data_seed: int, dense: bool = False, steps: int = STEPS) -> list[Batch]:
+    """Minibatches of six examples with one to five rows, as many targets as the head has units."""
+    random = torch.Generator().manual_seed(1000 + data_seed)
+    one = spec.fusion.partition(":")[0] in ONE_LAYER
+    found = []
+    for _ in range(steps):
+        lengths = torch.ones(6, dtype=torch.int64) if dense else torch.randint(1, 6, (6,), generator=random)
+        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        rows = int(offsets[-1])
+        states = torch.randn(rows, 1 if one else LAYERS, HIDDEN, generator=random)
+        units = rows if READ_OUTS[spec.head] == (None, True) or spec.head == "bilstm-crf" else 6
+        units = 3 if spec.head.startswith("esim") else units
+        numeric = "regressor" in spec.head
+        targets = (
+            torch.randn(units, generator=random) if numeric else torch.randint(CLASSES, (units,), generator=random)
+        )
+        found.append(Batch(states, offsets, targets, None, offsets))
+    return found
+
+
+def models_of(specs: Sequence[RunSpec]) -> list[Any]:
+    layers = 1 if specs[0].fusion.partition(":")[0] in ONE_LAYER else LAYERS
+    sides = 2 if specs[0].head.startswith("esim") else 1
+    models = [model_of(spec, layers, HIDDEN, [CLASSES], sides) for spec in specs]
+    for model, spec in zip(models, specs, strict=True):
+        if isinstance(model.head, Softmax):
+            model.head.label_smoothing = spec.label_smoothing
+    return models
+
+
+def train(stack: Stack, feeds: Sequence[Sequence[Batch]]) -> list[Tensor]:
+    """The losses of each step, a learning rate of its own for each run."""
+    losses = []
+    for step, batches in enumerate(zip(*feeds, strict=True)):
+        rates = [spec.lr * rate_factor(spec, step, STEPS) for spec in stack.specs]
+        losses.append(stack.step(batches, rates))
+    return losses
+
+
+def apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    """The largest distance of two tensors of one name, as a share of the tensor's size.
+
+    A bias of keys shifts all scores of a softmax alike: its gradient is 0 but for rounding, of which Adam makes whole
+    steps in float32.
+    """
+    assert one.keys() == other.keys()
+    names = [name for name in one if not (name.endswith("key.bias") and one[name].dtype == torch.float32)]
+    return max(float((one[name] - other[name]).norm() / one[name].norm().clamp(min=1e-3)) for name in names)
+
+
+def check_like_alone(
+    specs: Sequence[RunSpec], dense: bool = False, dtype: torch.dtype = torch.float64, within: float = 1e-9
+) -> None:
+    """Twenty steps, together and alone.
+
+    Rounding alone tells the two apart, and double precision has little of it: what is wrong shows. In float32 it may
+    decide on which side of a kink of ReLU a number falls, after which two runs go their own ways.
+    """
+    seeds = list(dict.fromkeys(spec.data_seed for spec in specs))
+    feeds = {seed: [to(batch, dtype) for batch in batches_of(specs[0], seed, dense)] for seed in seeds}
+    stack = stack_of(specs, [model.to(dtype) for model in models_of(specs)])
+    assert isinstance(stack, Stacked)
+    together = train(stack, [feeds[seed] for seed in seeds])
+    for run, spec in enumerate(specs):
+        alone = Row([spec], [model.to(dtype) for model in models_of([spec])])
+        begun = alone.weights(0)
+        losses = train(alone, [feeds[spec.data_seed]])
+        learned = alone.weights(0)
+        assert apart(begun, learned) > 1e-3  # there was something to compare
+        assert apart(learned, stack.weights(run)) < within
+        assert torch.allclose(torch.stack(together)[:, run], torch.cat(losses), rtol=within, atol=within)
+        held = feeds[spec.data_seed][0]
+        if torch.is_floating_point(held.targets):
+            assert torch.allclose(alone.decide(held)[0], stack.decide(held)[run], rtol=100 * within, atol=10 * within)
+        else:
+            assert torch.equal(alone.decide(held)[0], stack.decide(held)[run])
+
+
+def to(batch: Batch, dtype: torch.dtype) -> Batch:
+    targets = batch.targets.to(dtype) if torch.is_floating_point(batch.targets) else batch.targets
+    return replace(batch, states=batch.states.to(dtype), targets=targets)
+
+
+def varied(fusion: str, head: str, **fields: Any) -> list[RunSpec]:
+    """Four runs of one data seed that differ in all that a stack lets differ."""
+    base = spec_of(fusion, head, **fields)
+    return [
+        base,
+        replace(base, init_seed=1, lr=5e-4, weight_decay=0.1),
+        replace(base, init_seed=2, schedule="cosine", warmup=0.2),
+        replace(base, init_seed=3, schedule="constant", clip_norm=0.05),
+    ]
+
+
+def test_every_fusion_and_head_is_tried() -> None:
+    assert {name.partition(":")[0] for name in NAMES} == set(FUSIONS)
+    assert set(READ_OUTS) == set(HEADS)
+    assert len(NAMES) == 15
+    assert len(READ_OUTS) == 9
+
+
+@pytest.mark.parametrize("fusion", NAMES)
+@pytest.mark.parametrize("head", [head for head, (_, stacks) in READ_OUTS.items() if stacks])
+def test_twenty_steps_in_a_stack_are_twenty_steps_alone(fusion: str, head: str) -> None:
+    check_like_alone(varied(fusion, head))
+
+
+@pytest.mark.parametrize("fusion", NAMES)
+def test_twenty_steps_in_float32_differ_by_rounding(fusion: str) -> None:
+    base = spec_of(fusion, "linear-tagger", lr=1e-3)  # no kinks in this head
+    specs = [replace(base, init_seed=seed, lr=rate) for seed, rate in ((0, 1e-3), (1, 1e-3), (2, 2e-3))]
+    check_like_alone(specs, dtype=torch.float32, within=1e-5)
+
+
+@pytest.mark.parametrize("fusion", [name for name in NAMES if not sees_examples(name)])
+@pytest.mark.parametrize("head", ["tagger", "linear-tagger"])
+def test_runs_of_several_data_seeds_share_a_stack_where_minibatches_have_one_shape(fusion: str, head: str) -> None:
+    base = spec_of(fusion, head)
+    specs = [replace(base, data_seed=d, init_seed=i, lr=r) for d in range(3) for i, r in ((0, 2e-3), (1, 1e-3))]
+    check_like_alone(specs, dense=True)
+
+
+@pytest.mark.parametrize("fusion", ["last", "attention", "concat", "dwatt"])
+@pytest.mark.parametrize("head", ["tagger", "linear-tagger", "crf", "classifier"])
+def test_each_run_drops_out_what_it_would_alone(fusion: str, head: str) -> None:
+    check_like_alone(varied(fusion, head, dropout=0.4))
+
+
+def test_unequal_numbers_of_runs_a_data_seed_share_a_stack() -> None:
+    base = spec_of("attention", "tagger")
+    seeds = [(0, 0), (0, 1), (0, 2), (1, 0)]
+    check_like_alone([replace(base, data_seed=d, init_seed=i) for d, i in seeds], dense=True)
+
+
+def test_adam_and_label_smoothing_act_in_a_stack_as_alone() -> None:
+    check_like_alone(varied("linear", "tagger", optimizer="adam", label_smoothing=0.1))
+
+
+@pytest.mark.parametrize("fusion", ["linear", "concat-affine", "dwatt"])
+def test_another_run_in_the_stack_changes_no_run(fusion: str) -> None:
+    specs = varied(fusion, "tagger", dropout=0.2)
+    feed = batches_of(specs[0], 0)
+    few, more = (stack_of(some, models_of(some)) for some in (specs[:3], specs))
+    train(few, [feed])
+    train(more, [feed])
+    assert all(apart(few.weights(run), more.weights(run)) < 1e-6 for run in range(3))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_runs_that_stay_go_on_as_if_nobody_had_left(dropout: float) -> None:
+    specs = varied("attention", "tagger", dropout=dropout)
+    feed = batches_of(specs[0], 0)
+    stack = stack_of(specs, models_of(specs))
+    train(stack, [feed[:8]])
+    stack.keep([1, 3])
+    assert stack.specs == [specs[1], specs[3]]
+    whole = stack_of(specs, models_of(specs))
+    train(whole, [feed[:8]])
+    for step, batch in enumerate(feed[8:]):
+        for each in (stack, whole):
+            each.step([batch], [spec.lr * rate_factor(spec, step, STEPS) for spec in each.specs])
+    assert apart(whole.weights(1), stack.weights(0)) < 1e-6
+    assert apart(whole.weights(3), stack.weights(1)) < 1e-6
+
+
+@pytest.mark.parametrize("head", [head for head, (_, stacks) in READ_OUTS.items() if not stacks])
+def test_what_cannot_be_stacked_goes_one_by_one_over_the_same_minibatches(head: str) -> None:
+    specs = [spec_of("last", head, seed=seed, dropout=0.3) for seed in (0, 1)]
+    models = models_of(specs)
+    assert not can_stack(models[0])
+    stack = stack_of(specs, models)
+    assert isinstance(stack, Row)
+    feed = batches_of(specs[0], 0, steps=4)
+    train(stack, [feed])
+    for run, spec in enumerate(specs):
+        alone = Row([spec], models_of([spec]))
+        train(alone, [feed])
+        assert apart(alone.weights(0), stack.weights(run)) == 0.0
+
+
+def test_a_steps_random_numbers_leave_the_global_stream_alone() -> None:
+    specs = varied("linear", "tagger", dropout=0.5)
+    for some in (specs, specs[:1]):
+        torch.manual_seed(7)
+        expected = torch.rand(3)
+        torch.manual_seed(7)
+        stack = stack_of(some, models_of(some))
+        stack.step(batches_of(specs[0], 0)[:1], [1e-3] * len(some))
+        assert torch.equal(torch.rand(3), expected)
