@@ -108,7 +108,9 @@ def frame(tally: Tally, height: int, width: int) -> Group:
     room = max(height - LEFT_OVER, 1)
     parts: list[Any] = [Text(headline(tally), no_wrap=True, overflow="ellipsis")]
     if height >= LEFT_OVER:
-        parts += [ProgressBar(total=1.0, completed=tally.share, width=min(BAR, width)), rows_of(lines[:room])]
+        bar = Table.grid()  # a bar alone would not end its line
+        bar.add_row(ProgressBar(total=1.0, completed=tally.share, width=min(BAR, width)))
+        parts += [bar, rows_of(lines[:room])]
     if len(lines) > room and height > LEFT_OVER:
         parts.append(Text(f"and {len(lines) - room} more", style="dim"))
     return Group(*parts)

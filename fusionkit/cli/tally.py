@@ -14,6 +14,7 @@ TOLD = {
     "head": "", "fusion_layers": "layers ", "shots": "shots ", "lr": "lr ", "epochs": "epochs ", "batch_size": "batch ",
     "data_seed": "seed ",
 }  # fmt: skip
+TELLING_SECONDS = 5.0  # of a pace that says something
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Tally:
             self._line(spec.label, spec.fusion).runs += 1
         self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
         self._epochs, self._of = 0, 0
+        self._paced: tuple[float, int] | None = None  # when the first epoch was done, and how many then
         for record in ended:
             self._count(record)
 
@@ -59,6 +61,7 @@ class Tally:
     def epoch(self) -> None:
         """One more is done. Of a run that is lost they come twice."""
         self._epochs = min(self._epochs + 1, self._of)
+        self._paced = self._paced or (self._clock(), self._epochs)
 
     def run(self, record: dict[str, Any]) -> None:
         """A run has ended here."""
@@ -89,9 +92,12 @@ class Tally:
 
     @property
     def seconds_left(self) -> float | None:
-        """As many as the epochs left will take at the pace of those done; None before the first."""
-        seconds = self._clock() - self._began
-        return seconds * (1 - self.share) / self.share if self._epochs and self._of else None
+        """As many as the epochs left will take at the pace since the first of them; None before that tells anything."""
+        if self._paced is None:
+            return None
+        since, first = self._paced  # what went before, the start of workers, does not come again
+        done, seconds = self._epochs - first, self._clock() - since
+        return seconds * (self._of - self._epochs) / done if done and seconds >= TELLING_SECONDS else None
 
     def lines(self) -> list[Line]:
         """One a task and fusion, in the order of the sweep."""

@@ -65,7 +65,7 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
             mine.append(spec)
     if not mine:
         return
-    ended = 0
+    ended, lost = 0, None
     try:
         for spec, outcome in trained(mine, materials, lambda: hear(Word("epochs", count=1))):
             if isinstance(outcome, DivergenceError):
@@ -80,11 +80,12 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
     except Exception as error:
         if (reason := out_of_memory(error)) is None:
             raise
-        # The caller knows which of them have ended.
-        hear(Word("lost", tuple(spec.digest for spec in mine), text=reason))
+        lost = reason
     finally:
         for spec in mine:
             claims.release(spec.digest)
+    if lost is not None:  # told when their claims are free; the caller knows which of them have ended
+        hear(Word("lost", tuple(spec.digest for spec in mine), text=lost))
 
 
 def trained(

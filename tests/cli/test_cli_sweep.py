@@ -49,8 +49,11 @@ def test_a_tally_counts_runs_the_pace_of_ours_and_the_epochs_left() -> None:
     clock.now = 100.0
     tally.begin(44)
     assert (tally.runs, tally.done, tally.left, tally.per_minute, tally.seconds_left) == (12, 1, 11, None, None)
+    clock.now = 124.0
+    tally.epoch()
+    assert tally.seconds_left is None  # the time until the first is not that of any other
     clock.now = 130.0
-    for _ in range(4):
+    for _ in range(3):
         tally.epoch()
     tally.run(record(SPECS[1], 0.7))
     tally.elsewhere(record(SPECS[2], 0.6))
@@ -58,8 +61,8 @@ def test_a_tally_counts_runs_the_pace_of_ours_and_the_epochs_left() -> None:
     assert (tally.done, tally.failed, tally.others) == (4, 1, 1)
     assert tally.per_minute == pytest.approx(2 / 0.5)
     assert tally.share == pytest.approx(8 / 44)
-    assert tally.seconds_left == pytest.approx(30 * 36 / 8)
-    expected = "4 of 12 runs done, 8 left, 1 failed, 1 by others, 4 heads a minute, about 2:15 to go"
+    assert tally.seconds_left == pytest.approx(6 * 36 / 7)
+    expected = "4 of 12 runs done, 8 left, 1 failed, 1 by others, 4 heads a minute, about 0:31 to go"
     assert headline(tally) == expected
     for _ in range(99):  # a lost run tells of its epochs twice
         tally.epoch()
@@ -127,7 +130,7 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(store: Path, fusionkit: Co
     assert [line.split()[:4] for line in lines[1:5]] == [
         ["intent", fusion, epochs, "2"] for fusion in ("last", "linear") for epochs in "12"
     ]
-    assert lines[5] == "8 runs: 0 there already, 8 to train in 2 units by one process"
+    assert lines[5] == "8 runs: 0 there already, 8 to train in 1 unit by one process"
     assert "as busy as this machine is now" in lines[6]
     assert "measured on a few steps" in lines[7]
     assert fusionkit(*options, "--epochs", 1).code == 0

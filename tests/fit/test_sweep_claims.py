@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.fixture
+def claims_of(runs: Path) -> Iterator[Callable[[str], Claims]]:
+    """Claims on the folder by a name, given up at the end."""
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(closing(Claims(runs, name)))
+
+
 def held_elsewhere(runs: Path, digest: str) -> subprocess.Popen[str]:
     """Another process that holds a claim."""
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(runs), digest], stdout=subprocess.PIPE, text=True)
@@ -47,8 +55,8 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_a_claim_is_one_processes_until_it_is_given_up(runs: Path) -> None:
-    mine, theirs = Claims(runs, "me"), Claims(runs, "them")
+def test_a_claim_is_one_processes_until_it_is_given_up(claims_of: Callable[[str], Claims]) -> None:
+    mine, theirs = claims_of("me"), claims_of("them")
     assert mine.take(RUN)
     assert mine.take(RUN)  # it has it already
     assert not theirs.take(RUN)
@@ -59,8 +67,8 @@ def test_a_claim_is_one_processes_until_it_is_given_up(runs: Path) -> None:
     assert theirs.take(RUN)
 
 
-def test_a_claim_goes_with_its_process_however_that_ends(runs: Path) -> None:
-    claims, process = Claims(runs, "me"), held_elsewhere(runs, RUN)
+def test_a_claim_goes_with_its_process_however_that_ends(runs: Path, claims_of: Callable[[str], Claims]) -> None:
+    claims, process = claims_of("me"), held_elsewhere(runs, RUN)
     assert not claims.take(RUN)
     assert claims.holder(RUN) == "somebody else"
     kill(process)
@@ -69,8 +77,8 @@ def test_a_claim_goes_with_its_process_however_that_ends(runs: Path) -> None:
     assert claims.take(RUN)
 
 
-def test_the_folder_of_claims_goes_with_the_last_one(runs: Path) -> None:
-    mine, theirs = Claims(runs, "me"), Claims(runs, "them")
+def test_the_folder_of_claims_goes_with_the_last_one(runs: Path, claims_of: Callable[[str], Claims]) -> None:
+    mine, theirs = claims_of("me"), claims_of("them")
     assert mine.work()
     assert mine.take(RUN)
     assert theirs.take(OTHER)
@@ -81,8 +89,8 @@ def test_the_folder_of_claims_goes_with_the_last_one(runs: Path) -> None:
     assert theirs.take(OTHER)  # and comes again
 
 
-def test_a_folder_with_claims_alone_may_keep_runs(runs: Path) -> None:
-    Claims(runs, "me").take(RUN)
+def test_a_folder_with_claims_alone_may_keep_runs(runs: Path, claims_of: Callable[[str], Claims]) -> None:
+    assert claims_of("me").take(RUN)
     RunsFolder(runs).claim()
     (runs / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="is no folder of runs"):
@@ -105,7 +113,7 @@ def test_runs_that_another_process_is_at_are_waited_for_and_taken_over_when_it_d
 
     watch.say = let_it_die
     records = fit(store, specs, RunsFolder(runs), watch)
-    assert watch.said == [
+    assert watch.said[-3:] == [
         "somebody else does runs of this sweep too: those are not done here",
         "waiting for 1 run of somebody else",
         "somebody else has left 1 run undone: done here",
@@ -120,7 +128,7 @@ def test_a_run_that_another_process_has_done_meanwhile_is_not_done_again(
     corpus_store: Callable[[str], Store], runs: Path, watch: Any
 ) -> None:
     store = corpus_store("words")
-    first, last = expand(store, task="tagging", fusions=("last", "linear"), epochs=(1,))
+    first, last = expand(store, task="tagging", fusions=("last",), batch_sizes=(4, 8), epochs=(1,))
     folder, run = RunsFolder(runs), watch.run
 
     def as_if_by_another(record: dict[str, Any]) -> None:
@@ -128,9 +136,10 @@ def test_a_run_that_another_process_has_done_meanwhile_is_not_done_again(
         folder.write(last, {**record, "spec": last.to_dict()}, {})
 
     watch.run = as_if_by_another
-    # Two units: the second is looked at when the first has ended.
-    fit(store, [first, last], folder, watch, workers=1)
-    assert [record["spec"]["fusion"] for record in watch.ended + watch.others] == ["last", "linear"]
+    # Batches of two sizes are two units: the second is looked at when the first has ended.
+    fit(store, [first, last], folder, watch)
+    assert [record["spec"]["batch_size"] for record in watch.ended] == [4]
+    assert [record["spec"]["batch_size"] for record in watch.others] == [8]
 
 
 def test_what_a_killed_process_left_half_written_is_removed_with_the_next_attempt(
