@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.cli.fit import FitBars
+from fusionkit.cli.demo import FitBars
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit

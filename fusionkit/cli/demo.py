@@ -5,15 +5,47 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fusionkit.cli.cells import score_text
-from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json, table
-from fusionkit.cli.fit import FitBars
+from fusionkit.cli.console import FOLDER, JSON_OPTION, Bars, out, print_json, table
 from fusionkit.demo import DemoResult
 from fusionkit.demo import demo as run_demo
 from fusionkit.fit import summarise
+from fusionkit.metrics import is_better
+
+
+class FitBars(Bars):
+    """A bar over epochs with the best run so far, by validation, behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._best: dict[str, tuple[float, str]] = {}
+
+    def begin(self, runs: int, epochs: int) -> None:
+        """The sweep has this many runs left."""
+        if runs:
+            self.step(f"fitting {runs} run{'s' if runs > 1 else ''}", epochs, 0, "epochs")
+
+    def epoch(self) -> None:
+        """One more epoch of one run is done."""
+        self.advance(1)
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        """Nobody else fits here."""
+
+    def run(self, record: dict[str, Any]) -> None:
+        """A run has ended."""
+        spec = record["spec"]
+        if record["status"] == "failed":
+            self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
+        elif spec["label"] not in self._best or is_better(
+            record["metric"], record["validation_score"], self._best[spec["label"]][0]
+        ):
+            self._best[spec["label"]] = (record["validation_score"], spec["fusion"])
+            self.note(f"best for {spec['label']}: {spec['fusion']} {record['validation_score']:.3f}")
 
 
 @click.command()

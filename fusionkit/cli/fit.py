@@ -9,57 +9,39 @@ import click
 import pandas as pd
 import torch
 
-from fusionkit.cli.console import FOLDER, JSON_OPTION, Bars, out, print_json
+from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
+from fusionkit.cli.live import SweepTable
 from fusionkit.cli.results import summary_table
 from fusionkit.cli.sweeping import given_sweep, stores_or_file, sweep_options
-from fusionkit.fit import RunsFolder, summarise
+from fusionkit.cli.working import print_forecast, stopped_by_sigterm, working_options
+from fusionkit.fit import RunsFolder, foresee, summarise
 from fusionkit.fit import fit as run_fit
 from fusionkit.fit.results import flat_record, flat_tests
-from fusionkit.metrics import is_better
-
-
-class FitBars(Bars):
-    """A bar over epochs with the best run so far, by validation, behind it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._best: dict[str, tuple[float, str]] = {}
-
-    def begin(self, runs: int, epochs: int) -> None:
-        """The sweep has this many runs left."""
-        if runs:
-            self.step(f"fitting {runs} run{'s' if runs > 1 else ''}", epochs, 0, "epochs")
-
-    def epoch(self) -> None:
-        """One more epoch of one run is done."""
-        self.advance(1)
-
-    def run(self, record: dict[str, Any]) -> None:
-        """A run has ended."""
-        spec = record["spec"]
-        if record["status"] == "failed":
-            self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
-        elif spec["label"] not in self._best or is_better(
-            record["metric"], record["validation_score"], self._best[spec["label"]][0]
-        ):
-            self._best[spec["label"]] = (record["validation_score"], spec["fusion"])
-            self.note(f"best for {spec['label']}: {spec['fusion']} {record['validation_score']:.3f}")
 
 
 @click.command()
 @click.argument("stores", nargs=-1, metavar="STORE[:SHARE]...", callback=stores_or_file)
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @sweep_options
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of one run.")
+@working_options
 @JSON_OPTION
 @click.pass_context
 def fit(
-    context: click.Context, /, stores: tuple[str, ...], runs: Path, threads: int, as_json: bool, **choices: Any
+    context: click.Context,
+    /,
+    stores: tuple[str, ...],
+    runs: Path,
+    threads: int,
+    workers: int | None,
+    retry_failed: bool,
+    dry_run: bool,
+    as_json: bool,
+    **choices: Any,
 ) -> None:
     """Train late-fusion heads over STORE: every combination of what is given several times.
 
     The best epoch on validation is kept and scored once on test. Runs that are in the folder already are not
-    trained again.
+    trained again, killed or stopped it goes on where it was, and several of this command on one folder share the runs.
 
     Several stores are trained on together, of each all of train or a share of it: en.store de.store:5% (or
     de.store:200 for 200 examples). The last one named chooses the epoch and is scored, unless --evaluate-on says
@@ -69,8 +51,14 @@ def fit(
     torch.set_num_threads(threads)
     given = given_sweep(context, stores)
     sweep, folder = given.sweep, RunsFolder(runs)
-    with FitBars() as bars:
-        records = run_fit(given.store, sweep.specs, folder, bars, sweep.starts, sweep.draws)
+    if dry_run:
+        forecast = foresee(given.store, sweep.specs, folder, sweep.starts, sweep.draws, workers, retry_failed)
+        print_forecast(*forecast, as_json)
+        return
+    there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
+    there = [record for record in there if not (retry_failed and record["status"] == "failed")]
+    with stopped_by_sigterm(), SweepTable(sweep.specs, there) as progress:
+        records = run_fit(given.store, sweep.specs, folder, progress, sweep.starts, sweep.draws, workers, retry_failed)
     if as_json:
         print_json([flat_record(record) for record in records])
         return

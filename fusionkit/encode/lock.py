@@ -6,7 +6,6 @@ object that its holder renews, and that counts no more when it was not renewed f
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -22,6 +21,7 @@ from upath import UPath
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import disk_errors, parse_json, write_json
+from fusionkit.locks import holder_of, sign, try_lock
 from fusionkit.places import Place
 
 LEASE_SECONDS = 120.0
@@ -54,27 +54,16 @@ def _flock(path: Path, out: Place) -> Iterator[None]:
     with file:
         try:
             with disk_errors(path):
-                os.ftruncate(file.fileno(), 0)
-                # Unbuffered: what a full disk refused must not come up again when the file is closed.
-                os.write(file.fileno(), _myself().encode())
+                sign(file, _myself())
             yield
         finally:
             path.unlink(missing_ok=True)
 
 
 def _locked(path: Path, out: Place) -> IO[str]:
-    while True:
-        file = path.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its last holder may have removed the file between our opening and locking it.
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        except BlockingIOError:
-            with file:
-                file.seek(0)
-                raise _held(out, file.read().strip() or "unknown") from None
-        file.close()
+    if (file := try_lock(path)) is None:
+        raise _held(out, holder_of(path))
+    return file
 
 
 @contextmanager

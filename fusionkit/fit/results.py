@@ -4,6 +4,7 @@ RUNS/{digest}/run.json             spec, scores, curve, times, counts: written l
 RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
 RUNS/results.parquet               one row a run, made anew from the records
 RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score
+RUNS/.claims/{digest}              locked by the process that trains this run (fit/claims.py); gone when none does
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fusionkit.files import disk_errors, read_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
+CLAIMS = ".claims"
 CURVE = pa.schema(
     [("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64())]
 )
@@ -59,6 +61,19 @@ class RunsFolder:
         path = self.path / spec.digest / RECORD
         # Its spec as of today: a record of an earlier release lacks the fields that came later.
         return {**read_json(path), "spec": spec.to_dict()} if path.is_file() else None
+
+    def is_there(self, spec: RunSpec) -> bool:
+        """Whether the run has ended, without reading what it left."""
+        return (self.path / spec.digest / RECORD).is_file()
+
+    def forget(self, spec: RunSpec) -> None:
+        """Let a run that ended be trained again; its weights stay until they are replaced."""
+        (self.path / spec.digest / RECORD).unlink(missing_ok=True)
+
+    def sweep_out(self, spec: RunSpec) -> None:
+        """Remove what a process that was killed left half written of a run. Only who has claimed the run may."""
+        for left in (self.path / spec.digest).glob(".*.partial"):
+            left.unlink(missing_ok=True)
 
     def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
         """Keep a run: weights first, then the record that says it is finished."""
@@ -153,7 +168,7 @@ def is_runs(path: Path) -> bool:
 
 def _ours(path: Path) -> bool:
     # A run's folder may still be empty: the first one, of a process that was killed.
-    return path.is_dir() and re.fullmatch("[0-9a-f]{16}", path.name) is not None
+    return path.is_dir() and (path.name == CLAIMS or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
 
 
 def digest_of_record(record: dict[str, Any]) -> str:

@@ -1,46 +1,29 @@
-"""Sweeps: runs trained unit by unit, each kept as it ends. Run again, only the missing ones run."""
+"""Sweeps: the runs that are missing, done by this process or by workers, each kept as it ends.
+
+Killed at any moment, a sweep loses the units that were being trained; run again, it does what is missing. Several
+processes on one folder share the work.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
 
-from fusionkit.errors import UsageError
-from fusionkit.fit.choices import check_sides, choose_fusion, choose_task
-from fusionkit.fit.data import TaskData
-from fusionkit.fit.drawing import draw_of
-from fusionkit.fit.expand import read_layers
-from fusionkit.fit.given_draws import Drawn, by_digest
-from fusionkit.fit.joint import load_joint
-from fusionkit.fit.matching import load_task
+import torch
+
+from fusionkit.fit.claims import Claims, myself
+from fusionkit.fit.forecast import Forecast, Plan, forecast, plan
+from fusionkit.fit.given_draws import Drawn
+from fusionkit.fit.hands import Hands, ThisProcess, Workers
 from fusionkit.fit.mixing import Mix
-from fusionkit.fit.options import check_options
-from fusionkit.fit.outcome import DivergenceError, Outcome
+from fusionkit.fit.prepare import Prepared, prepare
+from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.results import RunsFolder
-from fusionkit.fit.starting import Start, check_start, starting_notes
-from fusionkit.fit.train import train_unit
-from fusionkit.fit.units import data_key, plan_units
-from fusionkit.fusions import sees_examples
-from fusionkit.heads import reads_sequences
+from fusionkit.fit.schedule import Schedule
+from fusionkit.fit.starting import Start
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
-
-
-class FitProgress(Protocol):
-    """Who watches a sweep: the command line's bar, or nobody."""
-
-    def begin(self, runs: int, epochs: int) -> None:
-        """The sweep has this many runs left, of this many epochs together."""
-
-    def epoch(self) -> None:
-        """One more epoch of one run is done."""
-
-    def run(self, record: dict[str, Any]) -> None:
-        """A run has ended."""
-
-    def say(self, line: str) -> None:
-        """Something the user should know."""
 
 
 def fit(
@@ -50,11 +33,15 @@ def fit(
     progress: FitProgress,
     starts: Sequence[Start] = (),
     draws: Sequence[Drawn] = (),
+    workers: int | None = 1,
+    retry_failed: bool = False,
 ) -> list[dict[str, Any]]:
-    """Train every run that is not there yet, keeping each as it ends.
+    """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
 
     Args:
         starts: the finished runs that the specs begin from. draws: the examples that the specs name by a digest.
+        workers: so many processes share the work; 1 is this one, None are as many as are worth it.
+        retry_failed: runs that are there as failed are trained again.
 
     Returns:
         the records of all the specs, in their order.
@@ -62,102 +49,54 @@ def fit(
     Raises:
         UsageError: ``runs`` holds other files, or a draw is larger than train. FusionkitError: the disk is full.
     """
-    runs.claim()
-    data: dict[tuple[Any, ...], TaskData] = {}
-    notes: dict[str, None] = {}
-    begun = {start.run.spec.digest: start for start in starts}
-    missing = [spec for spec in specs if runs.record(spec) is None]
-    if len(missing) < len(specs):
-        progress.say(f"{len(specs) - len(missing)} of {len(specs)} runs are there already")
-    for spec in missing:
-        # What cannot work is refused now, not after hours of the other runs.
-        choose_fusion(store, spec.fusion, spec.fusion_layers)
-        check_options(spec)
-        if (key := data_key(spec)) not in data:
-            whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
-            if isinstance(store, Mix):
-                data[key] = store.load(spec)
-            elif spec.task == "joint":
-                data[key] = load_joint(store, spec.label, spec.pool)
-            else:
-                task, label = choose_task(store, spec.task, spec.label)
-                data[key] = load_task(store, task, label, spec.pool, whole, unpooled)
-            data[key] = dataclasses.replace(data[key], draws=by_digest(draws))
-            notes = dict.fromkeys([*notes, *data[key].notes])
-        check_sides(spec.head, data[key].train.sides)
-        draw_of(spec, data[key])
-        if spec.init_from is not None:
-            if spec.init_from not in begun:
-                raise UsageError(f"the run {spec.init_from} to start from is not given", received=", ".join(begun))
-            check_start(spec, begun[spec.init_from], data[key].labels)
-        sizes = len(read_layers(store, spec)), store.hidden, len(data[key].labels), data[key].train.sides
-        notes = dict.fromkeys([*notes, *starting_notes(spec, *sizes)])
-    for note in notes:
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed)
+    for note in prepared.notes:
         progress.say(note)
-
-    def positions(spec: RunSpec) -> tuple[int, ...]:
-        return tuple(store.layers.index(layer) for layer in read_layers(store, spec))
-
-    progress.begin(len(missing), sum(spec.epochs for spec in missing))
-    for unit in plan_units(missing):
-        shared = data[data_key(unit.specs[0])]
-        for spec, outcome in train_unit(unit.specs, shared, positions, store.hidden, progress.epoch, begun):
-            progress.run(keep(store, spec, shared, runs, outcome, begun))
+    if prepared.missing:
+        chosen = plan(prepared, workers)
+        for note in chosen.notes:
+            progress.say(note)
+        with closing(Claims(runs.path, myself())) as claims:
+            if not claims.work():
+                progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
+            if retry_failed:
+                _forget(prepared.failed, runs, claims)
+            _work(prepared, chosen, runs, claims, progress)
+    else:
+        progress.begin(0, 0)
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 
-def keep(
+def foresee(
     store: Store | Mix,
-    spec: RunSpec,
-    data: TaskData,
+    specs: Sequence[RunSpec],
     runs: RunsFolder,
-    outcome: Outcome | DivergenceError,
-    starts: Mapping[str, Start],
-) -> dict[str, Any]:
-    """Write what a run came to, and give its record. One that diverged is kept as failed, with the reason."""
-    encoder = store.manifest["encoder"]
-    start = None if spec.init_from is None else starts[spec.init_from]
-    record: dict[str, Any] = {
-        "spec": spec.to_dict(),
-        "data": store.name,
-        "encoder": encoder["name"],
-        "encoder_parameters": encoder["parameters"],
-        "rows": store.rows,
-        "layers": list(read_layers(store, spec)),
-        "labels": data.labels,
-        "default": data.default,
-        "hidden": store.hidden,
-        "sides": data.train.sides,
-        "encoding": encoding_of(store),
-        "init_data": None if start is None else start.data,
-        **(store.record(spec) if isinstance(store, Mix) else {"evaluated": store.name}),
-    }
-    slots = {} if data.slots is None else {"labels": data.slots.labels, "default": data.slots.default}
-    weights = {}
-    if isinstance(outcome, DivergenceError):
-        record |= {"status": "failed", "error": str(outcome), "metric": None, "score": None, "validation_score": None}
+    starts: Sequence[Start] = (),
+    draws: Sequence[Drawn] = (),
+    workers: int | None = 1,
+    retry_failed: bool = False,
+) -> tuple[Forecast, list[str]]:
+    """What :func:`fit` would do and take, and what it would say; arguments and errors are its own."""
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed)
+    return forecast(prepared, runs, workers), prepared.notes
+
+
+def _work(prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, progress: FitProgress) -> None:
+    schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
+    hands: Hands
+    if chosen.opening is None:
+        hands = ThisProcess(prepared.materials, runs, schedule.hear)
     else:
-        record |= {"status": "finished"} | {name: value for name, value in _fields(outcome) if name != "weights"}
-        slots |= outcome.slots or {}
-        weights = outcome.weights
-    record["slots"] = slots or None
-    runs.write(spec, record, weights)
-    return record
+        hands = Workers(chosen.workers, chosen.opening, runs, schedule.hear, torch.get_num_threads())
+        progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
+    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing))
+    with closing(hands):
+        schedule.work(hands)
 
 
-def encoding_of(store: Store | Mix) -> dict[str, Any]:
-    """What a live encoder must be, and be given, to make the states that a run was trained over."""
-    identity = store.manifest["identity"]
-    return {
-        "encoder": identity["encoder"],
-        "compute_dtype": identity["compute_dtype"],
-        "max_length": identity["max_length"],
-        "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
-        "pair_as": identity.get("pair_as", "one"),
-    }
-
-
-def _fields(outcome: Outcome) -> Iterator[tuple[str, Any]]:
-    # asdict would copy every tensor.
-    yield from ((name, getattr(outcome, name)) for name in outcome.__dataclass_fields__)
+def _forget(failed: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:
+    for spec in failed:
+        if claims.take(spec.digest):
+            runs.forget(spec)
+            claims.release(spec.digest)

@@ -13,6 +13,7 @@ from fusionkit.specs import RunSpec
 
 # Weights, gradients and two moments of a stack that is to stay in a core's share of the cache, and of the memory.
 STACK_BYTES = 64 << 20
+WIDEST = 48  # runs of a unit: what a killed process can lose
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def width_of(model: Model) -> int:
     return max(1, STACK_BYTES // max(4 * size, 1))
 
 
-def plan_units(specs: Sequence[RunSpec], widest: int = 48) -> list[Unit]:
+def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
     """Runs in units of at most ``widest``: those that see the same minibatches first, in the order given."""
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:

@@ -53,6 +53,9 @@ class Silent:
     def run(self, record: dict[str, Any]) -> None:
         pass
 
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        pass
+
     def say(self, line: str) -> None:
         pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -122,6 +123,7 @@ class Watch:
     begun: list[tuple[int, int]] = field(default_factory=list)
     epochs: int = 0
     ended: list[dict[str, Any]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def begin(self, runs: int, epochs: int) -> None:
@@ -133,8 +135,17 @@ class Watch:
     def run(self, record: dict[str, Any]) -> None:
         self.ended.append(record)
 
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        self.others.append(record)
+
     def say(self, line: str) -> None:
         self.said.append(line)
+
+
+@pytest.fixture(scope="session")
+def sweeping() -> Any:
+    """``sweeping.py`` beside this file: sweeps in processes of their own."""
+    return importlib.import_module("sweeping")
 
 
 @pytest.fixture

@@ -50,6 +50,9 @@ class Quiet:
     def run(self, record: dict[str, Any]) -> None:
         assert record["status"] == "finished"
 
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        raise AssertionError(record)
+
     def say(self, line: str) -> None:
         return
 

@@ -1,0 +1,138 @@
+"""A sweep counted while it runs: what is done, what failed, the best so far, how fast, how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusionkit.metrics import is_better
+from fusionkit.specs import RunSpec
+
+# What tells the best run of its task and fusion from its neighbours, where it differs among them.
+TOLD = {
+    "head": "", "fusion_layers": "layers ", "shots": "shots ", "lr": "lr ", "epochs": "epochs ", "batch_size": "batch ",
+    "data_seed": "seed ",
+}  # fmt: skip
+TELLING_SECONDS = 5.0  # of a pace that says something
+
+
+@dataclass
+class Line:
+    """One task and fusion.
+
+    Attributes:
+        best: the best validation score. how: which run it is of, as far as it differs from the others.
+    """
+
+    label: str
+    fusion: str
+    runs: int = 0
+    done: int = 0
+    failed: int = 0
+    metric: str | None = None
+    best: float | None = None
+    how: str = ""
+
+
+class Tally:
+    """Counts.
+
+    Args:
+        specs: all runs. ended: the records of those that are there already. clock: seconds, ever more.
+    """
+
+    def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]], clock: Callable[[], float]) -> None:
+        self._clock, self._began = clock, clock()
+        self._differ = [name for name in TOLD if len({getattr(spec, name) for spec in specs}) > 1]
+        self._lines: dict[tuple[str, str], Line] = {}
+        for spec in specs:
+            self._line(spec.label, spec.fusion).runs += 1
+        self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
+        self._epochs, self._of = 0, 0
+        self._paced: tuple[float, int] | None = None  # when the first epoch was done, and how many then
+        for record in ended:
+            self._count(record)
+
+    def begin(self, epochs: int) -> None:
+        """Runs of so many epochs are left, and are begun now."""
+        self._began, self._of = self._clock(), epochs
+
+    def epoch(self) -> None:
+        """One more is done. Of a run that is lost they come twice."""
+        self._epochs = min(self._epochs + 1, self._of)
+        self._paced = self._paced or (self._clock(), self._epochs)
+
+    def run(self, record: dict[str, Any]) -> None:
+        """A run has ended here."""
+        self._ours += 1
+        self._count(record)
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        """A run that was left has ended in another process."""
+        self.others += 1
+        self._epochs = min(self._epochs + record["spec"]["epochs"], self._of)
+        self._count(record)
+
+    @property
+    def left(self) -> int:
+        """Runs."""
+        return self.runs - self.done
+
+    @property
+    def share(self) -> float:
+        """Of the epochs that were left at the beginning, those that are done."""
+        return self._epochs / self._of if self._of else 1.0
+
+    @property
+    def per_minute(self) -> float | None:
+        """Runs that this sweep has ended a minute; None before the first."""
+        seconds = self._clock() - self._began
+        return 60 * self._ours / seconds if self._ours and seconds else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """As many as the epochs left will take at the pace since the first of them; None before that tells anything."""
+        if self._paced is None:
+            return None
+        since, first = self._paced  # what went before, the start of workers, does not come again
+        done, seconds = self._epochs - first, self._clock() - since
+        return seconds * (self._of - self._epochs) / done if done and seconds >= TELLING_SECONDS else None
+
+    def lines(self) -> list[Line]:
+        """One a task and fusion, in the order of the sweep."""
+        return list(self._lines.values())
+
+    def best(self) -> list[Line]:
+        """The best line of each task that has one."""
+        found: dict[str, Line] = {}
+        for line in self._lines.values():
+            if line.best is not None and _beats(line, found.get(line.label)):
+                found[line.label] = line
+        return list(found.values())
+
+    def _count(self, record: dict[str, Any]) -> None:
+        spec = record["spec"]
+        line = self._line(spec["label"], spec["fusion"])
+        self.done, line.done = self.done + 1, line.done + 1
+        if record["status"] == "failed":
+            self.failed, line.failed = self.failed + 1, line.failed + 1
+            return
+        found = Line(line.label, line.fusion, metric=record["metric"], best=record["validation_score"])
+        if _beats(found, line):
+            line.metric, line.best = found.metric, found.best
+            line.how = ", ".join(f"{TOLD[name]}{_plain(spec[name])}" for name in self._differ)
+
+    def _line(self, label: str, fusion: str) -> Line:
+        return self._lines.setdefault((label, fusion), Line(label, fusion))
+
+
+def _beats(line: Line, other: Line | None) -> bool:
+    assert line.best is not None
+    if other is None or other.best is None:
+        return True
+    return is_better(str(line.metric), line.best, other.best)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else "all" if value is None else str(value)

@@ -1,0 +1,188 @@
+"""What a sweep will take, before it starts: runs, units, processes, time and memory.
+
+The time is that of a short sample: a few steps and scorings of runs of each kind, times the steps, epochs and examples
+of all. How many processes are worth their start is decided by it too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusionkit.fit.claims import Claims, myself
+from fusionkit.fit.crew import START_SECONDS, cores, share_out, spare_memory, worth_it
+from fusionkit.fit.feeding import HELD_BYTES, held_bytes
+from fusionkit.fit.materials import Materials, Opening
+from fusionkit.fit.memory import resident
+from fusionkit.fit.prepare import Prepared
+from fusionkit.fit.results import RunsFolder
+from fusionkit.fit.sample import Cost, kind_of, learned_of, measure
+from fusionkit.fit.units import WIDEST, Unit, plan_units
+from fusionkit.fit.working import out_of_memory
+from fusionkit.specs import RunSpec
+
+# Seconds: of a sample before a sweep, and of one that is asked for; and of one timing in it.
+BRIEFLY, THOROUGHLY = 1.0, 30.0
+TIMING_SECONDS = 0.1
+SHOWN = ("task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "batch_size")
+
+
+class Costs:
+    """What the units of a sweep cost, by a sample of each kind of run that they hold.
+
+    Args:
+        seconds: after which no further kind is sampled; the others are taken to cost the mean of those that were.
+
+    Attributes:
+        sampled: how many kinds were. kinds: how many there are.
+    """
+
+    def __init__(self, units: Sequence[Unit], materials: Materials, seconds: float) -> None:
+        self._materials = materials
+        widths: dict[RunSpec, int] = {}
+        steps: Counter[RunSpec] = Counter()
+        for unit in units:
+            inside = Counter(self._kind(spec) for spec in unit.specs)
+            widths |= {kind: max(count, widths.get(kind, 0)) for kind, count in inside.items()}
+            for spec in unit.specs:
+                data = materials.data(spec)
+                steps[self._kind(spec)] += spec.epochs * learned_of(spec, data)
+        began = time.monotonic()
+        self._known: dict[RunSpec, Cost] = {}
+        for kind, _ in steps.most_common():
+            if not self._known or time.monotonic() - began < seconds:
+                try:
+                    self._known[kind] = measure(kind, widths[kind], materials, TIMING_SECONDS)
+                except Exception as error:
+                    if out_of_memory(error) is None:
+                        raise
+        self.sampled, self.kinds = len(self._known), len(widths)
+
+    def run(self, spec: RunSpec) -> float:
+        """Seconds of one run."""
+        data = self._materials.data(spec)
+        known = [self._known[self._kind(spec)]] if self._kind(spec) in self._known else list(self._known.values())
+        return sum(cost.seconds(spec, data) for cost in known) / max(len(known), 1)
+
+    def units(self, units: Sequence[Unit]) -> list[float]:
+        """Seconds of each."""
+        return [sum(map(self.run, unit.specs)) for unit in units]
+
+    def memory(self, units: Sequence[Unit]) -> int:
+        """Bytes that one process takes for the largest of them."""
+        at_once = [sum(self._taken(spec) for spec in unit.specs) + self._held(unit) for unit in units]
+        return resident() + round(max(at_once, default=0))
+
+    def _taken(self, spec: RunSpec) -> float:
+        cost = self._known.get(self._kind(spec))
+        return 0.0 if cost is None else cost.memory
+
+    def _held(self, unit: Unit) -> int:
+        """What the unit's splits take while they are held in memory; a sample's are too small to show it."""
+        data = self._materials.data(unit.specs[0])
+        layers = {layer for spec in unit.specs for layer in self._materials.positions(spec)}
+        learned = min(learned_of(unit.specs[0], data) / max(len(data.train), 1), 1.0)
+        draws = len({spec.data_seed for spec in unit.specs}) * learned * held_bytes(data.train, tuple(layers))
+        return min(round(draws) + held_bytes(data.validation, tuple(layers)), HELD_BYTES)
+
+    def _kind(self, spec: RunSpec) -> RunSpec:
+        return kind_of(spec, self._materials.data(spec))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who does what.
+
+    Attributes:
+        widest: the most runs a unit may have. opening: how workers come by the materials; None where this process
+            does all.
+    """
+
+    units: list[Unit]
+    widest: int
+    workers: int
+    opening: Opening | None
+    notes: list[str]
+
+
+def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None) -> Plan:
+    """Units and processes of the missing runs.
+
+    Args:
+        asked: so many workers; None lets cores, memory and the work decide. costs: where they are known already.
+    """
+    materials, missing = prepared.materials, prepared.missing
+    alone = Plan(plan_units(missing), WIDEST, 1, None, [])
+    most = min(asked or max(cores() // torch.get_num_threads(), 1), len(missing))
+    widest = max(min(WIDEST, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
+    units = plan_units(missing, widest)
+    if (most := min(most, len(units))) <= 1:
+        return alone
+    if (opening := Opening.of(materials)) is None:
+        note = ["no other process can open these stores: this one does all"] if asked else []
+        return Plan(alone.units, WIDEST, 1, None, note)
+    if asked is None:
+        costs = costs or Costs(units, materials, BRIEFLY)
+        if (spare := spare_memory()) is not None:
+            most = max(min(most, spare // max(costs.memory(units), 1)), 1)
+        if not worth_it(costs.units(units), most):
+            return alone
+    return Plan(units, widest, most, opening, [])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a sweep will take.
+
+    Attributes:
+        runs: all of them. there: those that need not be trained, ``failed`` of them failed. elsewhere: those that
+            another process is at. units, workers: of the others. seconds: until the last is done, if nothing else runs.
+        memory: bytes that one process takes at most. kinds: how many kinds of runs there are, ``sampled`` of them
+            measured. parts: the runs by what they cost, with the seconds of all of them in one process.
+    """
+
+    runs: int
+    there: int
+    failed: int
+    elsewhere: int
+    units: int
+    workers: int
+    seconds: float
+    memory: int
+    kinds: int
+    sampled: int
+    parts: list[dict[str, Any]]
+
+
+def forecast(prepared: Prepared, runs: RunsFolder, asked: int | None = None) -> Forecast:
+    """Sample the missing runs; nothing is kept. Arguments as :func:`plan`."""
+    claims = Claims(runs.path, myself())
+    missing, materials = prepared.missing, prepared.materials
+    costs = Costs(plan_units(missing), materials, THOROUGHLY)
+    chosen = plan(prepared, asked, costs)
+    seconds = share_out(costs.units(chosen.units), chosen.workers)
+    begin = START_SECONDS + materials.seconds if chosen.workers > 1 else 0.0
+    parts: dict[tuple[Any, ...], list[RunSpec]] = {}
+    for spec in missing:
+        parts.setdefault(tuple(getattr(spec, name) for name in SHOWN), []).append(spec)
+    return Forecast(
+        runs=len(missing) + len(prepared.there),
+        there=len(prepared.there),
+        failed=len(prepared.failed),
+        elsewhere=sum(claims.holder(spec.digest) is not None for spec in missing),
+        units=len(chosen.units),
+        workers=chosen.workers,
+        seconds=begin + seconds,
+        memory=costs.memory(chosen.units),
+        kinds=costs.kinds,
+        sampled=costs.sampled,
+        parts=[
+            {**dict(zip(SHOWN, key, strict=True)), "runs": len(alike), "seconds": sum(map(costs.run, alike))}
+            for key, alike in parts.items()
+        ],
+    )

@@ -1,0 +1,78 @@
+"""A sweep before its first run: what is there already, and a refusal of what cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusionkit.fit.choices import check_sides, choose_fusion
+from fusionkit.fit.drawing import draw_of
+from fusionkit.fit.expand import read_layers
+from fusionkit.fit.given_draws import Drawn, by_digest
+from fusionkit.fit.materials import Materials
+from fusionkit.fit.mixing import Mix
+from fusionkit.fit.options import check_options
+from fusionkit.fit.results import RunsFolder
+from fusionkit.fit.starting import Start, check_start, starting_notes
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep that can work.
+
+    Attributes:
+        missing: the runs to be trained. there: the others. failed: those of them, or with ``retry_failed`` those of
+            the missing, that are there as failed.
+        notes: what the user should know.
+    """
+
+    materials: Materials
+    missing: list[RunSpec]
+    there: list[RunSpec]
+    failed: list[RunSpec]
+    notes: list[str]
+
+
+def prepare(
+    store: Store | Mix,
+    specs: Sequence[RunSpec],
+    runs: RunsFolder,
+    starts: Sequence[Start] = (),
+    draws: Sequence[Drawn] = (),
+    retry_failed: bool = False,
+) -> Prepared:
+    """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
+
+    Args:
+        retry_failed: runs that are there as failed are missing too.
+
+    Raises:
+        UsageError: ``runs`` holds other files, a draw is larger than train, or a choice does not suit the data.
+    """
+    runs.claim()
+    materials = Materials(store, starts, by_digest(draws))
+    records = {spec: runs.record(spec) for spec in specs}
+    failed = [spec for spec, record in records.items() if record is not None and record["status"] == "failed"]
+    missing = [spec for spec in specs if records[spec] is None or (retry_failed and spec in failed)]
+    notes: dict[str, None] = {}
+    wanted = set(missing)
+    there = [spec for spec in specs if spec not in wanted]
+    if there:
+        notes[f"{len(there)} of {len(specs)} runs are there already"] = None
+    if failed and not retry_failed:
+        notes[f"{len(failed)} of them failed; --retry-failed tries them again"] = None
+    told: dict[str, None] = {}
+    for spec in missing:
+        choose_fusion(store, spec.fusion, spec.fusion_layers)
+        check_options(spec)
+        data = materials.data(spec)
+        told |= dict.fromkeys(data.notes)
+        check_sides(spec.head, data.train.sides)
+        draw_of(spec, data)
+        if (start := materials.start(spec)) is not None:
+            check_start(spec, start, data.labels)
+        sizes = len(read_layers(store, spec)), store.hidden, len(data.labels), data.train.sides
+        told |= dict.fromkeys(starting_notes(spec, *sizes))
+    return Prepared(materials, missing, there, failed, [*notes, *told])

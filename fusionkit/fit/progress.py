@@ -1,0 +1,29 @@
+"""Who watches a sweep."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class FitProgress(Protocol):
+    """Who watches a sweep: the command line's table, or nobody."""
+
+    def begin(self, runs: int, epochs: int) -> None:
+        """The sweep has this many runs left, of this many epochs together."""
+
+    def epoch(self) -> None:
+        """One more epoch of one run is done."""
+
+    def run(self, record: dict[str, Any]) -> None:
+        """A run has ended."""
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        """A run that was left has been done by another process."""
+
+    def say(self, line: str) -> None:
+        """Something the user should know."""
+
+
+def counted(number: int, what: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,111 @@
+"""The work itself: one unit claimed, trained, kept run by run; in this process or in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import torch
+
+from fusionkit.fit.claims import Claims
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.materials import Materials
+from fusionkit.fit.outcome import DivergenceError, Outcome
+from fusionkit.fit.records import failed_record, finished_record
+from fusionkit.fit.results import RunsFolder
+from fusionkit.fit.train import train_unit
+from fusionkit.specs import RunSpec
+
+
+@dataclass(frozen=True)
+class Word:
+    """What is heard of a unit.
+
+    Attributes:
+        kind: ``epochs`` (``count`` more are done); of ``runs``: ``run`` (kept), ``there`` (kept by another process),
+            ``others`` (claimed by another, ``text`` says whom), ``lost`` (not done, ``text`` says why), ``unborn`` (not
+            begun: its worker died first).
+        runs: digests.
+    """
+
+    kind: str
+    runs: tuple[str, ...] = ()
+    count: int = 0
+    text: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`, also of its JSON."""
+        return cls(**{**values, "runs": tuple(values["runs"])})
+
+
+Hear = Callable[[Word], None]
+
+
+def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, claims: Claims, hear: Hear) -> None:
+    """Do those runs of a unit that nobody else does or has done, each kept as it ends.
+
+    Raises:
+        FusionkitError: the disk is full, the store is damaged: what stops every other run too.
+    """
+    mine = []
+    for spec in specs:
+        if not claims.take(spec.digest):
+            hear(Word("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
+        elif runs.is_there(spec):
+            claims.release(spec.digest)
+            hear(Word("there", (spec.digest,)))
+        else:
+            runs.sweep_out(spec)
+            mine.append(spec)
+    if not mine:
+        return
+    ended, lost = 0, None
+    try:
+        for spec, outcome in trained(mine, materials, lambda: hear(Word("epochs", count=1))):
+            if isinstance(outcome, DivergenceError):
+                runs.write(spec, failed_record(materials, spec, str(outcome)), {})
+            else:
+                runs.write(spec, finished_record(materials, spec, outcome), outcome.weights)
+            claims.release(spec.digest)
+            hear(Word("run", (spec.digest,)))
+            ended += 1
+        # Who waits for a run that was neither done nor lost would wait for ever.
+        assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
+    except Exception as error:
+        if (reason := out_of_memory(error)) is None:
+            raise
+        lost = reason
+    finally:
+        for spec in mine:
+            claims.release(spec.digest)
+    if lost is not None:  # told when their claims are free; the caller knows which of them have ended
+        hear(Word("lost", tuple(spec.digest for spec in mine), text=lost))
+
+
+def trained(
+    specs: Sequence[RunSpec], materials: Materials, on_epoch: Callable[[], None], data: TaskData | None = None
+) -> Iterator[tuple[RunSpec, Outcome | DivergenceError]]:
+    """The runs of a unit, each as it ends.
+
+    Args:
+        data: other splits than the materials'.
+    """
+    data = data or materials.data(specs[0])
+    return train_unit(specs, data, materials.positions, materials.store.hidden, on_epoch, materials.starts)
+
+
+def out_of_memory(error: Exception) -> str | None:
+    """What an error says where it says that memory has run out; None for any other."""
+    said = str(error).strip().splitlines()
+    first = said[0] if said else "no more was said"
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return f"out of memory: {first}"
+    # PyTorch's allocator for the CPU raises a plain RuntimeError.
+    short = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return f"out of memory: {first}" if short else None

@@ -1,0 +1,49 @@
+"""Locked files: the kernel drops a lock with the process that holds it, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+
+def try_lock(path: Path) -> IO[str] | None:
+    """The open file at ``path``, locked, and made where there is none; None where another holds it.
+
+    Whoever removes such a file does so while holding it.
+
+    Raises:
+        OSError: the folder is not there or may not be written to, or the file system knows no locks.
+    """
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its last holder may have removed the file between our opening and locking it.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                    return file
+        except BlockingIOError:
+            file.close()
+            return None
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def holder_of(path: Path) -> str:
+    """What the holder of a lock wrote into the file, or ``unknown``."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip() or "unknown"
+    except FileNotFoundError:
+        return "unknown"
+
+
+def sign(file: IO[str], name: str) -> None:
+    """Write the holder's name into a locked file."""
+    os.ftruncate(file.fileno(), 0)
+    # Unbuffered: what a full disk refused must not come up again when the file is closed.
+    os.write(file.fileno(), name.encode())

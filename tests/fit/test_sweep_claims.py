@@ -1,0 +1,157 @@
+"""Claims: who does which run, among processes that may die at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.errors import UsageError
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.claims import Claims, myself
+from fusionkit.store import Store
+
+RUN, OTHER = "0123456789abcdef", "fedcba9876543210"
+HOLD = """
+import sys, time
+from pathlib import Path
+from fusionkit.fit.claims import Claims
+claims = Claims(Path(sys.argv[1]), "somebody else")
+assert claims.take(sys.argv[2])
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def claims_of(runs: Path) -> Iterator[Callable[[str], Claims]]:
+    """Claims on the folder by a name, given up at the end."""
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(closing(Claims(runs, name)))
+
+
+def held_elsewhere(runs: Path, digest: str) -> subprocess.Popen[str]:
+    """Another process that holds a claim."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(runs), digest], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_claim_is_one_processes_until_it_is_given_up(claims_of: Callable[[str], Claims]) -> None:
+    mine, theirs = claims_of("me"), claims_of("them")
+    assert mine.take(RUN)
+    assert mine.take(RUN)  # it has it already
+    assert not theirs.take(RUN)
+    assert theirs.take(OTHER)
+    assert (theirs.holder(RUN), mine.holder(OTHER)) == ("me", "them")
+    mine.release(RUN)
+    assert theirs.holder(RUN) is None
+    assert theirs.take(RUN)
+
+
+def test_a_claim_goes_with_its_process_however_that_ends(runs: Path, claims_of: Callable[[str], Claims]) -> None:
+    claims, process = claims_of("me"), held_elsewhere(runs, RUN)
+    assert not claims.take(RUN)
+    assert claims.holder(RUN) == "somebody else"
+    kill(process)
+    assert (runs / ".claims" / RUN).exists()  # its file is still there, and nobody's
+    assert claims.holder(RUN) is None
+    assert claims.take(RUN)
+
+
+def test_the_folder_of_claims_goes_with_the_last_one(runs: Path, claims_of: Callable[[str], Claims]) -> None:
+    mine, theirs = claims_of("me"), claims_of("them")
+    assert mine.work()
+    assert mine.take(RUN)
+    assert theirs.take(OTHER)
+    mine.close()
+    assert [path.name for path in (runs / ".claims").iterdir()] == [OTHER]
+    theirs.close()
+    assert list(runs.iterdir()) == []
+    assert theirs.take(OTHER)  # and comes again
+
+
+def test_a_folder_with_claims_alone_may_keep_runs(runs: Path, claims_of: Callable[[str], Claims]) -> None:
+    assert claims_of("me").take(RUN)
+    RunsFolder(runs).claim()
+    (runs / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is no folder of runs"):
+        RunsFolder(runs).claim()
+
+
+def test_runs_that_another_process_is_at_are_waited_for_and_taken_over_when_it_dies(
+    corpus_store: Callable[[str], Store], runs: Path, watch: Any
+) -> None:
+    store = corpus_store("words")
+    specs = expand(store, task="tagging", fusions=("last", "linear"), epochs=(1,))
+    process = held_elsewhere(runs, specs[0].digest)
+    say = watch.say
+
+    def let_it_die(line: str) -> None:
+        say(line)
+        if line.startswith("waiting for"):
+            assert [record["spec"]["fusion"] for record in watch.ended] == ["linear"]
+            kill(process)
+
+    watch.say = let_it_die
+    records = fit(store, specs, RunsFolder(runs), watch)
+    assert watch.said[-3:] == [
+        "somebody else does runs of this sweep too: those are not done here",
+        "waiting for 1 run of somebody else",
+        "somebody else has left 1 run undone: done here",
+    ]
+    assert [record["spec"]["fusion"] for record in records] == ["last", "linear"]
+    assert [record["spec"]["fusion"] for record in watch.ended] == ["linear", "last"]
+    assert watch.epochs == 2
+    assert not (runs / ".claims").exists()
+
+
+def test_a_run_that_another_process_has_done_meanwhile_is_not_done_again(
+    corpus_store: Callable[[str], Store], runs: Path, watch: Any
+) -> None:
+    store = corpus_store("words")
+    first, last = expand(store, task="tagging", fusions=("last",), batch_sizes=(4, 8), epochs=(1,))
+    folder, run = RunsFolder(runs), watch.run
+
+    def as_if_by_another(record: dict[str, Any]) -> None:
+        run(record)
+        folder.write(last, {**record, "spec": last.to_dict()}, {})
+
+    watch.run = as_if_by_another
+    # Batches of two sizes are two units: the second is looked at when the first has ended.
+    fit(store, [first, last], folder, watch)
+    assert [record["spec"]["batch_size"] for record in watch.ended] == [4]
+    assert [record["spec"]["batch_size"] for record in watch.others] == [8]
+
+
+def test_what_a_killed_process_left_half_written_is_removed_with_the_next_attempt(
+    corpus_store: Callable[[str], Store], runs: Path, watch: Any
+) -> None:
+    store = corpus_store("words")
+    (spec,) = expand(store, task="tagging", fusions=("last",), epochs=(1,))
+    (runs / spec.digest).mkdir(parents=True)
+    (runs / spec.digest / ".weights.safetensors.7.partial").write_bytes(b"half")
+    fit(store, [spec], RunsFolder(runs), watch)
+    assert sorted(path.name for path in (runs / spec.digest).iterdir()) == ["run.json", "weights.safetensors"]
+
+
+def test_others_are_told_of_the_process_and_its_machine() -> None:
+    assert myself() == f"process {os.getpid()} on {os.uname().nodename}"

@@ -1,0 +1,139 @@
+"""The plan of a sweep before it starts, and how many processes share it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.fit import RunsFolder, crew, expand, fit, foresee
+from fusionkit.fit.claims import Claims
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.forecast import plan
+from fusionkit.fit.materials import Materials
+from fusionkit.fit.prepare import prepare
+from fusionkit.fit.sample import Cost, kind_of, measure
+from fusionkit.fit.units import plan_units
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+@pytest.fixture
+def store(corpus_store: Callable[[str], Store]) -> Store:
+    return corpus_store("words")
+
+
+def spec_of(**fields: Any) -> RunSpec:
+    given = {"store": "s", "task": "classification", "label": "label", "fusion": "last", "head": "classifier"}
+    return RunSpec(**{**given, **fields})
+
+
+def test_a_runs_time_is_that_of_its_steps_and_of_the_examples_it_scores(toy: Callable[..., TaskData]) -> None:
+    data = toy(examples=60)  # 100 to validate on, 200 to test
+    cost = Cost(once=0.5, step=0.01, scored=0.001, memory=0)
+    whole = cost.seconds(spec_of(batch_size=16, epochs=3), data)
+    assert whole == pytest.approx(0.5 + 3 * (4 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
+    few = cost.seconds(spec_of(batch_size=16, epochs=3, shots=10), data)  # 10 of each of 2 classes
+    assert few == pytest.approx(0.5 + 3 * (2 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
+
+
+def test_runs_that_cost_the_same_a_step_are_one_kind(toy: Callable[..., TaskData]) -> None:
+    data = toy(examples=60)
+    one = spec_of(batch_size=16)
+    alike: tuple[dict[str, Any], ...] = ({"lr": 0.1}, {"data_seed": 3}, {"init_seed": 4}, {"epochs": 99}, {"shots": 20})
+    for change in alike:
+        assert kind_of(spec_of(**{"batch_size": 16, **change}), data) == kind_of(one, data)
+    other: tuple[dict[str, Any], ...] = ({"fusion": "linear"}, {"batch_size": 8}, {"optimizer": "adam"}, {"shots": 4})
+    for change in other:
+        assert kind_of(spec_of(**{"batch_size": 16, **change}), data) != kind_of(one, data)
+
+
+def test_a_sample_measures_steps_and_scorings_and_changes_nothing(store: Store) -> None:
+    materials = Materials(store)
+    (spec,) = expand(store, task="tagging", fusions=("attention",), seeds=1)
+    before = materials.data(spec).train.ids
+    cost = measure(kind_of(spec, materials.data(spec)), 2, materials, seconds=0.02)
+    assert cost.step > 0
+    assert all(math.isfinite(each) and each >= 0 for each in (cost.once, cost.scored, cost.memory))
+    assert materials.data(spec).train.ids == before
+
+
+def test_a_forecast_counts_what_is_there_and_keeps_nothing(store: Store, tmp_path: Path, watch: Any) -> None:
+    runs = RunsFolder(tmp_path / "runs")
+    specs = expand(store, task="tagging", fusions=("last", "linear"), seeds=3, epochs=(1, 2))
+    empty, notes = foresee(store, specs, runs)
+    assert (empty.runs, empty.there, empty.failed, empty.elsewhere, empty.workers) == (12, 0, 0, 0, 1)
+    assert empty.units == len(plan_units(specs))
+    assert (empty.kinds, empty.sampled) == (2, 2)
+    assert not (tmp_path / "runs").exists()
+    assert any("carry a label that train lacks" in note for note in notes)
+    parts = {(part["fusion"], part["epochs"]): part for part in empty.parts}
+    assert {key: part["runs"] for key, part in parts.items()} == {(f, e): 3 for f in ("last", "linear") for e in (1, 2)}
+    assert parts["linear", 2]["seconds"] > parts["linear", 1]["seconds"] > 0
+    assert empty.seconds == pytest.approx(sum(part["seconds"] for part in empty.parts))
+    assert empty.memory > 50_000_000  # this process already has PyTorch in it
+    fit(store, specs[:5], runs, watch)
+    claims = Claims(tmp_path / "runs", "somebody else")
+    assert claims.take(specs[6].digest)
+    later, notes = foresee(store, specs, runs)
+    claims.close()
+    assert (later.runs, later.there, later.elsewhere) == (12, 5, 1)
+    assert sum(part["runs"] for part in later.parts) == 7
+    assert notes[0] == "5 of 12 runs are there already"
+    nothing, _ = foresee(store, specs[:5], runs)
+    assert (nothing.units, nothing.seconds, nothing.parts) == (0, 0.0, [])
+    assert json.loads(json.dumps(later.__dict__))["runs"] == 12
+
+
+def test_workers_take_units_in_their_order_as_they_get_free() -> None:
+    assert crew.share_out([5, 1, 1, 1, 4], 1) == 12
+    assert crew.share_out([5, 1, 1, 1, 4], 2) == 7  # 5 | 1 1 1 4
+    assert crew.share_out([5, 1, 1, 1, 4], 9) == 5
+    assert crew.share_out([], 2) == 0
+
+
+def test_workers_are_begun_where_the_work_is_worth_it() -> None:
+    start = crew.START_SECONDS
+    assert not crew.worth_it([start, start], 2)
+    assert crew.worth_it([2 * start, 2 * start], 2)
+    assert not crew.worth_it([9 * start], 2)  # one unit is one worker's
+
+
+def test_little_work_one_unit_or_one_core_is_done_by_this_process(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def workers(seeds: int, epochs: int, asked: int | None = None) -> int:
+        specs = expand(store, task="tagging", fusions=("last",), seeds=seeds, epochs=(epochs,))
+        return plan(prepare(store, specs, RunsFolder(tmp_path)), asked).workers
+
+    monkeypatch.setattr("fusionkit.fit.forecast.cores", lambda: 4)
+    assert workers(seeds=8, epochs=1) == 1  # a moment
+    assert workers(seeds=8, epochs=100_000) == 4  # hours
+    assert workers(seeds=1, epochs=100_000) == 1  # cannot be shared
+    assert workers(seeds=8, epochs=1, asked=2) == 2  # as told
+    assert workers(seeds=2, epochs=1, asked=5) == 2
+    monkeypatch.setattr("fusionkit.fit.forecast.spare_memory", lambda: 1 << 20)
+    assert workers(seeds=8, epochs=100_000) == 1  # memory for none beside this one
+    monkeypatch.setattr("fusionkit.fit.forecast.cores", lambda: 1)
+    assert workers(seeds=8, epochs=100_000) == 1
+
+
+def test_cores_and_memory_are_the_containers_where_those_are_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "CGROUP", tmp_path)
+    free, bound = crew.spare_memory(), crew.cores()
+    assert bound >= 1
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert crew.cores() == bound
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert crew.cores() == 1
+    (tmp_path / "memory.max").write_text("3000\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert crew.spare_memory() == 2000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert crew.spare_memory() is None or free is not None
