@@ -21,7 +21,7 @@ from fusionkit.fit.materials import Materials, Opening
 from fusionkit.fit.memory import resident
 from fusionkit.fit.prepare import Prepared
 from fusionkit.fit.results import RunsFolder
-from fusionkit.fit.sample import Cost, kind_of, learned_of, measure
+from fusionkit.fit.sample import Cost, kind_of, measure
 from fusionkit.fit.units import WIDEST, Unit, plan_units
 from fusionkit.fit.working import out_of_memory
 from fusionkit.specs import RunSpec
@@ -50,8 +50,7 @@ class Costs:
             inside = Counter(self._kind(spec) for spec in unit.specs)
             widths |= {kind: max(count, widths.get(kind, 0)) for kind, count in inside.items()}
             for spec in unit.specs:
-                data = materials.data(spec)
-                steps[self._kind(spec)] += spec.epochs * learned_of(spec, data)
+                steps[self._kind(spec)] += spec.epochs * materials.learned(spec)
         began = time.monotonic()
         self._known: dict[RunSpec, Cost] = {}
         for kind, _ in steps.most_common():
@@ -65,9 +64,9 @@ class Costs:
 
     def run(self, spec: RunSpec) -> float:
         """Seconds of one run."""
-        data = self._materials.data(spec)
+        data, learned = self._materials.data(spec), self._materials.learned(spec)
         known = [self._known[self._kind(spec)]] if self._kind(spec) in self._known else list(self._known.values())
-        return sum(cost.seconds(spec, data) for cost in known) / max(len(known), 1)
+        return sum(cost.seconds(spec, data, learned) for cost in known) / max(len(known), 1)
 
     def units(self, units: Sequence[Unit]) -> list[float]:
         """Seconds of each."""
@@ -86,12 +85,12 @@ class Costs:
         """What the unit's splits take while they are held in memory; a sample's are too small to show it."""
         data = self._materials.data(unit.specs[0])
         layers = {layer for spec in unit.specs for layer in self._materials.positions(spec)}
-        learned = min(learned_of(unit.specs[0], data) / max(len(data.train), 1), 1.0)
-        draws = len({spec.data_seed for spec in unit.specs}) * learned * held_bytes(data.train, tuple(layers))
+        learned = {spec.data_seed: self._materials.learned(spec) / max(len(data.train), 1) for spec in unit.specs}
+        draws = sum(learned.values()) * held_bytes(data.train, tuple(layers))
         return min(round(draws) + held_bytes(data.validation, tuple(layers)), HELD_BYTES)
 
     def _kind(self, spec: RunSpec) -> RunSpec:
-        return kind_of(spec, self._materials.data(spec))
+        return kind_of(spec, self._materials.learned(spec))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, Self
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
+from fusionkit.fit.drawing import draw_of
 from fusionkit.fit.expand import read_layers
 from fusionkit.fit.joint import load_joint
 from fusionkit.fit.matching import load_task
@@ -47,6 +48,7 @@ class Materials:
         self.store = store
         self.starts = {start.run.spec.digest: start for start in starts}
         self._data: dict[tuple[Any, ...], TaskData] = {}
+        self._learned: dict[tuple[Any, ...], int] = {}
 
     def data(self, spec: RunSpec) -> TaskData:
         """The splits that a run is trained and judged on; errors as the loading of its task."""
@@ -55,6 +57,19 @@ class Materials:
             self._data[key] = replace(self._load(spec), draws=self.draws)
             self.seconds += time.perf_counter() - began
         return self._data[key]
+
+    def learned(self, spec: RunSpec) -> int:
+        """How many examples a run learns from.
+
+        Raises:
+            UsageError: its draw is larger than train, or otherwise cannot be made.
+        """
+        key = (data_key(spec), spec.data_seed, spec.shots, spec.draw, spec.draw_ids)
+        if key not in self._learned:
+            data = self.data(spec)
+            drawn = draw_of(spec, data)
+            self._learned[key] = len(data.train) if drawn is None else len(drawn)
+        return self._learned[key]
 
     def start(self, spec: RunSpec) -> Start | None:
         """The run that this one begins with.

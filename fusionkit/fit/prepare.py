@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionkit.fit.choices import check_sides, choose_fusion
-from fusionkit.fit.drawing import draw_of
 from fusionkit.fit.expand import read_layers
 from fusionkit.fit.given_draws import Drawn, by_digest
 from fusionkit.fit.materials import Materials
@@ -70,7 +69,7 @@ def prepare(
         data = materials.data(spec)
         told |= dict.fromkeys(data.notes)
         check_sides(spec.head, data.train.sides)
-        draw_of(spec, data)
+        materials.learned(spec)
         if (start := materials.start(spec)) is not None:
             check_start(spec, start, data.labels)
         sizes = len(read_layers(store, spec)), store.hidden, len(data.labels), data.train.sides

@@ -39,20 +39,15 @@ class Cost:
     scored: float
     memory: float
 
-    def seconds(self, spec: RunSpec, data: TaskData) -> float:
-        """Of a whole run; with ``patience`` it may be less."""
-        steps = -(-learned_of(spec, data) // spec.batch_size)
+    def seconds(self, spec: RunSpec, data: TaskData, learned: int) -> float:
+        """Of a whole run that learns from so many examples; with ``patience`` it may be less."""
+        watched = min(spec.validate_on or len(data.validation), len(data.validation))
         after = len(data.validation) + sum(len(split) for split in _tests(data))
-        each = steps * self.step + len(data.validation) * self.scored
+        each = -(-learned // spec.batch_size) * self.step + watched * self.scored
         return self.once + spec.epochs * each + after * self.scored
 
 
-def learned_of(spec: RunSpec, data: TaskData) -> int:
-    """How many examples a run learns from."""
-    return len(data.train) if spec.shots is None else spec.shots * data.classes
-
-
-def kind_of(spec: RunSpec, data: TaskData) -> RunSpec:
+def kind_of(spec: RunSpec, learned: int) -> RunSpec:
     """What runs that cost the same a step have in common: seeds, rates and lengths make no difference."""
     return dataclasses.replace(
         spec,
@@ -60,8 +55,11 @@ def kind_of(spec: RunSpec, data: TaskData) -> RunSpec:
         init_seed=0,
         lr=1e-4,
         shots=None,
+        draw="uniform",
+        draw_ids=None,
+        validate_on=None,
         epochs=1,
-        batch_size=min(spec.batch_size, learned_of(spec, data)),
+        batch_size=min(spec.batch_size, learned),
         weight_decay=0.0,
         warmup=0.0,
         class_weights="none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from fusionkit.fit import RunsFolder, crew, expand, fit, foresee
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.forecast import plan
+from fusionkit.fit.given_draws import Drawn, with_draws
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.prepare import prepare
 from fusionkit.fit.sample import Cost, kind_of, measure
@@ -35,28 +37,28 @@ def spec_of(**fields: Any) -> RunSpec:
 def test_a_runs_time_is_that_of_its_steps_and_of_the_examples_it_scores(toy: Callable[..., TaskData]) -> None:
     data = toy(examples=60)  # 100 to validate on, 200 to test
     cost = Cost(once=0.5, step=0.01, scored=0.001, memory=0)
-    whole = cost.seconds(spec_of(batch_size=16, epochs=3), data)
+    whole = cost.seconds(spec_of(batch_size=16, epochs=3), data, 60)
     assert whole == pytest.approx(0.5 + 3 * (4 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
-    few = cost.seconds(spec_of(batch_size=16, epochs=3, shots=10), data)  # 10 of each of 2 classes
+    watched = cost.seconds(spec_of(batch_size=16, epochs=3, validate_on=40), data, 60)
+    assert whole - watched == pytest.approx(3 * 60 * 0.001)
+    few = cost.seconds(spec_of(batch_size=16, epochs=3, shots=10), data, 20)  # 10 of each of 2 classes
     assert few == pytest.approx(0.5 + 3 * (2 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
 
 
-def test_runs_that_cost_the_same_a_step_are_one_kind(toy: Callable[..., TaskData]) -> None:
-    data = toy(examples=60)
+def test_runs_that_cost_the_same_a_step_are_one_kind() -> None:
     one = spec_of(batch_size=16)
-    alike: tuple[dict[str, Any], ...] = ({"lr": 0.1}, {"data_seed": 3}, {"init_seed": 4}, {"epochs": 99}, {"shots": 20})
-    for change in alike:
-        assert kind_of(spec_of(**{"batch_size": 16, **change}), data) == kind_of(one, data)
-    other: tuple[dict[str, Any], ...] = ({"fusion": "linear"}, {"batch_size": 8}, {"optimizer": "adam"}, {"shots": 4})
-    for change in other:
-        assert kind_of(spec_of(**{"batch_size": 16, **change}), data) != kind_of(one, data)
+    for name, value in {"lr": 0.1, "data_seed": 3, "init_seed": 4, "epochs": 99, "shots": 20, "validate_on": 5}.items():
+        assert kind_of(dataclasses.replace(one, **{name: value}), 40) == kind_of(one, 60)  # type: ignore[arg-type]
+    for name, other in {"fusion": "linear", "batch_size": 8, "optimizer": "adam"}.items():
+        assert kind_of(dataclasses.replace(one, **{name: other}), 60) != kind_of(one, 60)  # type: ignore[arg-type]
+    assert kind_of(one, 8) != kind_of(one, 60)  # a batch that is never full
 
 
 def test_a_sample_measures_steps_and_scorings_and_changes_nothing(store: Store) -> None:
     materials = Materials(store)
     (spec,) = expand(store, task="tagging", fusions=("attention",), seeds=1)
     before = materials.data(spec).train.ids
-    cost = measure(kind_of(spec, materials.data(spec)), 2, materials, seconds=0.02)
+    cost = measure(kind_of(spec, materials.learned(spec)), 2, materials, seconds=0.02)
     assert cost.step > 0
     assert all(math.isfinite(each) and each >= 0 for each in (cost.once, cost.scored, cost.memory))
     assert materials.data(spec).train.ids == before
@@ -87,6 +89,19 @@ def test_a_forecast_counts_what_is_there_and_keeps_nothing(store: Store, tmp_pat
     nothing, _ = foresee(store, specs[:5], runs)
     assert (nothing.units, nothing.seconds, nothing.parts) == (0, 0.0, [])
     assert json.loads(json.dumps(later.__dict__))["runs"] == 12
+
+
+def test_every_way_of_drawing_and_watching_can_be_foreseen(store: Store, tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"task": "tagging", "fusions": ("last",), "epochs": (1,), "shots": (2,)}
+    specs = [*expand(store, **choices, draw="stratified"), *expand(store, **choices, draw="nested", validate_on=2)]
+    (whole,) = expand(store, task="tagging", fusions=("last",), epochs=(1,))
+    drawn = Drawn(tuple(Materials(store).data(whole).train.ids[:3]))
+    specs += with_draws([whole], [drawn])
+    found, _ = foresee(store, specs, RunsFolder(tmp_path / "runs"), draws=[drawn])
+    assert [part["runs"] for part in found.parts] == [2, 1]  # both of two shots, and the list
+    assert all(part["seconds"] > 0 for part in found.parts)
+    materials = Materials(store, draws={drawn.digest: drawn.ids})
+    assert [materials.learned(spec) for spec in specs] == [4, 4, 3]
 
 
 def test_workers_take_units_in_their_order_as_they_get_free() -> None:

@@ -19,6 +19,7 @@ import torch
 from fusionkit.fit import RunsFolder, expand, fit, open_starts
 from fusionkit.fit import train as training
 from fusionkit.fit import working as work
+from fusionkit.fit.given_draws import Drawn, by_digest
 from fusionkit.fit.materials import Materials, Opening
 from fusionkit.fit.mixing import Mix, mix_of
 from fusionkit.fit.shares import Share
@@ -60,13 +61,15 @@ def test_what_workers_open_again_is_the_same_mix_and_the_same_runs_to_start_from
     starts = open_starts([tmp_path / "first"])
     mix = mix_of([Share(store), Share(other, "60%")], [store])
     assert isinstance(mix, Mix)
-    materials = Materials(mix, starts)
+    assert isinstance(mix, Mix)
+    materials = Materials(mix, starts, by_digest([Drawn(("a", "b"))]))
     opening = Opening.of(materials)
     assert opening is not None
     again = Opening.from_dict(opening.to_dict()).open()
     assert isinstance(again.store, Mix)
     assert (again.store.text, again.store.evaluate_on) == (mix.text, mix.evaluate_on)
     assert set(again.starts) == set(materials.starts) == {RunSpec.from_dict(each["spec"]).digest for each in first}
+    assert again.draws == materials.draws
     for spec in specs_of(mix, "linear", seeds=2):
         assert again.data(spec).train.ids == materials.data(spec).train.ids
         assert again.positions(spec) == materials.positions(spec)
