@@ -79,7 +79,8 @@ SHARED: dict[str, Key] = {  # one for all runs: they stand above the blocks
     "store": Key("stores", list="whole", place=True),
     "evaluate-on": Key("evaluate_on", list="whole", place=True),
 }
-ELSEWHERE = ("sweep", "out", "threads", "json")  # where and how it is run, not what it is
+# Where and how it is run, not what it is.
+ELSEWHERE = ("sweep", "out", "threads", "workers", "retry-failed", "dry-run", "json")
 # Ways to say the same: the one that is given later takes the place of the others.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
 WANTED: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number", str: "a word"}
