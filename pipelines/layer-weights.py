@@ -29,16 +29,16 @@ def weights_by_task(folders: tuple[Path, ...]) -> dict[str, dict[str, np.ndarray
     for record in (record for folder in folders for record in RunsFolder(folder).records()):
         if record.get("layer_weights") is None:
             continue
-        row = np.full(max(record["encoding"]["encoder"].get("layers", 0), max(record["layers"]) + 1), np.nan)
+        row = np.full(max(record["layers"]) + 1, np.nan)
         row[list(record["layers"])] = record["layer_weights"]
         found[record["spec"]["fusion"]][task_of(record)].append(row)
     return {fusion: {task: np.mean(rows, 0) for task, rows in tasks.items()} for fusion, tasks in found.items()}
 
 
 def task_of(record: dict[str, Any]) -> str:
-    """``atis · intent`` with how tokens are pooled, where they are."""
-    pool = record["spec"]["pool"]
-    return f"{record['data']} · {record['spec']['label']}" + (f" ({pool})" if pool else "")
+    """``atis · intent`` with how tokens are pooled, where they are, and whether a pair is two sequences."""
+    pool, two = record["spec"]["pool"], " · two" if record.get("sides", 1) == 2 else ""
+    return f"{record['data']} · {record['spec']['label']}{two}" + (f" ({pool})" if pool else "")
 
 
 @click.command()
