@@ -73,7 +73,8 @@ class SweepTable:
         self._tally.run(record)
         spec = record["spec"]
         if record["status"] == "failed":
-            self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
+            reason = record["error"].splitlines()[0]  # the record has all of it; there may be many
+            self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {reason}")
         self._line()
 
     def elsewhere(self, record: dict[str, Any]) -> None:

@@ -137,6 +137,11 @@ class Schedule:
         if not blamed:
             self._again.appendleft(tuple(specs))
             return
+        for spec in [spec for spec in specs if self._runs.is_there(spec)]:
+            specs.remove(spec)  # its process died between keeping it and telling so
+            self._end(spec, ours=True)
+        if not specs:
+            return
         self._losses.update(spec.digest for spec in specs)
         if len(specs) == 1 and self._losses[specs[0].digest] > 1:
             self._fail(specs[0], reason)

@@ -33,7 +33,7 @@ class Clock:
 def record(spec: RunSpec, score: float | None, metric: str = "accuracy") -> dict[str, Any]:
     status = "failed" if score is None else "finished"
     found = {"spec": spec.to_dict(), "status": status, "metric": metric, "validation_score": score}
-    return {**found, "error": "the loss is no longer finite"} if score is None else found
+    return {**found, "error": "the loss is no longer finite\n  received: nan"} if score is None else found
 
 
 def told(tally: Tally, height: int, width: int = 100) -> list[str]:
