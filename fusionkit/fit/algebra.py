@@ -4,6 +4,7 @@
     linear          h_rn = Σ_j m_rj z_nj          m_r = γ_r softmax(w_r)
     attention       h_rn = Σ_j α_rnj z_nj         α_rn = softmax_j(q_r · z_nj / τ)
     element-wise    h_rn = Σ_j W_rj ⊙ z_nj        W_r = softmax_j(W_r)
+    concat          h_rn = P_r [z_n1; …; z_nL] + b_r
 
 Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. Each is the plain module's formula with the
 run as one more axis of its products, so that all runs read the states together: under vmap the same sums are one
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from fusionkit.fusions import Fusion
 from fusionkit.fusions.attention import Attention
+from fusionkit.fusions.concat import Concat
 from fusionkit.fusions.element_wise import ElementWise
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
@@ -73,10 +75,21 @@ def fuse_element_wise(fusion: Fusion, weights: Weights, states: Tensor, each: in
     return torch.einsum("skld,snld->sknd", mix, states)
 
 
+def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """One product with the matrices of all runs, one below the other."""
+    seeds, rows = states.shape[:2]
+    matrix = weights["project.weight"]  # [R, width, layers · hidden]
+    matrix = matrix.reshape(seeds, each * matrix.shape[1], -1)
+    fused = states.flatten(2) @ matrix.mT  # [S, n, K · width]
+    bias = weights["project.bias"].reshape(seeds, each, 1, -1)
+    return fused.reshape(seeds, rows, each, -1).transpose(1, 2) + bias  # [S, K, n, width]
+
+
 FORMS: dict[type[Any], StackedFusion] = {
     Last: fuse_one,
     Layer: fuse_one,
     Linear: fuse_linear,
     Attention: fuse_attention,
     ElementWise: fuse_element_wise,
+    Concat: fuse_concat,
 }

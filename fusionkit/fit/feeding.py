@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fusionkit.draws import epoch_order
 from fusionkit.fit.data import Batch, TaskSplit
-from fusionkit.ragged import IntArray
+from fusionkit.ragged import IntArray, flat_rows
 
 Layers = tuple[int, ...]
 HELD_BYTES = 1 << 30  # of states held by all splits of a unit of runs
@@ -39,6 +39,8 @@ class Held:
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``."""
         states = self._states if layers is None else layers_of(self._states, layers)
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+            return states[rows[0] : rows[-1] + 1]
         return states.index_select(0, torch.from_numpy(rows))
 
 
@@ -62,13 +64,21 @@ def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
     return 4 * len(split.rows) * len(layers) * split.states.shape[2]
 
 
-def hold(split: TaskSplit, layers: Sequence[int]) -> TaskSplit:
-    """The same split with its rows in memory, of these layers alone."""
-    rows, states = np.unique(split.rows, return_inverse=True)
-    held = torch.empty(len(rows), len(layers), split.states.shape[2])
+def hold(split: TaskSplit, layers: Sequence[int], order: IntArray | None = None) -> TaskSplit:
+    """The same split with its rows in memory, of these layers alone.
+
+    Args:
+        order: examples in the order in which their rows shall lie; those that are read together are then one view.
+    """
+    at = np.arange(len(split.rows)) if order is None else flat_rows(split.offsets, split.sequences(order))[0]
+    rows, first, places = np.unique(split.rows[at], return_index=True, return_inverse=True)
+    held, lies = torch.empty(len(rows), len(layers), split.states.shape[2]), first.argsort().argsort()
     for start in range(0, len(rows), READ_ROWS):
-        held[start : start + READ_ROWS] = split.states.gather(rows[start : start + READ_ROWS], tuple(layers))
-    return split.over(Held(held), states.astype(np.int64))
+        piece = slice(start, start + READ_ROWS)  # in the order of the store, which reads fastest
+        held[torch.from_numpy(lies[piece])] = split.states.gather(rows[piece], tuple(layers)).float()
+    where = np.empty(len(split.rows), dtype=np.int64)
+    where[at] = lies[places]
+    return split.over(Held(held), where)
 
 
 class Feeder:

@@ -23,6 +23,7 @@ from torch import Tensor
 from fusionkit.fit.data import Batch
 
 SAMPLE_ROWS = 64
+EVERY = 8  # batches; the sample is of each eighth one
 MARGIN = 4.0
 LEAST_ROWS = 8 * SAMPLE_ROWS  # below that the sample would be most of the work
 
@@ -32,25 +33,40 @@ Score = Callable[[Batch], Tensor]
 @cache
 def is_worth_it() -> bool:
     """Whether this CPU has bfloat16 instructions for its products."""
-    capable = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capable.get("avx512_bf16") or capable.get("amx_bf16") or capable.get("bf16"))
+    capable = torch.cpu.get_capabilities()
+    return any(capable.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def decide_roughly(score: Score, batch: Batch) -> Tensor:
-    """The best class of each row by every run, int64 ``[R, n]``, as float32 scores would have it.
+class Rough:
+    """The decisions of a stack whose weights stay as they are.
 
     Args:
         score: scores ``[R, n, classes]`` of a batch in its own precision, each row by itself.
     """
-    rough = score(dataclasses.replace(batch, states=batch.states.bfloat16())).float()  # [R, n, classes]
-    error = (score(_rows(batch, torch.arange(SAMPLE_ROWS))) - rough[:, :SAMPLE_ROWS]).abs().amax((1, 2))  # [R]
-    best = rough.topk(2, -1).values  # [R, n, 2]
-    sure = best[..., 0] - best[..., 1] > MARGIN * error.unsqueeze(1)  # [R, n]; never where something is NaN
-    decided = rough.argmax(-1)
-    unsure = (~sure).any(0).nonzero().squeeze(1)
-    if len(unsure):
-        decided[:, unsure] = score(_rows(batch, unsure)).argmax(-1)
-    return decided
+
+    def __init__(self, score: Score) -> None:
+        self._score = score
+        self._batches, self._error = 0, torch.zeros(())
+
+    def decide(self, batch: Batch, rough: Tensor) -> Tensor:
+        """The best class of each row by every run, int64 ``[R, n]``, as float32 scores would have it.
+
+        Args:
+            rough: the batch's states in bfloat16.
+        """
+        scores = self._score(dataclasses.replace(batch, states=rough)).float()  # [R, n, classes]
+        if self._batches % EVERY == 0:
+            some = torch.arange(min(SAMPLE_ROWS, len(rough)))
+            seen = (self._score(_rows(batch, some)) - scores[:, some]).abs().amax((1, 2))  # [R]
+            self._error = torch.maximum(self._error, seen)
+        self._batches += 1
+        best = scores.topk(2, -1).values  # [R, n, 2]
+        sure = best[..., 0] - best[..., 1] > MARGIN * self._error.unsqueeze(1)  # [R, n]; never where something is NaN
+        decided = scores.argmax(-1)
+        unsure = (~sure).any(0).nonzero().squeeze(1)
+        if len(unsure):
+            decided[:, unsure] = self._score(_rows(batch, unsure)).argmax(-1)
+        return decided
 
 
 def _rows(batch: Batch, rows: Tensor) -> Batch:

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.feeding import Layers, layers_of_batch
+from fusionkit.fit.feeding import Layers, layers_of, layers_of_batch
 from fusionkit.fit.predicting import Decisions, blocks, named, units_of
+from fusionkit.fit.rough import LEAST_ROWS, is_worth_it
 from fusionkit.fit.spans import Spans
 from fusionkit.fit.stacks import Stack
 from fusionkit.tags import are_span_tags
@@ -30,8 +31,11 @@ def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, layers:
     with torch.inference_mode():
         for examples in blocks(split):
             batch, at = split.batch(examples, layers), units_of(split, examples)
+            worth = is_worth_it() and len(split.targets) >= LEAST_ROWS
+            rough = batch.states.bfloat16() if worth else None
             for (stack, chosen), runs in zip(stacks, found, strict=True):
-                for run, decided in zip(runs, stack.decide(layers_of_batch(batch, chosen)), strict=True):
+                cast = None if rough is None else layers_of(rough, chosen)
+                for run, decided in zip(runs, stack.decide(layers_of_batch(batch, chosen), cast), strict=True):
                     run[at] = decided.numpy()
     return found
 

@@ -25,7 +25,7 @@ from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import with_run_dropout
 from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
-from fusionkit.fit.rough import LEAST_ROWS, decide_roughly, is_worth_it
+from fusionkit.fit.rough import Rough
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
@@ -59,8 +59,12 @@ class Stack(Protocol):
         """
         ...
 
-    def decide(self, batch: Batch) -> Sequence[Tensor]:
-        """What each run decides of one batch: class numbers or numbers ``[n]``; of a joint run, its intents."""
+    def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
+        """What each run decides of one batch: class numbers or numbers ``[n]``; of a joint run, its intents.
+
+        Args:
+            rough: the batch's states in bfloat16, where that is worth it.
+        """
         ...
 
     def weights(self, run: int) -> dict[str, Tensor]:
@@ -125,7 +129,7 @@ class Row:
         torch.set_rng_state(before)
         return torch.stack(losses)
 
-    def decide(self, batch: Batch) -> Sequence[Tensor]:
+    def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
         """As :class:`Stack` says."""
         return [model.eval().decide(batch)[0] for model in self._models]
 
@@ -152,8 +156,14 @@ class Stacked:
         self._generators = [torch.Generator().manual_seed(spec.init_seed) for spec in specs]
         self._base = _Whole(copy.deepcopy(models[0]))
         with_run_dropout(self._base, self._generators)
-        # A linear layer multiplies by its weight turned: laid out that way, its gradient comes without a copy.
-        self._turned = {f"{name}.weight" for name, m in self._plain.named_modules() if isinstance(m, nn.Linear)}
+        # A linear layer multiplies by its weight turned: laid out that way, its gradient comes without a copy. Batched
+        # products have the weights as they are.
+        plain = () if stacked_fusion(models[0].fusion) is None else ("fusion",)
+        self._turned = {
+            f"{name}.weight"
+            for name, module in self._plain.named_modules()
+            if isinstance(module, nn.Linear) and not name.startswith(plain)
+        }
         states = [model.state_dict() for model in models]
         self._leaves = {
             name: torch.stack([state[name].mT if name in self._turned else state[name] for state in states])
@@ -161,6 +171,7 @@ class Stacked:
         }
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
+        self._sure: Rough | None = None
         # Every row is decided by itself, by its best score.
         head = models[0].head
         self._by_row = (
@@ -175,6 +186,7 @@ class Stacked:
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """As :class:`Stack` says."""
         self._base.train()
+        self._sure = None  # the weights change
         losses = self._call(self._weights(), batches, "loss")
         gradients = torch.autograd.grad(losses.sum(), [self._leaves[name] for name in self._learned], allow_unused=True)
         decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
@@ -182,18 +194,20 @@ class Stacked:
         return losses.detach()
 
     @torch.inference_mode()
-    def decide(self, batch: Batch) -> Sequence[Tensor]:
+    def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
         """As :class:`Stack` says."""
         self._base.eval()
-        weights = self._weights()
-        if not (self._by_row and len(batch.states) >= LEAST_ROWS and is_worth_it()):
-            return self._call(weights, [batch], "decide").unbind()
-        rough = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
+        if rough is None or not self._by_row:
+            return self._call(self._weights(), [batch], "decide").unbind()
+        if self._sure is None:
+            weights = self._weights()
+            cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
 
-        def score(batch: Batch) -> Tensor:
-            return self._call(rough if batch.states.dtype == torch.bfloat16 else weights, [batch], "score")
+            def score(batch: Batch) -> Tensor:
+                return self._call(cast if batch.states.dtype == torch.bfloat16 else weights, [batch], "score")
 
-        return decide_roughly(score, batch).unbind()
+            self._sure = Rough(score)
+        return self._sure.decide(batch, rough).unbind()
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`Stack` says."""
@@ -209,6 +223,7 @@ class Stacked:
         """As :class:`Stack` says."""
         at = torch.tensor(list(runs), dtype=torch.int64)
         self.specs = [self.specs[run] for run in runs]
+        self._sure = None
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
         self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
         self._adam.keep(self._opened(), at)
@@ -242,7 +257,8 @@ class Stacked:
             if isinstance(fusion, (Last, Layer)) and states_dim is None:
                 states = states[:, -1]  # every run reads the same
             else:
-                seeds = torch.stack([batch.states for batch in batches])  # [S, n, layers, hidden]
+                # [S, n, layers, hidden]; one seed's without a copy
+                seeds = states.unsqueeze(0) if states_dim is None else torch.stack([b.states for b in batches])
                 states, states_dim = form(fusion, own, seeds, counts[0]).flatten(0, 1), 0  # [R, n, hidden]
 
         fused = states.dim() == (2 if states_dim is None else 3)

@@ -25,13 +25,14 @@ from fusionkit.fit.joint import model_of
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.outcome import Best, DivergenceError, Outcome, Trained, outcomes_of
-from fusionkit.fit.predicting import score
+from fusionkit.fit.predicting import blocks, score
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.stacks import Model, Stack, stack_of
 from fusionkit.fit.starting import Start, begin
 from fusionkit.fit.units import shape_of, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
+from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 
 Ended = tuple[RunSpec, Outcome | DivergenceError]
@@ -155,20 +156,21 @@ class _Unit:
         # What is read in every epoch is held where it fits; the rest comes from the store each time.
         self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
         self._stored = watched_split(specs[0], data)
-        self._watched, self._watched_layers = self._held(self._stored)
+        shown = blocks(self._stored)
+        self._watched, self._watched_layers = self._held(self._stored, np.concatenate(shown) if shown else None)
         self._feeders = {
             seed: Feeder(*self._held(draw), seed, specs[0].batch_size) for seed, draw in self._draws.items()
         }
         self._judge = Judge(data, self._stored) if Judge.can(data) and len(self._stored) else None
         self.groups = self._grouped(runs, starts)
 
-    def _held(self, split: TaskSplit) -> tuple[TaskSplit, Layers]:
-        """A split and its layers' positions: as it is, or in memory where there is room."""
+    def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
+        """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""
         size = held_bytes(split, self._layers)
         if size > self._room:
             return split, self._layers
         self._room -= size
-        return hold(split, self._layers), tuple(range(len(self._layers)))
+        return hold(split, self._layers, order), tuple(range(len(self._layers)))
 
     def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, Start]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.fit.data import Batch
-from fusionkit.fit.rough import SAMPLE_ROWS, decide_roughly
+from fusionkit.fit.rough import EVERY, SAMPLE_ROWS, Rough
 
 ROWS, HIDDEN = 2000, 32
 
@@ -15,6 +15,10 @@ ROWS, HIDDEN = 2000, 32
 def batch_of(states: Tensor) -> Batch:
     offsets = torch.arange(len(states) + 1)
     return Batch(states, offsets, torch.zeros(len(states), dtype=torch.int64), None, offsets)
+
+
+def decide(score: Scorer, batch: Batch) -> Tensor:
+    return Rough(score).decide(batch, batch.states.bfloat16())
 
 
 class Scorer:
@@ -39,7 +43,7 @@ def test_decisions_are_those_of_float32(classes: int, scale: float) -> None:
     rough = score(batch_of(batch.states.bfloat16())).argmax(-1)
     assert not torch.equal(rough, exact)  # bfloat16 alone decides otherwise somewhere
     score.exact_rows = 0
-    assert torch.equal(decide_roughly(score, batch), exact)
+    assert torch.equal(decide(score, batch), exact)
     assert SAMPLE_ROWS < score.exact_rows < ROWS / 3
 
 
@@ -48,10 +52,22 @@ def test_rows_of_nan_are_decided_by_float32() -> None:
     states = torch.randn(ROWS, 3, HIDDEN)
     states[7] = states[1500] = torch.nan
     score, batch = Scorer(4, 1.0), batch_of(states)
-    assert torch.equal(decide_roughly(score, batch), score(batch).argmax(-1))
+    assert torch.equal(decide(score, batch), score(batch).argmax(-1))
 
 
 def test_ties_are_decided_by_float32() -> None:
     score, batch = Scorer(3, 1.0), batch_of(torch.randn(ROWS, 3, HIDDEN))
     score.weights[:, :, 2] = score.weights[:, :, 0]
-    assert torch.equal(decide_roughly(score, batch), score(batch).argmax(-1))
+    assert torch.equal(decide(score, batch), score(batch).argmax(-1))
+
+
+def test_the_largest_error_seen_so_far_counts_for_all_batches() -> None:
+    """Only one batch of eight has a sample of its own; where all rows are sure, that is all that float32 scores."""
+    torch.manual_seed(3)
+    score = Scorer(2, 1.0)
+    score.weights[:, :, 1] = -score.weights[:, :, 0]
+    sure = torch.ones(ROWS, 3, HIDDEN) * score.weights[0, :, 0].sign()
+    rough, batch = Rough(lambda batch: score(batch)[:1]), batch_of(sure)
+    for _ in range(2 * EVERY):
+        assert torch.equal(rough.decide(batch, sure.bfloat16()), torch.zeros(1, ROWS, dtype=torch.int64))
+    assert score.exact_rows == 2 * SAMPLE_ROWS
