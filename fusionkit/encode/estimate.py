@@ -76,7 +76,8 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         plan = read_plan(store)
         per_token = _measured(store, plan, encoder)
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before what no encode does
-        ratio = _ratio(store, plan, encoder)
+        squeezed = _ratio(store, plan, encoder)
+        ratio = 1.0 if plan["compression"] == "none" else squeezed
         padded = {split: _padded_tokens(store, plan, encoder, split) for split in plan["splits"]}
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
@@ -105,7 +106,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         files=files,
         seconds=seconds,
         memory=used + (STAGINGS + 1 + (spec.compress != "none")) * held + min(KEPT_BYTES, size) + min(cut_up, size),
-        choices=_choices(plan, splits, columns, size, ratio),
+        choices=_choices(plan, splits, columns, size, ratio, squeezed),
     )
 
 
@@ -155,8 +156,6 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
 
     What is alike lies together (a text's own words): rows from everywhere would seem to compress worse than they do.
     """
-    if plan["compression"] == "none":
-        return 1.0
     stretches, chosen = plan, all_parts(plan)
     layouts = {split: split_layout(plan, split) for split in plan["splits"]}
     if sum(layout.chunks * layout.chunk_bytes for layout in layouts.values()) > CHUNK_BYTES:
@@ -193,9 +192,14 @@ def _bytes_of(store: Path, split: str) -> int:
 
 
 def _choices(
-    plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: Columns, size: int, ratio: float
+    plan: dict[str, Any],
+    splits: dict[str, dict[str, int]],
+    columns: Columns,
+    size: int,
+    ratio: float,
+    squeezed: float,
 ) -> dict[str, int]:
-    """Bytes of the states under cheaper rows, layers and types, for those that would be cheaper."""
+    """Bytes of the states under cheaper rows, layers, types and compression, for those that would be cheaper."""
     layers, dtype = len(plan["layers"]), plan["dtype"]
     rows = sum(counts["rows"] for counts in splits.values())
     sequences = sum(sequences_of(counts) for counts in splits.values())
@@ -212,4 +216,6 @@ def _choices(
     found["--layers -1"] = rest + stored(rows, 1, dtype)
     for other in ("float16", "int8"):
         found[f"--dtype {other}"] = rest + stored(rows, layers, other)
+    if plan["compression"] == "none":
+        found["--compress zstd"] = rest + round(stored(rows, layers, dtype) * squeezed)
     return {name: value for name, value in found.items() if value < size}
