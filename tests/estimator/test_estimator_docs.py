@@ -23,7 +23,7 @@ def test_the_first_example_runs_as_it_stands(
 ) -> None:
     (tmp_path / "my.store").symlink_to(store_of("mean").path)  # type: ignore[arg-type]
     monkeypatch.chdir(tmp_path)
-    example, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    example, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
     exec(example, names)
     assert len(names["scores"]) == 3

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fsspec.config
 import numpy as np
 import pytest
 from upath import UPath
@@ -45,6 +46,16 @@ HERE = Path(__file__).parent
 serve = _load(HERE / "rclone.py").serve
 _faults = _load(HERE.parent / "faults" / "conftest.py")
 model, encoder, source, content = _faults.model, _faults.encoder, _faults.source, _faults.content
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_request_at_a_time() -> Iterator[None]:
+    """rclone's server, asked to write several objects of one folder at once, now and then never answers one of them."""
+    one = {"gather_batch_size": 1, "nofiles_gather_batch_size": 1}
+    fsspec.config.conf.update(one)
+    yield
+    for name in one:
+        del fsspec.config.conf[name]
 
 
 @pytest.fixture(scope="session")
