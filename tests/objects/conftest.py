@@ -16,12 +16,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
-import fsspec.config
 import numpy as np
 import pytest
+from fsspec.asyn import AsyncFileSystem
 from upath import UPath
 
 from fusionkit.encode import EncodeReport, encode
@@ -49,13 +50,12 @@ model, encoder, source, content = _faults.model, _faults.encoder, _faults.source
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_request_at_a_time() -> Iterator[None]:
+def _one_write_at_a_time() -> Iterator[None]:
     """rclone's server, asked to write several objects of one folder at once, now and then never answers one of them."""
-    one = {"gather_batch_size": 1, "nofiles_gather_batch_size": 1}
-    fsspec.config.conf.update(one)
+    several = AsyncFileSystem._put
+    AsyncFileSystem._put = partialmethod(several, batch_size=1)
     yield
-    for name in one:
-        del fsspec.config.conf[name]
+    AsyncFileSystem._put = several
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import FlexibleChecksumError
 
 from fusionkit.encode import lock
 from fusionkit.errors import FusionkitError, StoreError, UsageError
@@ -29,7 +30,12 @@ def lease(bucket: Any) -> Callable[[], dict[str, Any] | None]:
 
     def read() -> dict[str, Any] | None:
         path = bucket / ".s.lock"
-        return dict(json.loads(path.read_bytes())) if path.exists() else None
+        for _ in range(100):  # rclone writes objects in place: one that is read meanwhile may be half old, half new
+            try:
+                return dict(json.loads(path.read_bytes())) if path.exists() else None
+            except (FlexibleChecksumError, FileNotFoundError, json.JSONDecodeError):
+                threading.Event().wait(0.01)
+        raise AssertionError("the lease is never whole")
 
     return read
 
