@@ -230,7 +230,7 @@ class _Unit:
     def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
         """Score all runs on validation, and keep what is the best so far."""
         decided: list[list[Any]] = [[None] * len(group.runs) for group in groups]
-        if self._judge is not None:
+        if self._judge is not None and groups:  # of nobody, all of validation would be read for nothing
             stacks = [(group.stack, group.places) for group in groups]
             decided = decide_all(stacks, self._watched, self._watched_layers)
         for group, found in zip(groups, decided, strict=True):
