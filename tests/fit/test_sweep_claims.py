@@ -89,6 +89,16 @@ def test_the_folder_of_claims_goes_with_the_last_one(runs: Path, claims_of: Call
     assert theirs.take(OTHER)  # and comes again
 
 
+def test_whoever_closes_sweeps_up_after_the_dead_and_leaves_the_living_alone(
+    runs: Path, claims_of: Callable[[str], Claims]
+) -> None:
+    kill(held_elsewhere(runs, RUN))
+    living, closed = claims_of("them"), claims_of("me")
+    assert living.take(OTHER)
+    closed.close()
+    assert [path.name for path in (runs / ".claims").iterdir()] == [OTHER]
+
+
 def test_a_folder_with_claims_alone_may_keep_runs(runs: Path, claims_of: Callable[[str], Claims]) -> None:
     assert claims_of("me").take(RUN)
     RunsFolder(runs).claim()
