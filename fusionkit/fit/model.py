@@ -67,6 +67,10 @@ class FusedModel(nn.Module):
 
     def read_out(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
         """The scores of rows that are fused already, ``[rows, width]``; the rest as for :meth:`forward`."""
+        return self.head(*self.gathered(fused, offsets, read))  # type: ignore[no-any-return]
+
+    def gathered(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What the head reads of fused rows: ``[n, width]``, and the offsets of the sequences among the rows read."""
         if read is not None:
             fused = fused[read]
             offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
@@ -77,7 +81,7 @@ class FusedModel(nn.Module):
         if self.compares:
             u, v = fused[0::2], fused[1::2]  # [examples, width] each
             fused = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
-        return self.head(fused, offsets)  # type: ignore[no-any-return]
+        return fused, offsets
 
     @property
     def parts(self) -> tuple[FusedModel, ...]:

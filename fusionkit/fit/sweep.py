@@ -16,6 +16,7 @@ from fusionkit.fit.claims import Claims, myself
 from fusionkit.fit.forecast import Forecast, Plan, forecast, plan
 from fusionkit.fit.given_draws import Drawn
 from fusionkit.fit.hands import Hands, ThisProcess, Workers
+from fusionkit.fit.memory import keep_freed_memory
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.prepare import Prepared, prepare
 from fusionkit.fit.progress import FitProgress
@@ -86,6 +87,7 @@ def _work(prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, pr
     schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
     hands: Hands
     if chosen.opening is None:
+        keep_freed_memory()
         hands = ThisProcess(prepared.materials, runs, schedule.hear)
     else:
         hands = Workers(chosen.workers, chosen.opening, runs, schedule.hear, torch.get_num_threads())
