@@ -80,7 +80,8 @@ def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> 
     """One product with the matrices of all runs."""
     rows = states.flatten(2)  # [S, n, layers · hidden]
     rows = rows.squeeze(0) if len(rows) == 1 else rows.repeat_interleave(each, 0)
-    return products(rows, weights["project.weight"], weights["project.bias"]).unflatten(0, (-1, each))
+    fused = products(rows, weights["project.weight"], weights["project.bias"])  # [R, n, width]
+    return fused.reshape(-1, each, *fused.shape[1:])
 
 
 FORMS: dict[type[Any], StackedFusion] = {

@@ -34,7 +34,7 @@ class _Products(torch.autograd.Function):
         if x.dim() == 3:
             return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
         found = torch.addmm(bias.flatten(), x, weight.flatten(0, 1).mT)  # [n, R · h]
-        return found.unflatten(1, bias.shape).transpose(0, 1)
+        return found.view(len(x), *bias.shape).transpose(0, 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:

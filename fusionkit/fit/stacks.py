@@ -259,7 +259,8 @@ class Stacked:
         fused, offsets = self._fused(weights, batches, counts), first.offsets
         if first.read is not None or model.pool in ("mean", "max") or model.compares:
             gather = partial(model.gathered, offsets=offsets, read=first.read)
-            fused, offsets = vmap(gather, out_dims=(0, None))(fused) if fused.dim() == 3 else gather(fused)
+            fused = vmap(gather)(fused) if fused.dim() == 3 else gather(fused)
+            offsets = first.read_offsets
         head = {name: w for name, w in weights.items() if name.startswith("head.")}
         if self._chain is not None:
             own = {name.removeprefix(SCORE): head.pop(name) for name in list(head) if name.startswith(SCORE)}
@@ -282,6 +283,7 @@ class Stacked:
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
             return self._fuse(fusion, own, seeds, counts[0]).flatten(0, 1)
         states, dim = _side_by_side([batch.states for batch in batches], counts)
+        assert isinstance(fusion, nn.Module)
 
         def one(own: Mapping[str, Tensor], states: Tensor) -> Tensor:
             found: Tensor = functional_call(fusion, dict(own), (states, offsets))
