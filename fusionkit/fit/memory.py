@@ -29,7 +29,7 @@ def resident() -> int:
 
 
 def keep_freed_memory() -> None:
-    """From now on this process keeps up to 256 MiB that it frees. Where the C library has no such call nothing is done."""
+    """From now on this process keeps up to 256 MiB that it frees, where the C library has such a call."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # another one than glibc
