@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,6 +32,23 @@ class States(Protocol):
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``."""
+        ...
+
+
+@runtime_checkable
+class Chunked(States, Protocol):
+    """States that lie in chunks, of which some rows can be read into memory."""
+
+    def chunk_of(self, rows: IntArray) -> IntArray:
+        """The number of the chunk that each row lies in."""
+        ...
+
+    def load(self, rows: IntArray, layers: Sequence[int], room: Any = None) -> States:
+        """Rows, ascending, and positions of layers, as States that hold these alone.
+
+        Args:
+            room: what this gave before and is needed no more: its memory is used again.
+        """
         ...
 
 
