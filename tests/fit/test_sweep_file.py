@@ -109,7 +109,7 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
         "shots": "1", "draw": "uniform", "seeds": "1", "lr": "1e-3", "epochs": "1", "batch-size": "2",
         "optimizer": "adam", "schedule": "cosine", "warmup": "0.1", "weight-decay": "0.1", "clip-norm": "1",
         "dropout": "0.1", "label-smoothing": "0.1", "class-weights": "balanced", "patience": "1", "validate-on": "2",
-            "order": "window",
+        "order": "window",
         "joint-fusion": "shared", "init-from": "runs", "init-part": "fusion", "freeze": "fusion",
     }  # fmt: skip
     lines = [f"{name}: {value}" for name, value in values.items()]
