@@ -13,7 +13,7 @@ way in a process of its own, which is limited to 2 GB of writable memory (RLIMIT
     cold      all rows, streamed, after the page cache was told to drop them
 
 Rows a second are from the epoch's first minibatch asked for to the last step. `fit` is the
-command itself, one epoch with validation and test, under the same limit. Peaks are the kernel's ru_maxrss, in which
+command itself in one process, a whole epoch with validation and test, under the same limit. Peaks are the kernel's ru_maxrss, in which
 pages of mapped files count.
 """
 
@@ -125,7 +125,12 @@ def measured(way: str, path: Path, rows: int) -> tuple[float, float]:
     command = [sys.executable, __file__, str(path), str(path), "--child", way, "--rows", str(rows)]
     with tempfile.TemporaryDirectory() as folder:
         if way == "fit":
-            chosen = [f"--fusion={name}" for name in ("linear", "attention")] + ["--lr=5e-4", "--lr=2e-3", "--epochs=1"]
+            chosen = [f"--fusion={name}" for name in ("linear", "attention")] + [
+                "--lr=5e-4",
+                "--lr=2e-3",
+                "--epochs=1",
+                "--workers=1",
+            ]
             command = [
                 sys.executable,
                 "-m",

@@ -153,8 +153,7 @@ class TaskSplit:
         at, offsets = flat_rows(self.offsets, sequences)
         read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, sequences)
         if states is None:
-            # A row's layers side by side: products over layers and rows alike read them without a copy.
-            states = self.states.gather(self.rows[at], layers).to(torch.float32, memory_format=torch.contiguous_format)
+            states = float_rows(self.states.gather(self.rows[at], layers))
         return Batch(
             states,
             torch.from_numpy(offsets),
@@ -195,6 +194,14 @@ class TaskSplit:
     def sequences(self, examples: IntArray) -> IntArray:
         """The numbers of some examples' sequences, int64 ``[len(examples) · sides]``, in order."""
         return (examples[:, None] * self.sides + np.arange(self.sides)).ravel()
+
+
+def float_rows(states: Tensor) -> Tensor:
+    """``[rows, layers, hidden]`` as float32, a row's layers side by side: products over layers and rows alike read
+    them without a copy.
+    """
+    # What is float32 already comes through as it lies.
+    return states.to(torch.float32, memory_format=torch.contiguous_format).contiguous()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.fit.data import Batch, Chunked, States, TaskSplit
+from fusionkit.fit.data import Batch, Chunked, States, TaskSplit, float_rows
 from fusionkit.fit.ordering import Order
 from fusionkit.ragged import IntArray, flat_rows
 
@@ -51,7 +51,7 @@ class Stream:
     def states(self, examples: IntArray, here: States) -> Tensor:
         """The rows of some examples of a window, in order, float32 ``[rows, layers, hidden]``."""
         states = here.gather(self._rows(examples), self.layers)
-        return states.to(torch.float32, memory_format=torch.contiguous_format)
+        return float_rows(states)
 
     def _rows(self, examples: IntArray) -> IntArray:
         return self.split.rows[flat_rows(self.split.offsets, self.split.sequences(examples))[0]]
