@@ -71,7 +71,7 @@ OPTIONS = (
         type=click.Choice((AUTO, *ORDERS)),
         default=AUTO,
         show_default=True,
-        help="Of an epoch: window shuffles chunks, a few at a time: for train larger than memory. auto: from 8 GiB on.",
+        help="What an epoch shuffles: all examples, or a window of chunks at a time; auto: window above 8 GiB of train.",
     ),
     click.option(
         "--joint-fusion",

@@ -245,11 +245,11 @@ def test_runs_of_several_seeds_are_units_of_their_own_where_they_go_window_by_wi
 def test_the_usual_order_is_by_the_size_of_train_and_of_nothing_else(
     corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, chosen = corpus_store("words"), {"task": "tagging", "fusions": ("last",)}
+    store = corpus_store("words")
     rows = len(store["train"].hidden_states)
 
     def orders(**fields: Any) -> list[str]:
-        return [spec.order for spec in expand(store, **chosen, **fields)]
+        return [spec.order for spec in expand(store, task="tagging", fusions=("last",), **fields)]
 
     assert orders() == ["shuffle"]
     assert orders(order="window") == orders(order="window", shots=(1,)) == ["window"]
