@@ -12,8 +12,8 @@ way in a process of its own, which is limited to 2 GB of writable memory (RLIMIT
     warm      all rows, streamed, their files in the page cache as far as they fit
     cold      all rows, streamed, after the page cache was told to drop them
 
-Rows a second are from the epoch's first minibatch asked for to the last step. `fit` is the command itself in one process,
-a whole epoch with validation and test, under the same limit. Peaks are the kernel's ru_maxrss, in which pages of mapped
+Rows a second are from the epoch's first minibatch asked for to the last step. `fit` is the command itself in one
+process, a whole epoch with validation and test, under the same limit. Peaks are the kernel's ru_maxrss, in which pages of mapped
 files count.
 """
 

@@ -71,7 +71,7 @@ OPTIONS = (
         type=click.Choice((AUTO, *ORDERS)),
         default=AUTO,
         show_default=True,
-        help="What an epoch shuffles: all examples, or a window of chunks at a time; auto: window above 8 GiB of train.",
+        help="Shuffle all of train, or a window of its chunks at a time. auto: window above 8 GiB in float32.",
     ),
     click.option(
         "--joint-fusion",
