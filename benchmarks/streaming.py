@@ -13,7 +13,7 @@ way in a process of its own, which is limited to 2 GB of writable memory (RLIMIT
     cold      all rows, streamed, after the page cache was told to drop them
 
 Rows a second are from the epoch's first minibatch asked for to the last step. `fit` is the command itself in one
-process, a whole epoch with validation and test, under the same limit. Peaks are the kernel's ru_maxrss, in which pages of mapped
+process, a whole epoch with validation and test, under the same limit. Peaks are ru_maxrss, in which pages of mapped
 files count.
 """
 
