@@ -19,6 +19,7 @@ from fusionkit.ragged import IntArray
 from fusionkit.store.blocks import Blocks
 from fusionkit.store.layout import StatesLayout
 
+SPARE = 16  # memory that is taken has a sixteenth to spare: windows differ in size by a little
 GAP_BYTES = 64 << 10  # of a layer, between rows that are wanted: read along sooner than a read is begun anew
 
 
@@ -41,10 +42,12 @@ class LoadedStates:
         self.rows, self.layers = rows, list(layers)
         self.arrays: list[NDArray[Any]] = []
         self._memory: list[NDArray[np.uint8]] = []
-        for number, array in enumerate(layout.arrays):
+        for array in layout.arrays:
             size = len(layers) * len(rows) * array.row_bytes
-            held = None if room is None else room._memory[number]
-            held = np.empty(size, np.uint8) if held is None or len(held) < size else held
+            held = None if room is None else room.give_up()
+            if held is None or len(held) < size:
+                held = None  # let go of before more is taken, or both would be held
+                held = np.empty(size + size // SPARE, np.uint8)
             self._memory.append(held)
             self.arrays.append(held[:size].view(array.dtype).reshape(len(layers), len(rows), *array.chunk_shape[2:]))
         self._bfloat16 = layout.dtype == "bfloat16"
@@ -52,6 +55,11 @@ class LoadedStates:
     def __getitem__(self, key: Any) -> NDArray[Any]:
         """Refused: it is not all there. Raises IndexError."""
         raise IndexError("some rows of a split are gathered, not sliced")
+
+    def give_up(self) -> NDArray[np.uint8]:
+        """The memory of the next array, which is here no more."""
+        self.arrays = self.arrays[1:]
+        return self._memory.pop(0)
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``, a layer after another in memory.
