@@ -14,11 +14,12 @@ from fusionkit.cli.console import PLACE
 from fusionkit.cli.sharing import given_stores
 from fusionkit.fit.blocks import Sweep, expand_blocks
 from fusionkit.fit.mixing import Mix
+from fusionkit.fit.ordering import AUTO
 from fusionkit.fit.sweep_file import KEYS, SweepFile, overlaid, read_sweep
 from fusionkit.fusions import FUSIONS, usage
 from fusionkit.heads import HEADS, LM_HEADS
 from fusionkit.places import place_of
-from fusionkit.specs import CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, PARTS, POOLS, SCHEDULES
+from fusionkit.specs import CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, ORDERS, PARTS, POOLS, SCHEDULES
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
 
@@ -64,6 +65,13 @@ OPTIONS = (
     ),
     click.option(
         "--validate-on", metavar="N|P%", help="Choose the epoch by so much of validation. [default: all of it]"
+    ),
+    click.option(
+        "--order",
+        type=click.Choice((AUTO, *ORDERS)),
+        default=AUTO,
+        show_default=True,
+        help="Shuffle all of train, or a window of its chunks at a time. auto: window above 8 GiB in float32.",
     ),
     click.option(
         "--joint-fusion",

@@ -70,6 +70,7 @@ KEYS: dict[str, Key] = {
     "class-weights": Key("class_weights"),
     "patience": Key("patience", int),
     "validate-on": Key("validate_on"),
+    "order": Key("order"),
     "joint-fusion": Key("joint_fusion"),
     "init-from": Key("init_from", list="whole", place=True),
     "init-part": Key("init_part"),
