@@ -78,6 +78,7 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
         of_worker = {
             **NO_PAGES,
             "silence_logs": logging.CRITICAL,
+            "preload": "fusionkit.cluster.preload",
             "nthreads": 1,
             "memory_limit": 0,
             "local_directory": folder,
