@@ -10,8 +10,9 @@ import torch
 
 from fusionkit.cluster.local import devices
 from fusionkit.cluster.mapping import map_tasks
-from fusionkit.cluster.opening import Cluster, open_cluster
+from fusionkit.cluster.opening import open_cluster
 from fusionkit.cluster.parts import cluster_parts
+from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.encode.job import PartsRunner
 from fusionkit.encoder import Encoder

@@ -13,7 +13,7 @@ from typing import Any
 from distributed import Future, KilledWorker
 
 from fusionkit.cluster.mapping import Patience
-from fusionkit.cluster.opening import Cluster
+from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.units import FitJob, do_unit_here
 from fusionkit.errors import StoreError

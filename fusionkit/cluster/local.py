@@ -26,7 +26,7 @@ START_SECONDS = 60.0  # for the scheduler and the connection to it; workers may 
 
 
 class LocalCluster:
-    """See :class:`fusionkit.cluster.opening.Cluster`."""
+    """See :class:`fusionkit.cluster.protocol.Cluster`."""
 
     def __init__(self, started: SpecCluster, client: Client, workers: int) -> None:
         self._started, self.client, self._workers = started, client, workers

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from distributed import Future, KilledWorker
 
-from fusionkit.cluster.opening import Cluster
+from fusionkit.cluster.protocol import Cluster
 from fusionkit.errors import FusionkitError
 
 Item = TypeVar("Item")

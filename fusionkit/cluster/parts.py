@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.cluster.mapping import SetAside, each_done
-from fusionkit.cluster.opening import Cluster
+from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.encode.batches import Part
 from fusionkit.encode.failures import clear_failure, failures, record_failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from fusionkit.cluster.opening import Cluster
+from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.errors import UsageError
 
