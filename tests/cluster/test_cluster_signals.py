@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from fusionkit.encode.status import store_status
+
 # The command itself, in parts of few rows. Workers import it as a module, and must find nothing to do in it.
 SMALL = """
 import sys
@@ -38,12 +40,12 @@ def test_an_encode_that_is_ended_leaves_a_store_to_go_on_with_and_no_worker(
     command += ["--out", str(out), "--encoder", str(model), "--rows", "tokens", "--device", "cpu", "--cluster", "local"]
     # A session of its own, as a terminal has: Ctrl-C goes to every process in it.
     process = subprocess.Popen(
-        [*command, "--workers", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [*command, "--workers", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     until(lambda: ((out / "parts").is_dir() and any((out / "parts").glob("*.json"))) or process.poll() is not None)
     family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) >= 2
+    assert family
     if name == "SIGINT":
         os.killpg(process.pid, signal.SIGINT)
     else:
@@ -54,9 +56,6 @@ def test_an_encode_that_is_ended_leaves_a_store_to_go_on_with_and_no_worker(
     if name != "SIGKILL":
         assert "run the same command" in err
     until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family))
-    told = subprocess.run(
-        [sys.executable, "-m", "fusionkit", "status", str(out), "--json"], capture_output=True, text=True, check=True
-    )
-    found = json.loads(told.stdout)
+    found = store_status(out)
     assert (found["state"], found["encoder"]) == ("unfinished", None)
     assert 0 < found["splits"]["train"]["done"] < found["splits"]["train"]["parts"]
