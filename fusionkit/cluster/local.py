@@ -49,7 +49,7 @@ class LocalCluster:
     def heal(self) -> None:
         """The nannies do; one that did not bring its worker back in time is replaced, with what it was started with."""
         if self._census.look() and self.up < self.workers and len(self._started.workers) < self.workers:
-            self._started.scale(self.workers)
+            self._started.scale(self.workers)  # type: ignore[no-untyped-call]
 
     def explain(self) -> str | None:
         return "no worker process of this machine stays alive"

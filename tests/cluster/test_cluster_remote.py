@@ -72,12 +72,12 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
         pass
 
 
-def test_under_tls_only_those_with_a_certificate_are_let_in(certificates: dict[str, str]) -> None:
+def test_under_tls_only_those_with_a_certificate_are_let_in(certificates: dict[str, Any]) -> None:
     with open_cluster(ClusterSettings(workers=1, gpus=0, **certificates)) as cluster:
         found: list[int] = []
         map_tasks(cluster, lambda item: item + 1, range(5), key=str, on_done=lambda _, record: found.append(record))
         assert sorted(found) == [1, 2, 3, 4, 5]
-        address = cluster.client.scheduler.address
+        address = str(cluster.client.scheduler_info()["address"])
         assert re.fullmatch(r"tls://127\.0\.0\.1:\d+", address)
         with open_cluster(ClusterSettings(kind=address, **certificates)) as other:
             assert list(other.client.nthreads().values()) == [1]  # type: ignore[no-untyped-call]

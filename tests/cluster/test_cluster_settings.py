@@ -72,7 +72,7 @@ def test_a_wrong_setting_is_one_message(tmp_path: Path, content: str, what: str,
     assert str(path) in str(caught.value)
 
 
-def test_a_scheduler_beyond_loopback_needs_certificates_or_an_explicit_word(certificates: dict[str, str]) -> None:
+def test_a_scheduler_beyond_loopback_needs_certificates_or_an_explicit_word(certificates: dict[str, Any]) -> None:
     assert ClusterSettings(host="0.0.0.0", public=True).host == "0.0.0.0"
     assert ClusterSettings(host="0.0.0.0", **certificates).tls
     assert ClusterSettings(host="::1").host == "::1"

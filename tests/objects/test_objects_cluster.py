@@ -35,12 +35,12 @@ def test_workers_on_s3_one_killed_midway_make_the_same_bytes(
 ) -> None:
     settings = ClusterSettings(workers=2, threads=1, gpus=0, start_timeout=120)
     with open_cluster(settings) as cluster:
-        cluster.client.wait_for_workers(2, timeout=120)  # type: ignore[no-untyped-call]
-        victim = next(iter(cluster.client.run(os.getpid).values()))  # type: ignore[no-untyped-call]
+        cluster.client.wait_for_workers(2, timeout=120)
+        victim = next(iter(cluster.client.run(os.getpid).values()))
         killer = Killer(victim)
         runner = cluster_parts(cluster, encoder, settings)
         assert encoded(bucket / "s", run_parts=runner, progress=killer).outcome == "encoded"
         assert killer.killed
         assert_same(bucket.folder / "s")
-        cluster.client.wait_for_workers(2, timeout=120)  # type: ignore[no-untyped-call]
-        assert victim not in cluster.client.run(os.getpid).values()  # type: ignore[no-untyped-call]
+        cluster.client.wait_for_workers(2, timeout=120)
+        assert victim not in cluster.client.run(os.getpid).values()
