@@ -13,6 +13,7 @@ from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, sto
 from fusionkit.cli.encoding import encoding_options, load_inputs
 from fusionkit.cli.info import store_summary
 from fusionkit.encode import encode as run_encode
+from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
 from fusionkit.store import open_store
@@ -44,6 +45,8 @@ def encode(
     """
     limit = parse_bytes(budget) if budget else None
     settings = given_cluster(cluster, cluster_config, workers=workers)
+    if workers and settings is None:
+        raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
         elsewhere = None if settings is None else stack.enter_context(elsewhere_by(settings, device))
         # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
