@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import click
 
+from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluster
 from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encoding import encoding_options, load_inputs
 from fusionkit.cli.info import store_summary
 from fusionkit.encode import encode as run_encode
+from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
 from fusionkit.store import open_store
@@ -20,18 +24,46 @@ from fusionkit.store import open_store
 @click.option("--out", "store", required=True, type=PLACE, help="Folder, or s3://… address.")
 @click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
 @click.option("--budget", help="Refuse a store larger than this, uncompressed, e.g. 50GB.")
+@cluster_options
+@click.option("--workers", type=click.IntRange(min=1), help="Processes of the cluster. [default: one a GPU, or core]")
 @JSON_OPTION
-def encode(store: Place, overwrite: bool, budget: str | None, as_json: bool, **options: Any) -> None:
+def encode(
+    store: Place,
+    overwrite: bool,
+    budget: str | None,
+    cluster: str | None,
+    cluster_config: Path | None,
+    workers: int | None,
+    device: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Encode SOURCE once and keep every layer's states.
 
     SOURCE is a file (CSV, TSV, JSONL, Parquet, CoNLL columns), a folder of train/validation/test files, a
     folder that datasets saved, or a hub id. Run again after an interruption, it goes on where it stopped.
     """
     limit = parse_bytes(budget) if budget else None
-    with Bars() as bars, stop_on_sigterm() as stop:
-        source, columns, spec, encoder = load_inputs(bars.say, **options)
+    settings = given_cluster(cluster, cluster_config, workers=workers)
+    if workers and settings is None:
+        raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
+    with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
+        elsewhere = None if settings is None else stack.enter_context(elsewhere_by(settings, device))
+        # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
+        here = device if elsewhere is None else "cpu"
+        source, columns, spec, encoder = load_inputs(bars.say, device=here, **options)
         report = run_encode(
-            source, columns, store, spec, encoder, overwrite=overwrite, progress=bars, stop=stop, budget=limit
+            source,
+            columns,
+            store,
+            spec,
+            encoder,
+            overwrite=overwrite,
+            progress=bars,
+            run_parts=None if elsewhere is None else elsewhere.parts(encoder, stop, bars.note),
+            stop=stop,
+            budget=limit,
+            device=None if elsewhere is None else elsewhere.device,
         )
     summary = store_summary(open_store(store))
     if as_json:

@@ -103,10 +103,11 @@ def sweep_options(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class Given:
-    """The stores and the sweep that the user asked for."""
+    """The stores and the sweep that the user asked for; ``cluster_file``: the sweep's, if it has such settings."""
 
     store: Store | Mix
     sweep: Sweep
+    cluster_file: Path | None
 
 
 def given_sweep(context: click.Context, stores: tuple[str, ...]) -> Given:
@@ -127,4 +128,5 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> Given:
         raise click.MissingParameter(ctx=context, param=argument)
     opened = given_stores(stores or file.stores, values["evaluate_on"] or tuple(map(place_of, file.evaluate_on)))
     chosen = {key.name: flags[key.name] for key in KEYS.values() if key.name in flags}
-    return Given(opened, expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks]))
+    sweep = expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks])
+    return Given(opened, sweep, values["sweep"] if file.cluster else None)

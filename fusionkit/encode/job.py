@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fusionkit.encode.batches import Part, PartReader
+from fusionkit.encode.failures import clear_failures
 from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.memory import give_back
 from fusionkit.encode.parts import (
@@ -111,6 +112,7 @@ def encode(
     run_parts: PartsRunner | None = None,
     stop: Callable[[], bool] = lambda: False,
     budget: int | None = None,
+    device: str | None = None,
 ) -> EncodeReport:
     """Encode a source into a store, or finish one that was begun.
 
@@ -120,6 +122,7 @@ def encode(
         overwrite: replace a finished store, or one of another identity; an unfinished one of this identity goes on.
         run_parts: the map over parts; serial in this process unless given.
         budget: bytes the finished store may have.
+        device: ``cpu`` or ``cuda``, where ``run_parts`` encodes on another than the encoder's own.
         stop: asked between parts; True ends the work there with :class:`StoppedError`.
 
     Raises:
@@ -155,7 +158,7 @@ def encode(
                 return EncodeReport("complete", time.perf_counter() - began, 0, known)
         else:
             watch.step("tokenising", sum(table.num_rows for table in source.splits.values()), 0, "examples")
-            write_plan(out, source, columns, encoder, spec, identity, watch.advance, budget)
+            write_plan(out, source, columns, encoder, spec, identity, watch.advance, budget, device)
         plan = read_plan(out)
         for split, fields in plan["splits"].items():
             if fields["cut"]:
@@ -174,9 +177,12 @@ def encode(
             return stop()
 
         runner = run_parts or serial_parts(encoder, stops)
-        fresh = list(runner(out, plan, missing, watch))
+        fresh = []
+        for record in runner(out, plan, missing, watch):
+            held()
+            fresh.append(record)
         held()
-        manifest = commit(out, plan, encoder)
+        manifest = commit(out, plan, device or str(encoder.device))
         return EncodeReport(
             "resumed" if resumed else "encoded",
             time.perf_counter() - began,
@@ -243,8 +249,11 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
     return run
 
 
-def commit(out: Place, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
+def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
     """Write the manifest, last of all: from here on the store is complete.
+
+    Args:
+        device: what it was encoded on.
 
     Raises:
         StoreError: a part is not finished.
@@ -256,6 +265,7 @@ def commit(out: Place, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]
                 f"part {part.chunk} of {part.split} in {out} is not finished",
                 remedy="run the same command again",
             )
+    clear_failures(out)
     _refuse_changed_files(out, plan)
     manifest = {**plan, "splits": {}}
     for split, fields in plan["splits"].items():
@@ -267,7 +277,7 @@ def commit(out: Place, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]
     manifest["provenance"] = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(seconds, 3),
-        "device": str(encoder.device),
+        "device": device,
         "machine": platform.machine(),
         "python": platform.python_version(),
         "fusionkit": version("fusionkit"),

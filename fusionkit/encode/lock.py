@@ -21,7 +21,7 @@ from upath import UPath
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import disk_errors, parse_json, write_json
-from fusionkit.locks import holder_of, sign, try_lock
+from fusionkit.locks import holder_of, is_locked, sign, try_lock
 from fusionkit.places import Place
 
 LEASE_SECONDS = 120.0
@@ -45,6 +45,15 @@ def only_encoder(out: Place) -> Iterator[Callable[[], None]]:
     else:
         with _lease(path, out) as held:
             yield held
+
+
+def encoder_at(out: Place) -> str | None:
+    """Who encodes into the store at ``out`` just now; None for nobody."""
+    path = out.with_name(f".{out.name}.lock")
+    if isinstance(path, Path):
+        return holder_of(path) if is_locked(path) else None
+    lease = _read(path)
+    return str(lease.get("holder", "unknown")) if _counts(lease) else None
 
 
 @contextmanager
