@@ -3,7 +3,7 @@
     seconds ≥ 2 P · Σ_runs e (3 n + v) / peak            bytes ≤ what is held + Σ_runs 4 P · copies
 
 Symbols: P the numbers that a run learns, each multiplied with each row once on the way forward and twice on the way
-back; e epochs, n and v rows learned from and scored in each; ``peak`` more products than any core makes in a second.
+back; e epochs, n and v rows learned from and scored in each; ``peak`` as many as a fast core makes in a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fusionkit.fit.memory import resident
 from fusionkit.fit.units import Unit, shape_of
 from fusionkit.specs import RunSpec
 
-PEAK = 500e9  # multiplications and additions of one core, in bfloat16
+PEAK = 400e9  # multiplications and additions a second, in bfloat16: the fastest core that this was seen on
 COPIES = 8  # weights, gradients, moments, the best epoch's, one in bfloat16, one that is written
 BESIDE = 1 << 30  # bytes of minibatches and what lies between layers: a minibatch of the longest texts, many runs wide
 
