@@ -109,6 +109,8 @@ def test_a_run_that_is_claimed_is_running_and_the_mark_of_a_unit_is_no_run(
     assert claims.take(f"{UNIT}1")
     (runs / ".claims" / OTHER).touch()  # left by the dead
     assert runs_status(RunsFolder(runs))["running"] == {"me": 1}
+    claims.release(RUN)  # stopped before a run was done
+    assert runs_status(RunsFolder(runs)) == {"path": str(runs), "finished": 0, "running": {}, "failed": []}
 
 
 def test_a_folder_with_claims_alone_may_keep_runs(runs: Path, claims_of: Callable[[str], Claims]) -> None:
