@@ -26,8 +26,9 @@ def try_lock(path: Path) -> IO[str] | None:
                 if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     return file
         except BlockingIOError:
-            file.close()
-            return None
+            if not _is_looked_at(file):
+                file.close()
+                return None
         except BaseException:
             file.close()
             raise
@@ -43,7 +44,7 @@ def holder_of(path: Path) -> str:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock of a file; asked without taking it from anybody."""
+    """Whether a process holds the lock of a file; who tries to lock it meanwhile is let through."""
     try:
         with path.open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -52,6 +53,15 @@ def is_locked(path: Path) -> bool:
     except OSError:  # no such file, or a file system without locks
         return False
     return False
+
+
+def _is_looked_at(file: IO[str]) -> bool:
+    """Whether it was locked only by somebody who asks for a moment (:func:`is_locked`), and not by a holder."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def sign(file: IO[str], name: str) -> None:

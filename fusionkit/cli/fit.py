@@ -64,7 +64,8 @@ def fit(
     there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
     there = [record for record in there if not (retry_failed and record["status"] == "failed")]
     with stopped_by_sigterm(), SweepTable(sweep.specs, there) as progress, ExitStack() as stack:
-        crew = None if settings is None else stack.enter_context(crew_by(settings, progress.note))
+        left = len(there) < len(sweep.specs)  # where nothing is, no worker is asked for
+        crew = stack.enter_context(crew_by(settings, progress.note)) if settings is not None and left else None
         records = run_fit(
             given.store, sweep.specs, folder, progress, sweep.starts, sweep.draws, workers, retry_failed, crew
         )

@@ -13,7 +13,7 @@ from typing import Any
 from distributed import Future, KilledWorker
 
 from fusionkit.cluster.mapping import Patience
-from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.protocol import Cluster, submit
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.units import FitJob, do_unit_here
 from fusionkit.errors import StoreError
@@ -87,7 +87,7 @@ class ClusterHands:
     def _submit(self, unit: str, specs: tuple[RunSpec, ...]) -> None:
         name = f"unit-{unit}-{uuid.uuid4().hex[:8]}"
         values = [spec.to_dict() for spec in specs]
-        future = self._cluster.client.submit(do_unit_here, self._job, unit, values, key=name, pure=False)
+        future = submit(self._cluster.client, do_unit_here, self._job, unit, values, key=name)
         self._flying[name] = _Given(unit, specs, future)
         future.add_done_callback(lambda _: self._said.put((name, None)))  # type: ignore[no-untyped-call]
 

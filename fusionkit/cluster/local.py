@@ -107,12 +107,19 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
         except (OSError, RuntimeError, ValueError) as error:
             raise FusionkitError(
                 "no cluster can be started on this machine",
-                received=f"{type(error).__name__}: {error}".splitlines()[0],
+                received=_cause(error),
                 remedy="check host, interface and certificates",
             ) from error
         cluster = LocalCluster(started, client, len(environments))
         stack.callback(cluster.abandon)  # their work is kept or given up: nobody waits for them to say goodbye
         yield cluster
+
+
+def _cause(error: BaseException) -> str:
+    """What Dask's own errors, which say that something failed, came from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[str, str]]:

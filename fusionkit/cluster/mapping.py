@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from distributed import Future, KilledWorker
 
-from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.protocol import Cluster, gone, submit
 from fusionkit.errors import FusionkitError
 
 Item = TypeVar("Item")
@@ -132,11 +132,7 @@ class Patience:
         """Raise where nobody works, and nobody has for too long."""
         cluster = self._cluster
         if cluster.client.status not in ("running", "connecting"):
-            raise FusionkitError(
-                "the scheduler is gone",
-                received=f"the connection is {cluster.client.status}",
-                remedy="run the same command again: finished work is kept",
-            )
+            raise gone(cluster.client)
         if cluster.up:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > self._seconds:
@@ -181,7 +177,7 @@ class _Work(Generic[Item, Record]):
         """One more task."""
         # What stands before the first number is the group that Dask keeps count of: one for all.
         name = f"item-{self._key(item)}-{attempt}-{self._call}-{uuid.uuid4().hex[:8]}"
-        future = self._cluster.client.submit(self._function, item, key=name, pure=False)
+        future = submit(self._cluster.client, self._function, item, key=name)
         self.flying[name] = _Task(item, attempt, future)
         future.add_done_callback(lambda _: self._ended.put(name))  # type: ignore[no-untyped-call]
 

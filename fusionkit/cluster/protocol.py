@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from distributed import Client
+from distributed import Client, Future
+from distributed.client import ClosedClientError
+
+from fusionkit.errors import FusionkitError
 
 
 class Cluster(Protocol):
@@ -40,3 +44,24 @@ class Cluster(Protocol):
 
     def abandon(self) -> None:
         """End all workers at once, whatever they are at: the work is given up."""
+
+
+def submit(client: Client, function: Callable[..., Any], *arguments: Any, key: str) -> Future[Any]:
+    """One task, which is done whether or not another like it was.
+
+    Raises:
+        FusionkitError: the scheduler is gone.
+    """
+    try:
+        return client.submit(function, *arguments, key=key, pure=False)
+    except ClosedClientError as error:
+        raise gone(client) from error
+
+
+def gone(client: Client) -> FusionkitError:
+    """What to tell of a scheduler that is gone."""
+    return FusionkitError(
+        "the scheduler is gone",
+        received=f"the connection is {client.status}",
+        remedy="run the same command again: finished work is kept",
+    )

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -74,8 +75,15 @@ class ClusterSettings:
     tls_key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS and not (self.kind.startswith(SCHEMES) and self.kind.partition("://")[2]):
+        if self.kind not in KINDS and not self.kind.startswith(SCHEMES):
             raise unknown_name("kind of cluster", self.kind, (*KINDS, "tcp://HOST:PORT", "tls://HOST:PORT"))
+        if self.kind not in KINDS and not _has_port(self.kind):
+            raise UsageError(
+                f"{self.kind} is no address of a scheduler",
+                expected="tcp://HOST:PORT or tls://HOST:PORT",
+                received=self.kind,
+                remedy="give the address that `dask scheduler` prints",
+            )
         for name, least, most in (("workers", 1, None), ("threads", 1, None), ("gpus", 0, 1)):
             value = getattr(self, name)
             if value is not None and (value < least or (most is not None and value > most)):
@@ -130,6 +138,15 @@ class ClusterSettings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+
+def _has_port(address: str) -> bool:
+    """Whether an address names a host and a port: Dask waits for a minute for one without."""
+    try:
+        parts = urlsplit(address)
+        return bool(parts.hostname and parts.port)
+    except ValueError:
+        return False
 
 
 def read_settings(path: str | Path | None, **given: Any) -> ClusterSettings:
@@ -199,14 +216,14 @@ def _parsed(path: Path) -> dict[str, Any]:
             received=" ".join(str(error).split()),
             remedy="check the path" if isinstance(error, OSError) else "mend that line",
         ) from error
-    if isinstance(found, dict) and isinstance(found.get("cluster"), dict):
+    if isinstance(found, dict) and "cluster" in found:
         found = found["cluster"]
     if not isinstance(found, dict):
         raise UsageError(
             f"{path} holds no cluster settings",
             expected="settings like `workers: 4`, or `cluster:` with settings below it",
-            received=type(found).__name__,
-            remedy="write one setting a line",
+            received="nothing" if found is None else repr(found),
+            remedy="write one setting a line, like `kind: local`",
         )
     return found
 

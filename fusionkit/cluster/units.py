@@ -7,7 +7,6 @@ that is given it next does not die of it too, but says so.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ from distributed import get_worker
 
 from fusionkit.fit.claims import Claims, myself
 from fusionkit.fit.materials import Opening
-from fusionkit.fit.results import CLAIMS, RunsFolder
+from fusionkit.fit.memory import keep_freed_memory
+from fusionkit.fit.results import CLAIMS, UNIT, RunsFolder
 from fusionkit.fit.worker import Speaker
 from fusionkit.fit.working import Word, do_unit
 from fusionkit.specs import RunSpec
@@ -50,15 +50,14 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     Raises:
         FusionkitError: what stops every other run too.
     """
-    mark = Path(job.runs) / CLAIMS / f"unit-{unit}"
+    mark = Path(job.runs) / CLAIMS / (name := f"{UNIT}{unit}")
     given = [RunSpec.from_dict(dict(values)) for values in specs]
     if mark.exists():
         mark.unlink(missing_ok=True)
         text = "the worker that trained it was lost"
         return [Word("lost", tuple(spec.digest for spec in given), text=text).to_dict()]
-    with contextlib.suppress(FileNotFoundError):  # another process on these runs has just removed the folder
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+    # Locked, for another sweep on this folder clears away what nobody holds.
+    marking = Claims(Path(job.runs), myself())
     words: list[dict[str, Any]] = []
     speaker = Speaker(_Events(job.name))
 
@@ -68,11 +67,13 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
             words.append(word.to_dict())
 
     try:
+        marking.take(name)
         session = _session(job)
         do_unit(given, session.materials, session.runs, session.claims, hear)
         speaker.flush()
     finally:
-        mark.unlink(missing_ok=True)
+        marking.release(name)
+        mark.unlink(missing_ok=True)  # where a file system knows no locks
     return words
 
 
@@ -91,6 +92,7 @@ class _Session:
 
     def __init__(self, job: FitJob) -> None:
         torch.set_num_threads(job.threads)
+        keep_freed_memory()
         self.job = job
         self.materials = Opening.from_dict(job.opening).open()
         self.runs = RunsFolder(Path(job.runs))

@@ -25,6 +25,7 @@ from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS = ".claims"
+UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
 CURVE = pa.schema(
     [("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64())]
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from fusionkit.fit.results import CLAIMS, RunsFolder
+from fusionkit.fit.results import CLAIMS, RECORD, UNIT, RunsFolder
 from fusionkit.locks import holder_of, is_locked
 from fusionkit.specs import RunSpec
 
@@ -14,11 +16,14 @@ def runs_status(runs: RunsFolder) -> dict[str, Any]:
     """Plain values: how many runs are ``finished``; ``running``, how many by who trains them; ``failed``, with errors.
 
     Raises:
-        UsageError: there is neither a run nor anybody at work. StoreError: a record is damaged.
+        StoreError: a record is damaged.
     """
     claims = runs.path / CLAIMS
-    claimed = sorted(path for path in claims.iterdir() if is_locked(path)) if claims.is_dir() else []
-    records = [] if claimed and not any(runs.path.glob("*/run.json")) else runs.records()
+    there: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):  # it goes with the last claim in it
+        there = sorted(claims.iterdir())
+    claimed = [path for path in there if not path.name.startswith(UNIT) and is_locked(path)]
+    records = runs.records() if any(runs.path.glob(f"*/{RECORD}")) else []
     failed = [record for record in records if record["status"] == "failed"]
     return {
         "path": str(runs.path),

@@ -109,6 +109,10 @@ def test_fitting_again_prints_the_same_and_trains_nothing(fusionkit: Command, st
     again = fusionkit("fit", store, "--out", runs, *options, "--lr", "0.005", "--json")
     assert (again.code, again.out) == (0, first.out)
     assert again.err == "6 of 6 runs are there already\n"
+    nobody = fusionkit(
+        "fit", store, "--out", runs, *options, "--lr", "0.005", "--json", "--cluster", "tcp://127.0.0.1:1"
+    )
+    assert (nobody.code, nobody.out) == (0, first.out)  # there is nothing to ask a cluster for
 
 
 def test_results_are_the_means_of_the_runs(fusionkit: Command, fitted: Any) -> None:

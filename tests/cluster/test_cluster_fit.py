@@ -21,6 +21,7 @@ from fusionkit.cluster.hands import ClusterCrew
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.claims import Claims
 from fusionkit.fit.status import runs_status
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
@@ -123,6 +124,7 @@ def test_a_worker_killed_midway_loses_no_run(
     def kill() -> None:
         """A worker that trains."""
         holding = [pid for pid in victims if any(sweeping.holds(pid, path) for path in (runs / ".claims").iterdir())]
+        Claims(runs, "another sweep on this folder").close()
         killed.extend(holding[:1])
         os.kill(holding[0], signal.SIGKILL)
 

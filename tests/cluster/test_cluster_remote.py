@@ -18,6 +18,7 @@ from distributed import Client
 from fusionkit.cluster import ClusterSettings, open_cluster
 from fusionkit.cluster.mapping import map_tasks
 from fusionkit.cluster.parts import cluster_parts
+from fusionkit.cluster.protocol import submit
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError
 
@@ -65,6 +66,9 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
             scheduler.kill()
             with pytest.raises(FusionkitError, match="the scheduler is gone"):
                 map_tasks(cluster, lambda item: item, range(9), key=str, on_done=lambda *_: None)
+            until(lambda: cluster.client.status == "closed")  # what was under way is submitted anew by then, or never
+            with pytest.raises(FusionkitError, match="the scheduler is gone"):
+                submit(cluster.client, abs, 1, key="late")
     with (
         pytest.raises(FusionkitError, match="no scheduler answers"),
         open_cluster(ClusterSettings(kind=address, start_timeout=0.5)),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fusionkit.cluster import ClusterSettings, read_settings
+from fusionkit.cluster import ClusterSettings, open_cluster, read_settings
 from fusionkit.cluster.local import environments_of
-from fusionkit.errors import UsageError
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine import cores
 
 WHOLE = """
@@ -44,7 +44,9 @@ def test_the_same_keys_may_stand_below_cluster_in_a_file_of_something_else(tmp_p
     [
         ("wrokers: 3", "unknown cluster setting 'wrokers'", "did you mean 'workers'?"),
         ("kind: slrum", "unknown kind of cluster 'slrum'", "did you mean 'slurm'?"),
-        ("kind: tcp://", "unknown kind of cluster", ""),
+        ("kind: tcp://", "is no address of a scheduler", "dask scheduler"),
+        ("kind: tcp://head-node", "is no address of a scheduler", "dask scheduler"),
+        ("kind: tcp://head-node:many", "is no address of a scheduler", "dask scheduler"),
         ("workers: 0", "'workers' is out of range", ""),
         ("workers: many", "'workers' is out of range", ""),
         ("gpus: 2", "'gpus' is out of range", ""),
@@ -59,6 +61,9 @@ def test_the_same_keys_may_stand_below_cluster_in_a_file_of_something_else(tmp_p
         ("host: 0.0.0.0", "would run any code for whoever reaches it", "public: true"),
         ("interface: eth0", "would run any code for whoever reaches it", "public: true"),
         ("[a list]", "holds no cluster settings", ""),
+        ("", "holds no cluster settings", "kind: local"),
+        ("fusion: last\ncluster: local", "holds no cluster settings", "kind: local"),
+        ("fusion: last\ncluster:", "holds no cluster settings", "kind: local"),
         ("workers: [", "no cluster configuration that can be read", "mend that line"),
     ],
 )
@@ -70,6 +75,11 @@ def test_a_wrong_setting_is_one_message(tmp_path: Path, content: str, what: str,
     assert what in str(caught.value)
     assert remedy in str(caught.value.remedy)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["tcp://head-node:8786", "tcp://10.0.0.5:8786", "tcp://[::1]:8786"])
+def test_the_address_of_a_scheduler_is_a_host_and_a_port(kind: str) -> None:
+    assert ClusterSettings(kind=kind).kind == kind
 
 
 def test_a_scheduler_beyond_loopback_needs_certificates_or_an_explicit_word(certificates: dict[str, Any]) -> None:
@@ -96,6 +106,13 @@ def test_a_worker_has_one_gpu_of_its_own_or_its_share_of_the_cores(
 ) -> None:
     found = environments_of(ClusterSettings(**given), gpus)
     assert [(each["CUDA_VISIBLE_DEVICES"], int(each["OMP_NUM_THREADS"])) for each in found] == expected
+
+
+def test_a_scheduler_that_cannot_listen_says_why() -> None:
+    settings = ClusterSettings(interface="nowhere0", public=True, workers=1, gpus=0)
+    with pytest.raises(FusionkitError, match="no cluster can be started") as caught, open_cluster(settings):
+        pass
+    assert "nowhere0" in str(caught.value.received)
 
 
 @pytest.mark.parametrize(("given", "gpus"), [({"workers": 3}, ["0", "1"]), ({"gpus": 1}, [])])

@@ -16,6 +16,8 @@ import pytest
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.claims import Claims, myself
+from fusionkit.fit.results import UNIT
+from fusionkit.fit.status import runs_status
 from fusionkit.store import Store
 
 RUN, OTHER = "0123456789abcdef", "fedcba9876543210"
@@ -97,6 +99,18 @@ def test_whoever_closes_sweeps_up_after_the_dead_and_leaves_the_living_alone(
     assert living.take(OTHER)
     closed.close()
     assert [path.name for path in (runs / ".claims").iterdir()] == [OTHER]
+
+
+def test_a_run_that_is_claimed_is_running_and_the_mark_of_a_unit_is_no_run(
+    runs: Path, claims_of: Callable[[str], Claims]
+) -> None:
+    claims = claims_of("me")
+    assert claims.take(RUN)
+    assert claims.take(f"{UNIT}1")
+    (runs / ".claims" / OTHER).touch()  # left by the dead
+    assert runs_status(RunsFolder(runs))["running"] == {"me": 1}
+    claims.release(RUN)  # stopped before a run was done
+    assert runs_status(RunsFolder(runs)) == {"path": str(runs), "finished": 0, "running": {}, "failed": []}
 
 
 def test_a_folder_with_claims_alone_may_keep_runs(runs: Path, claims_of: Callable[[str], Claims]) -> None:
