@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -93,13 +94,14 @@ def _work(
     schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
     hands: Hands
     if crew is not None:
-        hands = crew.hands(_opening(chosen, prepared), runs, schedule.hear)
+        hands = crew.hands(replace(_opening(chosen, prepared), sharers=crew.workers), runs, schedule.hear)
         progress.say(f"workers of the cluster, {crew.workers} of them, share {len(chosen.units)} units of runs")
     elif chosen.opening is None:
         keep_freed_memory()
         hands = ThisProcess(prepared.materials, runs, schedule.hear)
     else:
-        hands = Workers(chosen.workers, chosen.opening, runs, schedule.hear, torch.get_num_threads())
+        opening = replace(chosen.opening, sharers=chosen.workers)
+        hands = Workers(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
         progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
     progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing))
     with closing(hands):
