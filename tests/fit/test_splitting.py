@@ -181,7 +181,7 @@ def test_a_sweep_short_of_memory_says_so_once_and_gives_the_same(
     assert [line for line in watch.said if "memory" in line] == ["stacks of at most 1 run: memory"]
     assert [each["scores"] for each in narrow] == [each["scores"] for each in plain]
     monkeypatch.undo()
-    short_of("backward", 2, range(4, 99), monkeypatch)
+    short_of("backward", 2, range(2, 99), monkeypatch)
     halved = fit(store, specs, RunsFolder(tmp_path / "halved"), watch)
     assert watch.said[-2:] == ["stacks of at most 3 runs: memory", "stacks of at most 2 runs: memory"]
     assert [each["scores"] for each in halved] == [each["scores"] for each in plain]
