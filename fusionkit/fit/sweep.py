@@ -69,7 +69,7 @@ def fit(
                 _forget(prepared.failed, runs, claims)
             _work(prepared, chosen, runs, claims, progress, crew)
     else:
-        progress.begin(0, 0)
+        progress.begin(0, 0, {})
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
@@ -103,7 +103,8 @@ def _work(
         opening = replace(chosen.opening, sharers=chosen.workers)
         hands = Workers(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
         progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
-    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing))
+    work = {spec.digest: spec.epochs * prepared.materials.work(spec) for spec in prepared.missing}
+    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
     with closing(hands):
         schedule.work(hands)
 

@@ -22,15 +22,16 @@ class Word:
     """What is heard of a unit.
 
     Attributes:
-        kind: ``epochs`` (``count`` more are done); ``note`` (``text`` is for the user); of ``runs``: ``run`` (kept),
-            ``there`` (kept by another process), ``others`` (claimed by another, ``text`` says whom), ``lost`` (not
-            done, ``text`` says why), ``unborn`` (not begun: its worker died first).
+        kind: ``epochs`` (``count`` more are done, of ``work`` each); ``note`` (``text`` is for the user); of ``runs``:
+            ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text`` says whom),
+            ``lost`` (not done, ``text`` says why), ``unborn`` (not begun: its worker died first).
         runs: digests.
     """
 
     kind: str
     runs: tuple[str, ...] = ()
     count: int = 0
+    work: float = 1.0
     text: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +71,8 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
         def tell(text: str) -> None:
             hear(Word("note", text=text))
 
-        for spec, outcome in trained(mine, materials, lambda: hear(Word("epochs", count=1)), tell=tell):
+        work = materials.work(mine[0])  # of one unit all learn from as many examples, and are judged by the same
+        for spec, outcome in trained(mine, materials, lambda: hear(Word("epochs", count=1, work=work)), tell=tell):
             if isinstance(outcome, DivergenceError):
                 runs.write(spec, failed_record(materials, spec, str(outcome)), {})
             else:

@@ -186,4 +186,5 @@ def test_a_sweep_short_of_memory_says_so_once_and_gives_the_same(
     assert watch.said[-2:] == ["stacks of at most 3 runs: memory", "stacks of at most 2 runs: memory"]
     assert [each["scores"] for each in halved] == [each["scores"] for each in plain]
     for one, other in zip(halved, plain, strict=True):
-        assert one["curve"] == pytest.approx(other["curve"])
+        losses = [epoch["loss"] for epoch in other["curve"]]
+        assert [epoch["loss"] for epoch in one["curve"]] == pytest.approx(losses, rel=1e-6)
