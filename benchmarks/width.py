@@ -203,7 +203,8 @@ def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
         above.set_title(case, fontsize=10)
         above.set_yscale("log")
         above.set_xscale("log", base=2)
-        below.set_xticks(runs, [str(count) for count in runs])
+        counts = sorted({row["runs"] for row in rows})
+        below.set_xticks(counts, [str(count) for count in counts])
         below.set_xlabel("runs trained together", fontsize=9)
         below.set_ylim(bottom=0)
         for axis in (above, below):
