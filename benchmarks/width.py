@@ -202,6 +202,8 @@ def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
                 below.plot(runs, percent, style, color=colour, ms=3, label=f"{fusion}: {what}")
         above.set_title(case, fontsize=10)
         above.set_yscale("log")
+        above.yaxis.set_major_formatter("{x:g}")
+        above.yaxis.set_minor_formatter("{x:g}")
         above.set_xscale("log", base=2)
         counts = sorted({row["runs"] for row in rows})
         below.set_xticks(counts, [str(count) for count in counts])
@@ -212,9 +214,15 @@ def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
             axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("ms a run and epoch", fontsize=9)
     axes[1][0].set_ylabel("% of plain products, of a plain copy", fontsize=9)
-    axes[0][-1].legend(fontsize=7)
-    axes[1][-1].legend(fontsize=7)
-    figure.tight_layout()
+    for line_of, place in ((axes[0][0], 0.07), (axes[1][0], 0.0)):  # below the panels, where no line runs
+        figure.legend(
+            *line_of.get_legend_handles_labels(),
+            loc="lower center",
+            ncol=6,
+            fontsize=6,
+            bbox_to_anchor=(0.5, place / 2),
+        )
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(out)
 
 
