@@ -171,7 +171,7 @@ def test_a_sweep_short_of_memory_says_so_once_and_gives_the_same(
     corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = corpus_store("words")
-    chosen = {"fusions": ("linear",), "head": "tagger", "shots": (2,), "epochs": (2,), "dropout": 0.1}
+    chosen: dict[str, Any] = {"fusions": ("linear",), "head": "tagger", "shots": (2,), "epochs": (2,), "dropout": 0.1}
     (base,) = expand(store, task="tagging", seeds=1, **chosen)
     specs = [replace(base, init_seed=seed) for seed in range(5)]
     plain = fit(store, specs, RunsFolder(tmp_path / "plain"), watch)
