@@ -31,7 +31,7 @@ from unittest import mock
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from sweep import encoded
+from sweep import encoded  # type: ignore[import-not-found]  # beside this file
 from torch import nn
 
 from fusionkit.draws import uniform_draw

@@ -49,8 +49,10 @@ class Stack(Protocol):
         learns: whether there is anything to learn.
     """
 
-    specs: list[RunSpec]
     learns: bool
+
+    @property
+    def specs(self) -> list[RunSpec]: ...
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """A training step of every run.
