@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ class FitBars(Bars):
         super().__init__()
         self._best: dict[str, tuple[float, str]] = {}
 
-    def begin(self, runs: int, epochs: int) -> None:
+    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
         """The sweep has this many runs left."""
         if runs:
             self.step(f"fitting {runs} run{'s' if runs > 1 else ''}", epochs, 0, "epochs")
 
-    def epoch(self) -> None:
+    def epoch(self, work: float) -> None:
         """One more epoch of one run is done."""
         self.advance(1)
 

@@ -6,7 +6,7 @@ The table is drawn in place, a few times a second, and is never taller than the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -49,9 +49,9 @@ class SweepTable:
         if self._live is not None:
             self._live.stop()
 
-    def begin(self, runs: int, epochs: int) -> None:
+    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
         """The sweep has this many runs left."""
-        self._tally.begin(epochs)
+        self._tally.begin(work)
         if not runs:
             return
         if not self._console.is_terminal:
@@ -63,9 +63,9 @@ class SweepTable:
         )
         self._live.start()
 
-    def epoch(self) -> None:
+    def epoch(self, work: float) -> None:
         """One more epoch of one run is done."""
-        self._tally.epoch()
+        self._tally.epoch(work)
         self._line()
 
     def run(self, record: dict[str, Any]) -> None:

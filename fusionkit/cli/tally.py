@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,19 +50,20 @@ class Tally:
             self._line(spec.label, spec.fusion).runs += 1
         self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
         self.note = ""  # who is at work
-        self._epochs, self._of = 0, 0
-        self._paced: tuple[float, int] | None = None  # when the first epoch was done, and how many then
+        self._work: Mapping[str, float] = {}
+        self._through, self._of = 0.0, 0.0
+        self._paced: tuple[float, float] | None = None  # when the first epoch was done, and how much then
         for record in ended:
             self._count(record)
 
-    def begin(self, epochs: int) -> None:
-        """Runs of so many epochs are left, and are begun now."""
-        self._began, self._of = self._clock(), epochs
+    def begin(self, work: Mapping[str, float]) -> None:
+        """Runs of so much work, by digest, are left, and are begun now."""
+        self._began, self._work, self._of = self._clock(), work, sum(work.values())
 
-    def epoch(self) -> None:
-        """One more is done. Of a run that is lost they come twice."""
-        self._epochs = min(self._epochs + 1, self._of)
-        self._paced = self._paced or (self._clock(), self._epochs)
+    def epoch(self, work: float) -> None:
+        """One more is done, of so much work. Of a run that is lost they come twice."""
+        self._through = min(self._through + work, self._of)
+        self._paced = self._paced or (self._clock(), self._through)
 
     def run(self, record: dict[str, Any]) -> None:
         """A run has ended here."""
@@ -72,7 +73,8 @@ class Tally:
     def elsewhere(self, record: dict[str, Any]) -> None:
         """A run that was left has ended in another process."""
         self.others += 1
-        self._epochs = min(self._epochs + record["spec"]["epochs"], self._of)
+        work = self._work.get(RunSpec.from_dict(record["spec"]).digest, 0.0)
+        self._through = min(self._through + work, self._of)
         self._count(record)
 
     @property
@@ -82,8 +84,8 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Of the epochs that were left at the beginning, those that are done."""
-        return self._epochs / self._of if self._of else 1.0
+        """Of the work that was left at the beginning, what is done."""
+        return self._through / self._of if self._of else 1.0
 
     @property
     def per_minute(self) -> float | None:
@@ -93,12 +95,12 @@ class Tally:
 
     @property
     def seconds_left(self) -> float | None:
-        """As many as the epochs left will take at the pace since the first of them; None before that tells anything."""
+        """As many as the work left will take at the pace since the first epoch; None before that tells anything."""
         if self._paced is None:
             return None
         since, first = self._paced  # what went before, the start of workers, does not come again
-        done, seconds = self._epochs - first, self._clock() - since
-        return seconds * (self._of - self._epochs) / done if done and seconds >= TELLING_SECONDS else None
+        done, seconds = self._through - first, self._clock() - since
+        return seconds * (self._of - self._through) / done if done and seconds >= TELLING_SECONDS else None
 
     def lines(self) -> list[Line]:
         """One a task and fusion, in the order of the sweep."""

@@ -6,6 +6,7 @@ functional one, so that a run in a stack takes the steps of a run alone.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -38,7 +39,7 @@ class StackedAdam:
         decays: Sequence[float],
         clips: Sequence[float | None],
     ) -> None:
-        """One step of every run.
+        """One step of every run; nothing has changed where memory runs out in it.
 
         Args:
             gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates, decays, clips: a number a
@@ -49,17 +50,20 @@ class StackedAdam:
         found = [gradient.contiguous() for gradient in gradients if gradient is not None]
         if any(clip is not None for clip in clips):
             clip_each(found, clips)
+        pieces = []
         for (rate, decay), runs in groupby(range(len(rates)), lambda run: (rates[run], decays[run])):
             first, *_, last = [*runs] * 2
-            piece = slice(first, last + 1)  # neighbours of one rate take the step in one call
+            # The kernel counts up what it is given, a number a tensor.
+            counts = list(torch.full((len(found),), float(self._steps), device=found[0].device))
+            pieces.append((slice(first, last + 1), rate, decay, counts))
+        for piece, rate, decay, counts in pieces:  # neighbours of one rate take the step in one call
             adam(
                 [self._leaves[k][piece] for k in with_gradient],
                 [gradient[piece] for gradient in found],
                 [self._means[k][piece] for k in with_gradient],
                 [self._squares[k][piece] for k in with_gradient],
                 [],
-                # The kernel counts up what it is given, a number a tensor.
-                list(torch.full((len(found),), float(self._steps), device=found[0].device)),
+                counts,
                 fused=True,
                 decoupled_weight_decay=self._decoupled,
                 amsgrad=False,
@@ -71,6 +75,14 @@ class StackedAdam:
                 maximize=False,
             )
         self._steps += 1
+
+    def piece(self, leaves: Sequence[Tensor], runs: slice) -> StackedAdam:
+        """The same for some neighbours alone, in the same memory; ``leaves`` are their weights."""
+        piece = copy.copy(self)
+        piece._leaves = [leaf.detach() for leaf in leaves]
+        piece._means = [mean[runs] for mean in self._means]
+        piece._squares = [square[runs] for square in self._squares]
+        return piece
 
     def keep(self, leaves: Sequence[Tensor], runs: Tensor) -> None:
         """Only these runs are left: int64 ``[R']``; ``leaves`` are their weights, made anew."""

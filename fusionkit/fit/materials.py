@@ -35,15 +35,20 @@ class Materials:
 
     Args:
         starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
+        sharers: how many processes, this one among them, do the sweep's work in one memory.
 
     Attributes:
         seconds: how long the loading of task data has taken.
     """
 
     def __init__(
-        self, store: Store | Mix, starts: Sequence[Start] = (), draws: Mapping[str, Sequence[str]] | None = None
+        self,
+        store: Store | Mix,
+        starts: Sequence[Start] = (),
+        draws: Mapping[str, Sequence[str]] | None = None,
+        sharers: int = 1,
     ) -> None:
-        self.seconds = 0.0
+        self.seconds, self.sharers = 0.0, sharers
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
         self.starts = {start.run.spec.digest: start for start in starts}
@@ -70,6 +75,11 @@ class Materials:
             drawn = draw_of(spec, data)
             self._learned[key] = len(data.train) if drawn is None else len(drawn)
         return self._learned[key]
+
+    def work(self, spec: RunSpec) -> int:
+        """What an epoch of a run costs beside others': examples read, those learned from forward and twice back."""
+        judged = len(self.data(spec).validation)
+        return 3 * self.learned(spec) + min(spec.validate_on or judged, judged)
 
     def start(self, spec: RunSpec) -> Start | None:
         """The run that this one begins with.
@@ -103,13 +113,15 @@ class Opening:
 
     Attributes:
         parts: addresses of stores with the share of each that is trained on. judges: addresses; none for a store that
-            is no mix. starts: folders of finished runs. draws: ids of examples by their digest.
+            is no mix. starts: folders of finished runs. draws: ids of examples by their digest. sharers: as of
+            :class:`Materials`.
     """
 
     parts: tuple[tuple[str, str | None], ...]
     judges: tuple[str, ...]
     starts: tuple[str, ...]
     draws: Mapping[str, Sequence[str]]
+    sharers: int = 1
 
     @classmethod
     def of(cls, materials: Materials) -> Self | None:
@@ -130,8 +142,9 @@ class Opening:
         starts = open_starts(self.starts)
         parts = [Share(open_store(place), part) for place, part in self.parts]
         if not self.judges:
-            return Materials(parts[0].store, starts, self.draws)
-        return Materials(Mix(parts, [open_store(place) for place in self.judges]), starts, self.draws)
+            return Materials(parts[0].store, starts, self.draws, self.sharers)
+        mix = Mix(parts, [open_store(place) for place in self.judges])
+        return Materials(mix, starts, self.draws, self.sharers)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -141,7 +154,7 @@ class Opening:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`to_dict`, also of its JSON."""
         parts = tuple((place, part) for place, part in values["parts"])
-        return cls(parts, tuple(values["judges"]), tuple(values["starts"]), values["draws"])
+        return cls(parts, tuple(values["judges"]), tuple(values["starts"]), values["draws"], values["sharers"])
 
 
 def address(place: Place) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import torch
+
 STATUS = Path("/proc/self/status")
 EVERY_SECONDS = 0.002
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h numbers them
@@ -66,3 +68,14 @@ class PeakMemory:
             self.grown = max(self.grown, resident() - self._start)
             if self._done.wait(EVERY_SECONDS):
                 return
+
+
+def out_of_memory(error: Exception) -> str | None:
+    """What an error says where it says that memory has run out; None for any other."""
+    said = str(error).strip().splitlines()
+    first = said[0] if said else "no more was said"
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return f"out of memory: {first}"
+    # PyTorch's allocator for the CPU raises a plain RuntimeError.
+    short = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return f"out of memory: {first}" if short else None

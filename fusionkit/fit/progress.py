@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 
 class FitProgress(Protocol):
     """Who watches a sweep: the command line's table, or nobody."""
 
-    def begin(self, runs: int, epochs: int) -> None:
-        """The sweep has this many runs left, of this many epochs together."""
+    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
+        """The sweep has this many runs left, of this many epochs together.
 
-    def epoch(self) -> None:
-        """One more epoch of one run is done."""
+        Args:
+            work: of each run's epochs by its digest, in one unit: an epoch of many examples takes longer.
+        """
+
+    def epoch(self, work: float) -> None:
+        """One more epoch of one run is done, of this much work."""
 
     def run(self, record: dict[str, Any]) -> None:
         """A run has ended."""

@@ -50,6 +50,7 @@ class Schedule:
         self._others: dict[str, str] = {}  # what others do, and who
         self._known: set[str] = set()  # who has been told of
         self._waited: set[str] = set()
+        self._noted: set[str] = set()
         self._losses: Counter[str] = Counter()
         self._looked = self._written = time.monotonic()
         self._writing = 0.0
@@ -70,7 +71,10 @@ class Schedule:
     def hear(self, word: Word) -> None:
         """What hands tell of the units they have."""
         for _ in range(word.count):
-            self._progress.epoch()
+            self._progress.epoch(word.work)
+        if word.kind == "note" and word.text not in self._noted:  # each unit has the same to say
+            self._noted.add(word.text)
+            self._progress.say(word.text)
         heard = [digest for digest in word.runs if digest in self._flying]  # of a lost unit the others had ended
         self._flying -= set(heard)
         if word.kind in ("lost", "unborn") and heard:

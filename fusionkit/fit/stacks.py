@@ -49,8 +49,10 @@ class Stack(Protocol):
         learns: whether there is anything to learn.
     """
 
-    specs: list[RunSpec]
     learns: bool
+
+    @property
+    def specs(self) -> list[RunSpec]: ...
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """A training step of every run.
@@ -155,13 +157,8 @@ class Stacked:
     """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example."""
 
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[FusedModel]) -> None:
-        self.specs = list(specs)
         self._plain = models[0]
-        self._generators = [torch.Generator().manual_seed(spec.init_seed) for spec in specs]
-        self._base = copy.deepcopy(models[0])
-        with_run_dropout(self._base, self._generators)
-        self._head = _Asked(self._base.head)
-        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        self._begin(specs, [torch.Generator().manual_seed(spec.init_seed) for spec in specs])
         # Under vmap a linear layer multiplies by its weight turned: laid out that way, its gradient comes without a
         # copy. Batched products have the weights as they are.
         plain = [name for name, form in ((FUSION, self._fuse), (SCORE, self._chain)) if form is not None]
@@ -177,7 +174,6 @@ class Stacked:
         }
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
-        self._sure: Rough | None = None
         # Every row is decided by itself, by its best score.
         head = models[0].head
         self._by_row = (
@@ -189,14 +185,30 @@ class Stacked:
         )
         self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw")
 
+    def _begin(self, specs: Sequence[RunSpec], generators: Sequence[torch.Generator]) -> None:
+        """A base whose dropouts draw from these runs' generators, and what is made of it."""
+        self.specs, self._generators = list(specs), list(generators)
+        self._base = copy.deepcopy(self._plain)
+        with_run_dropout(self._base, self._generators)
+        self._head = _Asked(self._base.head)
+        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        self._sure: Rough | None = None
+
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
-        """As :class:`Stack` says."""
+        """As :class:`Stack` says. Where memory runs out in it, nothing has changed."""
         self._base.train()
         self._sure = None  # the weights change
-        losses = self._call(self._weights(), batches, "loss")
-        gradients = torch.autograd.grad(losses.sum(), [self._leaves[name] for name in self._learned], allow_unused=True)
+        learned = [self._leaves[name] for name in self._learned]
         decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
-        self._adam.step(gradients, rates, decays, clips)
+        random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
+        try:
+            losses = self._call(self._weights(), batches, "loss")
+            gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
+            self._adam.step(gradients, rates, decays, clips)
+        except Exception:
+            for generator, state in zip(self._generators, random, strict=False):
+                generator.set_state(state)
+            raise
         return losses.detach()
 
     @torch.inference_mode()
@@ -236,6 +248,19 @@ class Stacked:
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
         self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
         self._adam.keep(self._opened(), at)
+
+    @torch.inference_mode(False)  # also where it is asked to while it decides
+    def split(self) -> tuple[Stacked, Stacked]:
+        """Both halves, in the memory of this stack, which is done with: nothing is copied but one run's model."""
+        half = -(-len(self.specs) // 2)
+        return self._piece(slice(half)), self._piece(slice(half, None))
+
+    def _piece(self, runs: slice) -> Stacked:
+        piece = copy.copy(self)
+        piece._begin(self.specs[runs], self._generators[runs])
+        piece._leaves = {name: leaf.detach()[runs] for name, leaf in self._leaves.items()}
+        piece._adam = self._adam.piece(piece._opened(), runs)
+        return piece
 
     @property
     def _counts(self) -> list[int]:

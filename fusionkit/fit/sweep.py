@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def fit(
                 _forget(prepared.failed, runs, claims)
             _work(prepared, chosen, runs, claims, progress, crew)
     else:
-        progress.begin(0, 0)
+        progress.begin(0, 0, {})
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
@@ -93,15 +94,17 @@ def _work(
     schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
     hands: Hands
     if crew is not None:
-        hands = crew.hands(_opening(chosen, prepared), runs, schedule.hear)
+        hands = crew.hands(replace(_opening(chosen, prepared), sharers=crew.workers), runs, schedule.hear)
         progress.say(f"workers of the cluster, {crew.workers} of them, share {len(chosen.units)} units of runs")
     elif chosen.opening is None:
         keep_freed_memory()
         hands = ThisProcess(prepared.materials, runs, schedule.hear)
     else:
-        hands = Workers(chosen.workers, chosen.opening, runs, schedule.hear, torch.get_num_threads())
+        opening = replace(chosen.opening, sharers=chosen.workers)
+        hands = Workers(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
         progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
-    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing))
+    work = {spec.digest: spec.epochs * prepared.materials.work(spec) for spec in prepared.missing}
+    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
     with closing(hands):
         schedule.work(hands)
 

@@ -26,12 +26,15 @@ from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.ordering import Order
 from fusionkit.fit.outcome import Best, DivergenceError, Outcome, Trained, outcomes_of
-from fusionkit.fit.predicting import blocks, score
+from fusionkit.fit.predicting import BLOCK_ROWS, blocks, score
+from fusionkit.fit.progress import counted
 from fusionkit.fit.scoring import Judge, decide_all
+from fusionkit.fit.splitting import Splitting
 from fusionkit.fit.stacks import Model, Stack, stack_of
 from fusionkit.fit.starting import Start, begin
 from fusionkit.fit.streaming import Streamed
-from fusionkit.fit.units import shape_of, width_of
+from fusionkit.fit.units import shape_of
+from fusionkit.fit.width import room, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray
@@ -98,6 +101,8 @@ def train_unit(
     hidden: int,
     on_epoch: Callable[[], None],
     starts: Mapping[str, Start] | None = None,
+    tell: Callable[[str], None] | None = None,
+    sharers: int = 1,
 ) -> Iterator[Ended]:
     """Train runs in lockstep; where nothing is left to train, only score.
 
@@ -107,15 +112,16 @@ def train_unit(
         layers_of: positions among the stored layers that a run's fusion reads.
         on_epoch: called for each epoch of each spec: once it is trained, or once it is sure that it will not be.
         starts: the trained runs to begin from, by digest.
+        tell: called with what the user should know. sharers: how many processes share the memory.
 
     Yields:
         each run as it ends.
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
-            an example has.
+            an example has. MemoryError, RuntimeError: memory runs out for one run alone.
     """
-    unit = _Unit(specs, data, layers_of, hidden, starts or {})
+    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers)
     for epoch in range(max(spec.epochs for spec in specs) + 1):
         began = time.perf_counter()
         # Epoch 0 is for those that have nothing to learn: they are scored as they came.
@@ -145,8 +151,10 @@ class _Unit:
         layers_of: Callable[[RunSpec], Layers],
         hidden: int,
         starts: Mapping[str, Start],
+        tell: Callable[[str], None],
+        sharers: int,
     ) -> None:
-        self._data, self._hidden = data, hidden
+        self._data, self._hidden, self._tell, self._sharers = data, hidden, tell, sharers
         runs = [_Run(spec, layers_of(spec)) for spec in specs]
         self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         self._draws: dict[int, TaskSplit] = {}
@@ -158,7 +166,8 @@ class _Unit:
         # What is read in every epoch is held where it fits; the rest comes from the store each time.
         self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
         streamed = {seed: each for seed in self._draws if (each := self._streamed(seed, specs[0])) is not None}
-        self._room -= sum(each.memory for each in streamed.values())
+        self._coming = sum(each.memory for each in streamed.values())
+        self._room -= self._coming
         self._stored = watched_split(specs[0], data)
         shown = blocks(self._stored)
         self._watched, self._watched_layers = self._held(self._stored, np.concatenate(shown) if shown else None)
@@ -193,16 +202,32 @@ class _Unit:
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
             alike.setdefault((shape_of(run.spec), None if shared else run.spec.data_seed), []).append(run)
-        groups = []
-        for some in alike.values():
-            models = [self._model(run, starts) for run in some]
+        made = [(some, [self._model(run, starts) for run in some]) for some in alike.values()]
+        unit, groups = [weight_bytes(model) for _, models in made for model in models], []
+        for some, models in made:
             places = tuple(self._layers.index(layer) for layer in some[0].layers)
-            width = width_of(models[0])
+            width = self._width(some, models[0], unit)
             for at in range(0, len(some), width):
                 piece = some[at : at + width]
                 stack = stack_of([run.spec for run in piece], models[at : at + width])
-                groups.append(_Group(stack, piece, places))
+                groups.append(_Group(Splitting(stack, self._narrowed), piece, places))
         return groups
+
+    def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
+        """How many of the runs are stacked; ``unit`` are the weights' bytes of all runs."""
+        device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
+        rows = max(len(draw.rows) / max(len(draw), 1) for draw in self._draws.values()) * runs[0].spec.batch_size
+        states = round(4 * max(rows, BLOCK_ROWS) * len(runs[0].layers) * self._hidden)
+        free = room(device, self._sharers)
+        free = None if free is None else free - self._coming
+        on_cpu = device.type == "cpu"
+        width = width_of(weight_bytes(model), states, unit, free, on_cpu)
+        if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
+            self._narrowed(width)
+        return width
+
+    def _narrowed(self, width: int) -> None:
+        self._tell(f"stacks of at most {counted(width, 'run')}: memory")
 
     def _model(self, run: _Run, starts: Mapping[str, Start]) -> Model:
         """A fresh model with the weights it starts from."""

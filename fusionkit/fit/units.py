@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionkit.fit.stacks import Model
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import SHUFFLE, RunSpec
 
-# Weights, gradients and two moments of a stack that is to stay in a core's share of the cache, and of the memory.
-STACK_BYTES = 64 << 20
 WIDEST = 48  # runs of a unit: what a killed process can lose
 
 
@@ -40,12 +37,6 @@ def shape_of(spec: RunSpec) -> tuple[Any, ...]:
         spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
         spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part,
     )  # fmt: skip
-
-
-def width_of(model: Model) -> int:
-    """How many runs of a model's size are stacked: beyond the cache every step waits for memory."""
-    size = sum(weights.numel() * weights.element_size() for weights in model.parameters())
-    return max(1, STACK_BYTES // max(4 * size, 1))
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:

@@ -58,7 +58,7 @@ class Speaker:
     """Passes words on, those on epochs a few at a time."""
 
     def __init__(self, channel: Sends) -> None:
-        self._channel, self._epochs, self._last = channel, 0, time.monotonic()
+        self._channel, self._epochs, self._work, self._last = channel, 0, 1.0, time.monotonic()
 
     def hear(self, word: Word) -> None:
         """One more word."""
@@ -66,14 +66,16 @@ class Speaker:
             self.flush()
             self._channel.send(word.to_dict())
             return
-        self._epochs += word.count
+        if word.work != self._work:
+            self.flush()
+        self._epochs, self._work = self._epochs + word.count, word.work
         if time.monotonic() - self._last > SAY_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Say what was held back."""
         if self._epochs:
-            self._channel.send(Word("epochs", count=self._epochs).to_dict())
+            self._channel.send(Word("epochs", count=self._epochs, work=self._work).to_dict())
         self._epochs, self._last = 0, time.monotonic()
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-import torch
-
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.materials import Materials
+from fusionkit.fit.memory import out_of_memory
 from fusionkit.fit.outcome import DivergenceError, Outcome
 from fusionkit.fit.records import failed_record, finished_record
 from fusionkit.fit.results import RunsFolder
@@ -23,15 +22,16 @@ class Word:
     """What is heard of a unit.
 
     Attributes:
-        kind: ``epochs`` (``count`` more are done); of ``runs``: ``run`` (kept), ``there`` (kept by another process),
-            ``others`` (claimed by another, ``text`` says whom), ``lost`` (not done, ``text`` says why), ``unborn`` (not
-            begun: its worker died first).
+        kind: ``epochs`` (``count`` more are done, of ``work`` each); ``note`` (``text`` is for the user); of ``runs``:
+            ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text`` says whom),
+            ``lost`` (not done, ``text`` says why), ``unborn`` (not begun: its worker died first).
         runs: digests.
     """
 
     kind: str
     runs: tuple[str, ...] = ()
     count: int = 0
+    work: float = 1.0
     text: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,12 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
         return
     ended, lost = 0, None
     try:
-        for spec, outcome in trained(mine, materials, lambda: hear(Word("epochs", count=1))):
+
+        def tell(text: str) -> None:
+            hear(Word("note", text=text))
+
+        work = materials.work(mine[0])  # of one unit all learn from as many examples, and are judged by the same
+        for spec, outcome in trained(mine, materials, lambda: hear(Word("epochs", count=1, work=work)), tell=tell):
             if isinstance(outcome, DivergenceError):
                 runs.write(spec, failed_record(materials, spec, str(outcome)), {})
             else:
@@ -89,23 +94,17 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
 
 
 def trained(
-    specs: Sequence[RunSpec], materials: Materials, on_epoch: Callable[[], None], data: TaskData | None = None
+    specs: Sequence[RunSpec],
+    materials: Materials,
+    on_epoch: Callable[[], None],
+    data: TaskData | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Iterator[tuple[RunSpec, Outcome | DivergenceError]]:
     """The runs of a unit, each as it ends.
 
     Args:
-        data: other splits than the materials'.
+        data: other splits than the materials'. tell: called with what the user should know.
     """
     data = data or materials.data(specs[0])
-    return train_unit(specs, data, materials.positions, materials.store.hidden, on_epoch, materials.starts)
-
-
-def out_of_memory(error: Exception) -> str | None:
-    """What an error says where it says that memory has run out; None for any other."""
-    said = str(error).strip().splitlines()
-    first = said[0] if said else "no more was said"
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return f"out of memory: {first}"
-    # PyTorch's allocator for the CPU raises a plain RuntimeError.
-    short = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    return f"out of memory: {first}" if short else None
+    starts, sharers = materials.starts, materials.sharers
+    return train_unit(specs, data, materials.positions, materials.store.hidden, on_epoch, starts, tell, sharers)

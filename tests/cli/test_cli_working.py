@@ -47,25 +47,28 @@ def test_a_tally_counts_runs_the_pace_of_ours_and_the_epochs_left() -> None:
     clock = Clock()
     tally = Tally(SPECS, [record(SPECS[0], 0.5)], clock)
     clock.now = 100.0
-    tally.begin(44)
+    # Eleven runs of four epochs are left; those at the larger rate learn from more.
+    work = {spec.digest: 4 * (9.0 if spec.lr == 0.2 else 1.0) for spec in SPECS[1:]}
+    tally.begin(work)
+    of = 6 * 4 * 9 + 5 * 4
     assert (tally.runs, tally.done, tally.left, tally.per_minute, tally.seconds_left) == (12, 1, 11, None, None)
     clock.now = 124.0
-    tally.epoch()
+    tally.epoch(9.0)
     assert tally.seconds_left is None  # the time until the first is not that of any other
     clock.now = 130.0
     for _ in range(3):
-        tally.epoch()
+        tally.epoch(9.0)
     tally.run(record(SPECS[1], 0.7))
     tally.elsewhere(record(SPECS[2], 0.6))
     tally.run(record(SPECS[3], None))
     assert (tally.done, tally.failed, tally.others) == (4, 1, 1)
     assert tally.per_minute == pytest.approx(2 / 0.5)
-    assert tally.share == pytest.approx(8 / 44)
-    assert tally.seconds_left == pytest.approx(6 * 36 / 7)
-    expected = "4 of 12 runs done, 8 left, 1 failed, 1 by others, 4 heads a minute, about 0:31 to go"
+    assert tally.share == pytest.approx((4 * 9 + 4) / of)
+    assert tally.seconds_left == pytest.approx(6 * (of - 40) / (40 - 9))
+    expected = "4 of 12 runs done, 8 left, 1 failed, 1 by others, 4 heads a minute, about 0:38 to go"
     assert headline(tally) == expected
     for _ in range(99):  # a lost run tells of its epochs twice
-        tally.epoch()
+        tally.epoch(9.0)
     assert tally.share == 1.0
 
 
@@ -107,7 +110,7 @@ def test_times_are_read_like_a_clock() -> None:
 
 def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with SweepTable(SPECS) as progress:
-        progress.begin(12, 48)
+        progress.begin(12, 48, {spec.digest: 4.0 for spec in SPECS})
         progress.run(record(SPECS[0], None))
         progress._last -= 60
         progress.run(record(SPECS[1], 0.5))

@@ -54,10 +54,10 @@ class Watch:
     others: list[dict[str, Any]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def begin(self, runs: int, epochs: int) -> None:
+    def begin(self, runs: int, epochs: int, work: Any) -> None:
         pass
 
-    def epoch(self) -> None:
+    def epoch(self, work: float) -> None:
         self.epochs += 1
         self.then, then = (lambda: None), self.then
         then()

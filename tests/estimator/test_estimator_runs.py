@@ -44,10 +44,10 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
 class Silent:
     """Nobody watches."""
 
-    def begin(self, runs: int, epochs: int) -> None:
+    def begin(self, runs: int, epochs: int, work: Any) -> None:
         pass
 
-    def epoch(self) -> None:
+    def epoch(self, work: float) -> None:
         pass
 
     def run(self, record: dict[str, Any]) -> None:

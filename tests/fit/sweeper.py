@@ -23,10 +23,10 @@ def tell(what: str, value: Any) -> None:
 class Teller:
     """Passes on what it is told."""
 
-    def begin(self, runs: int, epochs: int) -> None:
+    def begin(self, runs: int, epochs: int, work: Any) -> None:
         tell("begin", runs)
 
-    def epoch(self) -> None:
+    def epoch(self, work: float) -> None:
         pass
 
     def run(self, record: dict[str, Any]) -> None:

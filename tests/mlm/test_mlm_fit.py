@@ -41,10 +41,10 @@ HEAD = D * E + E + 2 * E + V * E + V
 class Quiet:
     """Who watches a sweep, and says nothing."""
 
-    def begin(self, runs: int, epochs: int) -> None:
+    def begin(self, runs: int, epochs: int, work: Any) -> None:
         self.left = epochs
 
-    def epoch(self) -> None:
+    def epoch(self, work: float) -> None:
         self.left -= 1
 
     def run(self, record: dict[str, Any]) -> None:

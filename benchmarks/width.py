@@ -1,0 +1,251 @@
+"""Does the time per head fall as runs are added, and what ends it: the core's products or its memory?
+
+    python benchmarks/width.py DATA WORK [--runs N …] [--only CASE …] [--svg FILE] [--json]
+
+DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Runs of `attention` and of `concat` with one data
+seed, one process, one thread: SST-2, rows of mean, 32 examples, 20 epochs; CoNLL-2003, words, 512 sentences, one epoch,
+800 sentences of validation. Milliseconds a run and epoch, training and scoring apart.
+
+Counted from the shapes, a run and step of n rows: products 2 n P forward and as many for the gradient of each matrix,
+and for that of its input, which the first matrix over the states needs none of; bytes 4 · 10 P (weights read forward
+and backward, gradients written and read, weights and both moments read and written by the optimizer) and the states,
+read forward and backward once a stack. Scoring: 2 n P; weights in bfloat16 and states, read once a block and stack.
+P: numbers of a run's matrices. What lies between two layers is not counted, nor what a cache saves.
+
+Beside it, in the same run: plain products of the first matrices' shapes, float32 and bfloat16, and a copy of 256 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from sweep import encoded  # type: ignore[import-not-found]  # beside this file
+from torch import nn
+
+from fusionkit.draws import uniform_draw
+from fusionkit.fit import expand, train
+from fusionkit.fit.choices import choose_task
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.joint import model_of
+from fusionkit.fit.matching import load_task
+from fusionkit.fit.memory import keep_freed_memory
+from fusionkit.fit.predicting import BLOCK_ROWS
+from fusionkit.fit.width import weight_bytes, width_of
+from fusionkit.fusions import fusion_layers
+from fusionkit.specs import RunSpec
+from fusionkit.store import open_store
+
+CASES = {"sst2": ("classifier", 16, 20, None), "conll2003": ("tagger", 128, 1, 800)}  # head, shots, epochs, watched
+FUSIONS = ("attention", "concat")
+RUNS = (1, 2, 4, 8, 16, 32, 64)
+COPIED, TRIES, SECONDS = 256 << 20, 3, 0.05
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one run and epoch: multiplications and additions, and bytes, of training and of scoring."""
+
+    products: float
+    bytes: float
+    scored: float
+    scored_bytes: float
+
+
+def per_second(work: Callable[[], Any], amount: float) -> float:
+    """How much of something is done a second, at best."""
+    work()
+    found = []
+    for _ in range(TRIES):
+        began, times = time.perf_counter(), 0
+        while time.perf_counter() - began < SECONDS or not times:
+            work()
+            times += 1
+        found.append(amount * times / (time.perf_counter() - began))
+    return max(found)
+
+
+def product(runs: int, rows: int, wide: int, out: int, dtype: torch.dtype, shared: bool) -> float:
+    """GFLOP/s of all runs' plain products: over rows that they share, or each over its own."""
+    weight = torch.randn(runs, wide, out).to(dtype)
+    x = torch.randn(rows, wide).to(dtype) if shared else torch.randn(runs, rows, wide).to(dtype)
+    turned = weight.transpose(0, 1).reshape(wide, runs * out).contiguous() if shared else weight
+    return per_second(lambda: x @ turned, 2e-9 * runs * rows * wide * out)
+
+
+def copied() -> float:
+    """GB/s read and written by a plain copy."""
+    source, target = torch.ones(COPIED // 4), torch.zeros(COPIED // 4)
+    return per_second(lambda: target.copy_(source), 2e-9 * COPIED)
+
+
+def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hidden: int) -> tuple[float, float]:
+    """Milliseconds a run and epoch: training, scoring."""
+    spent = {"train": 0.0, "judge": 0.0}
+
+    def watched(name: str) -> Any:
+        plain = getattr(train._Unit, name)
+
+        def run(*given: Any) -> Any:
+            began = time.perf_counter()
+            plain(*given)
+            spent[name] += time.perf_counter() - began
+
+        return mock.patch.object(train._Unit, name, run)
+
+    with watched("train"), watched("judge"):
+        assert len(list(train.train_unit(specs, data, lambda _: layers, hidden, lambda: None))) == len(specs)
+    each = 1e3 / (len(specs) * specs[0].epochs)
+    return each * spent["train"], each * spent["judge"]
+
+
+def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, learned: Sequence[int]) -> Work:
+    """From the shapes; ``learned`` are the rows of each minibatch."""
+    model = model_of(spec, layers, hidden, [len(data.labels)])
+    sizes = [module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear)]
+    width, matrices, first = width_of_case(spec, data, layers, hidden), sum(sizes), sizes[0]
+    concat = spec.fusion == "concat"
+    mixing = 0 if concat else 4 * layers * hidden  # scores of the layers and their mean, forward; as much backward
+    rows, judged = sum(learned), len(data.validation.rows)
+    stacks, blocks = -(-runs // width), -(-judged // BLOCK_ROWS)
+    states = 4 * layers * hidden
+    shared = stacks / runs
+    return Work(
+        rows * (6 * matrices - (2 * first if concat else 0) + 2 * mixing),
+        len(learned) * 40 * matrices + 2 * rows * states * shared,
+        judged * (2 * matrices + mixing),
+        blocks * 2 * matrices + judged * states / 2 * (shared + 3 / runs),
+    )
+
+
+def width_of_case(spec: RunSpec, data: TaskData, layers: int, hidden: int) -> int:
+    """Runs of a full stack."""
+    return width_of(weight_bytes(model_of(spec, layers, hidden, [len(data.labels)])), 0, (), None)
+
+
+def measure(name: str, path: Path, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """A row a fusion and number of runs."""
+    head, shots, epochs, watched = CASES[name]
+    store = open_store(path)
+    task, label = choose_task(store, None, None)
+    data = dataclasses.replace(load_task(store, task, label, None), test=None, tests={})
+    if watched is not None:
+        data = dataclasses.replace(data, validation=data.validation.subset(np.arange(watched)))
+    found = []
+    for fusion in FUSIONS:
+        (spec,) = expand(store, head=head, fusions=(fusion,), seeds=1, shots=(shots,), epochs=(epochs,))
+        layers = fusion_layers(fusion, store.layers, len(store.layers))
+        lengths = np.diff(data.train.offsets)[uniform_draw(len(data.train), shots, data.classes, 0)]
+        size = spec.batch_size
+        learned = [int(lengths[at : at + size].sum()) for at in range(0, len(lengths), size)]
+        timed([dataclasses.replace(spec, epochs=1)], data, layers, store.hidden)  # a process's first steps are slow
+        concat, rows = fusion == "concat", max(learned)
+        wide = len(layers) * store.hidden if concat else store.hidden
+        most = width_of_case(spec, data, len(layers), store.hidden)
+        for runs in counts:
+            specs = [dataclasses.replace(spec, init_seed=seed) for seed in range(runs)]
+            training, scoring = timed(specs, data, layers, store.hidden)
+            work, stacked = counted(spec, data, len(layers), store.hidden, runs, learned), min(runs, most)
+            row = {
+                "case": name, "fusion": fusion, "runs": runs, "train_ms": training, "score_ms": scoring,
+                "train_gflops": work.products / training / 1e6, "train_gbs": work.bytes / training / 1e6,
+                "score_gflops": work.scored / scoring / 1e6, "score_gbs": work.scored_bytes / scoring / 1e6,
+                "plain_float32": product(stacked, rows, wide, 256, torch.float32, concat),
+                "plain_bfloat16": product(stacked, BLOCK_ROWS, wide, 256, torch.bfloat16, concat),
+                "copy_gbs": copied(),
+            }  # fmt: skip
+            print(line(row), flush=True)
+            found.append(row)
+    return found
+
+
+def line(row: dict[str, Any]) -> str:
+    """As a line of the table."""
+    return (
+        f"{row['case']:9} {row['fusion']:9} {row['runs']:3} runs   "
+        f"train {row['train_ms']:7.2f} ms, {row['train_gflops']:5.1f} of {row['plain_float32']:5.1f} GFLOP/s, "
+        f"{row['train_gbs']:5.2f} of {row['copy_gbs']:5.2f} GB/s   "
+        f"score {row['score_ms']:7.2f} ms, {row['score_gflops']:5.1f} of {row['plain_bfloat16']:5.1f} GFLOP/s, "
+        f"{row['score_gbs']:5.2f} GB/s"
+    )
+
+
+def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
+    """Milliseconds a head and epoch over the runs, a panel a case; below, what was reached of the machine."""
+    cases = list(dict.fromkeys(row["case"] for row in rows))
+    figure, axes = plt.subplots(2, len(cases), figsize=(4.6 * len(cases), 6.2), sharex=True, squeeze=False)
+    for column, case in enumerate(cases):
+        for fusion, colour in zip(FUSIONS, ("tab:blue", "tab:orange"), strict=True):
+            some = [row for row in rows if (row["case"], row["fusion"]) == (case, fusion)]
+            runs = [row["runs"] for row in some]
+            above, below = axes[0][column], axes[1][column]
+            above.plot(runs, [row["train_ms"] for row in some], "-o", color=colour, ms=3, label=f"{fusion}: training")
+            above.plot(runs, [row["score_ms"] for row in some], "--s", color=colour, ms=3, label=f"{fusion}: scoring")
+            shares = {
+                ("-o", "training, products"): [row["train_gflops"] / row["plain_float32"] for row in some],
+                (":^", "training, memory"): [row["train_gbs"] / row["copy_gbs"] for row in some],
+                ("--s", "scoring, products"): [row["score_gflops"] / row["plain_bfloat16"] for row in some],
+            }
+            for (style, what), values in shares.items():
+                percent = [100 * value for value in values]
+                below.plot(runs, percent, style, color=colour, ms=3, label=f"{fusion}: {what}")
+        above.set_title(case, fontsize=10)
+        above.set_yscale("log")
+        above.yaxis.set_major_formatter("{x:g}")
+        above.yaxis.set_minor_formatter("{x:g}")
+        above.set_xscale("log", base=2)
+        counts = sorted({row["runs"] for row in rows})
+        below.set_xticks(counts, [str(count) for count in counts])
+        below.set_xlabel("runs trained together", fontsize=9)
+        below.set_ylim(bottom=0)
+        for axis in (above, below):
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("ms a run and epoch", fontsize=9)
+    axes[1][0].set_ylabel("% of plain products, of a plain copy", fontsize=9)
+    for line_of, place in ((axes[0][0], 0.07), (axes[1][0], 0.0)):  # below the panels, where no line runs
+        figure.legend(
+            *line_of.get_legend_handles_labels(),
+            loc="lower center",
+            ncol=6,
+            fontsize=6,
+            bbox_to_anchor=(0.5, place / 2),
+        )
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.savefig(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--runs", type=int, nargs="+", default=RUNS)
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--svg", type=Path, default=Path("docs/time-per-head.svg"))
+    parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
+    options = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    keep_freed_memory()
+    rows = []
+    for name in options.only:
+        rows += measure(name, encoded(options.data, options.work, name)[0], options.runs)
+    draw(rows, options.svg)
+    if options.json:
+        print(json.dumps({f"{row['case']} {row['fusion']} {row['runs']}": row for row in rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""How many runs are stacked: no more than gain anything, and no more than there is memory for.
+
+    width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
+
+Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` what stays in a core's
+share of the cache; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments and best
+weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is scored, counted
+as one copy of the states that it reads. A guess that is too high is put right by :mod:`fusionkit.fit.splitting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from fusionkit.machine import spare_memory
+
+STACK_BYTES = 64 << 20  # C: of stacks beyond it every step waits for memory
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of a model's weights."""
+    return sum(weights.numel() * weights.element_size() for weights in model.parameters())
+
+
+def room(device: torch.device, sharers: int) -> int | None:
+    """Bytes that this process may still take; None where nobody tells.
+
+    Args:
+        sharers: how many processes, this one among them, share what is left.
+    """
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # this process's own
+        return free // sharers + unused
+    spare = spare_memory()
+    return None if spare is None else spare // sharers
+
+
+def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cached: bool = True) -> int:
+    """How many runs are stacked, at least one.
+
+    Args:
+        size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of
+            all runs that are trained together. free: that may be taken. cached: whether more than the cache holds is
+            slower, as on CPUs.
+    """
+    width = max(1, STACK_BYTES // max(4 * size, 1)) if cached else max(len(unit), 1)
+    if free is not None:
+        width = min(width, max(1, (free - 4 * sum(unit)) // max(size + states, 1)))
+    return width
