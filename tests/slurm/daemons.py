@@ -60,7 +60,10 @@ MaxArraySize=100
 GresTypes=gpu
 PartitionName=test Nodes=node[1-{nodes}] Default=YES MaxTime=1:00:00 State=UP
 """
-NODE = "NodeName=node{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory} Gres=gpu:{gpus}"
+NODE = (
+    "NodeName=node{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+    "CPUs={cpus} RealMemory={memory} Gres=gpu:{gpus}"
+)
 GRES = "NodeName=node{n} Name=gpu Count={gpus} File=/dev/tty[1-{gpus}]"  # no GPU, but files that are there
 
 
