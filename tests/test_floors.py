@@ -13,7 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
-    0: ("ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "children"),
+    0: ("ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "children", "machine"),
     1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),
     3: ("encode", "fit"),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fusionkit.fit.claims import Claims, myself
-from fusionkit.fit.crew import START_SECONDS, cores, share_out, spare_memory, worth_it
+from fusionkit.fit.crew import START_SECONDS, share_out, worth_it
 from fusionkit.fit.feeding import HELD_BYTES, held_bytes
 from fusionkit.fit.materials import Materials, Opening
 from fusionkit.fit.memory import resident
@@ -24,6 +24,7 @@ from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.sample import Cost, kind_of, measure
 from fusionkit.fit.units import WIDEST, Unit, plan_units
 from fusionkit.fit.working import out_of_memory
+from fusionkit.machine import cores, spare_memory
 from fusionkit.specs import RunSpec
 
 # Seconds: of a sample before a sweep, and of one that is asked for; and of one timing in it.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fusionkit import machine
 from fusionkit.fit import RunsFolder, crew, expand, fit, foresee
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
@@ -140,15 +141,15 @@ def test_little_work_one_unit_or_one_core_is_done_by_this_process(
 def test_cores_and_memory_are_the_containers_where_those_are_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "CGROUP", tmp_path)
-    free, bound = crew.spare_memory(), crew.cores()
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    free, bound = machine.spare_memory(), machine.cores()
     assert bound >= 1
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert crew.cores() == bound
+    assert machine.cores() == bound
     (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert crew.cores() == 1
+    assert machine.cores() == 1
     (tmp_path / "memory.max").write_text("3000\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    assert crew.spare_memory() == 2000
+    assert machine.spare_memory() == 2000
     (tmp_path / "memory.max").write_text("max\n")
-    assert crew.spare_memory() is None or free is not None
+    assert machine.spare_memory() is None or free is not None

@@ -1,0 +1,150 @@
+"""Workers on this machine: one a GPU, each seeing its own alone; without one, workers × threads = cores.
+
+Each is a process under a nanny, which starts another where it dies. All end with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import Client, Nanny, Scheduler, SpecCluster
+
+from fusionkit.cluster.census import Census
+from fusionkit.cluster.configuring import NO_PAGES, configured, security_of
+from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.machine import cores
+
+START_SECONDS = 60.0  # for the scheduler and the connection to it; workers may come later
+
+
+class LocalCluster:
+    """See :class:`fusionkit.cluster.opening.Cluster`."""
+
+    def __init__(self, started: SpecCluster, client: Client, workers: int) -> None:
+        self._started, self.client, self._workers = started, client, workers
+        self._census = Census(client)
+        self._census.look()
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    @property
+    def up(self) -> int:
+        return self._census.up
+
+    @property
+    def lost(self) -> int:
+        return self._census.lost
+
+    def heal(self) -> None:
+        self._census.look()  # the nannies heal
+
+    def explain(self) -> str | None:
+        return "no worker process of this machine stays alive"
+
+    def abandon(self) -> None:
+        for nanny in self._started.workers.values():
+            nanny.auto_restart = False
+            if nanny.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(nanny.pid, signal.SIGKILL)
+
+
+@contextmanager
+def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
+    """Start a scheduler in this process, and its workers.
+
+    Raises:
+        UsageError: more workers than GPUs. FusionkitError: the scheduler cannot listen where it shall.
+    """
+    environments = environments_of(settings, devices())
+    security = security_of(settings)
+    where: dict[str, Any] = {
+        "security": security,
+        "protocol": "tls://" if settings.tls else "tcp://",
+        **({"interface": settings.interface} if settings.interface else {"host": settings.host}),
+    }
+    with configured(), contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fusionkit-workers-"))
+        of_worker = {
+            **NO_PAGES,
+            "silence_logs": logging.CRITICAL,
+            "nthreads": 1,
+            "memory_limit": 0,
+            "local_directory": folder,
+            **where,
+        }
+        try:
+            started = stack.enter_context(
+                SpecCluster(  # type: ignore[no-untyped-call]
+                    scheduler={"cls": Scheduler, "options": {**NO_PAGES, **where}},
+                    workers={
+                        number: {"cls": Nanny, "options": {**of_worker, "env": environment}}
+                        for number, environment in enumerate(environments)
+                    },
+                    security=security,
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+            client = stack.enter_context(
+                Client(  # type: ignore[no-untyped-call]
+                    started, security=security, timeout=START_SECONDS, set_as_default=False
+                )
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FusionkitError(
+                "no cluster can be started on this machine",
+                received=f"{type(error).__name__}: {error}".splitlines()[0],
+                remedy="check host, interface and certificates",
+            ) from error
+        cluster = LocalCluster(started, client, len(environments))
+        stack.callback(cluster.abandon)  # their work is kept or given up: nobody waits for them to say goodbye
+        yield cluster
+
+
+def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[str, str]]:
+    """The variables of each worker.
+
+    Args:
+        found: the GPUs that this process may use, as CUDA names them.
+
+    Raises:
+        UsageError: more workers than GPUs where each is to have one.
+    """
+    pinned = found if settings.gpus != 0 else []
+    if (pinned or settings.gpus == 1) and (settings.workers or 1) > len(pinned):
+        raise UsageError(
+            "more workers than GPUs",
+            expected=f"up to {len(found)} workers" if found else "a GPU",
+            received=f"workers: {settings.workers}" if settings.workers else "gpus: 1",
+            remedy="choose fewer workers, or gpus: 0 to work on CPUs",
+        )
+    if pinned:
+        each = settings.threads or max(cores() // len(pinned), 1)
+        return [{"CUDA_VISIBLE_DEVICES": gpu, **_threads(each)} for gpu in pinned[: settings.workers]]
+    count = settings.workers or max(cores() // (settings.threads or 1), 1)
+    each = settings.threads or (max(cores() // count, 1) if settings.workers else 1)
+    return [{"CUDA_VISIBLE_DEVICES": "", **_threads(each)} for _ in range(count)]
+
+
+def _threads(count: int) -> dict[str, str]:
+    """For libraries that read them when they are loaded; tasks set torch's own."""
+    return {**{f"{name}_NUM_THREADS": str(count) for name in ("OMP", "MKL")}, "TOKENIZERS_PARALLELISM": "false"}
+
+
+def devices() -> list[str]:
+    """The GPUs that this process may use."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [each.strip() for each in visible.split(",") if each.strip()]
+    import torch  # counting them takes a driver
+
+    return [str(number) for number in range(torch.cuda.device_count())]

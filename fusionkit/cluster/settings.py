@@ -1,0 +1,225 @@
+"""What a cluster is, as the user says it: ``--cluster KIND`` and a YAML file of these fields.
+
+    kind: slurm                 # local, slurm or the address of a scheduler
+    workers: 8
+    walltime: "04:00:00"
+    environment: [module load cuda]
+
+The same fields may stand below ``cluster:`` in a file of something else. Whoever can reach a plain scheduler can have
+it run any code as its owner: it listens on loopback, and beyond that only under TLS or where ``public`` says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.specs import parse_bytes
+
+KINDS = ("local", "slurm")
+SCHEMES = ("tcp://", "tls://")
+LOOPBACK = "127.0.0.1"
+TLS = ("tls_ca", "tls_cert", "tls_key")
+# As sbatch takes it: minutes, or [days-]hours:minutes:seconds.
+WALLTIME = re.compile(r"(\d+-)?\d{1,2}(:\d{2}){0,2}|\d+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """Where work is done.
+
+    Attributes:
+        kind: ``local``, ``slurm``, or the address of a scheduler that runs already, ``tcp://…`` or ``tls://…``.
+        workers: so many processes; None is one a GPU or, without one, as many as fill the cores; of slurm it is 1.
+        threads: CPU threads of a worker; None is 1, or the cores of each worker where their number is given.
+        partition, account, walltime: of the jobs, as ``sbatch`` takes them.
+        gpus: of a worker, 0 or 1; None takes what the machine has.
+        memory: of a worker's job, like ``16GB``.
+        environment: lines of shell that run before a worker starts.
+        python: the interpreter that starts workers; None is this one.
+        log_folder: where the jobs' output goes.
+        start_timeout: seconds without any worker after which the work is given up.
+        interface, host: the network device, or the address, that the scheduler listens on.
+        public: allow a plain scheduler beyond loopback.
+        tls_ca, tls_cert, tls_key: PEM files of the authority, and of scheduler, workers and client.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
+
+    kind: str = "local"
+    workers: int | None = None
+    threads: int | None = None
+    partition: str | None = None
+    account: str | None = None
+    walltime: str | None = None
+    gpus: int | None = None
+    memory: str | None = None
+    environment: tuple[str, ...] = ()
+    python: str | None = None
+    log_folder: str = "fusionkit-logs"
+    start_timeout: float = 300.0
+    interface: str | None = None
+    host: str = LOOPBACK
+    public: bool = False
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS and not (self.kind.startswith(SCHEMES) and self.kind.partition("://")[2]):
+            raise unknown_name("kind of cluster", self.kind, (*KINDS, "tcp://HOST:PORT", "tls://HOST:PORT"))
+        for name, least, most in (("workers", 1, None), ("threads", 1, None), ("gpus", 0, 1)):
+            value = getattr(self, name)
+            if value is not None and (value < least or (most is not None and value > most)):
+                expected = f"{least} or {most}" if most is not None else f"{least} or more"
+                raise _wrong(name, expected, value)
+        if not 0 < self.start_timeout < float("inf"):
+            raise _wrong("start_timeout", "seconds, above 0", self.start_timeout)
+        if self.walltime is not None and not WALLTIME.fullmatch(self.walltime):
+            raise _wrong("walltime", "minutes, or [DAYS-]HOURS:MINUTES:SECONDS", self.walltime)
+        for name in ("partition", "account", "memory", "walltime"):
+            if "\n" in (getattr(self, name) or ""):  # it would be a line of its own in the job's script
+                raise _wrong(name, "one line", getattr(self, name))
+        if self.memory is not None:
+            parse_bytes(self.memory)
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        given = [name for name in TLS if getattr(self, name) is not None]
+        for name in given:
+            if not Path(getattr(self, name)).expanduser().is_file():
+                raise UsageError(
+                    f"cluster setting {name!r} names no file",
+                    expected="a PEM file",
+                    received=getattr(self, name),
+                    remedy="check the path",
+                )
+        if given and len(given) < len(TLS):
+            raise UsageError(
+                "TLS needs three files", expected=", ".join(TLS), received=", ".join(given), remedy="give all of them"
+            )
+        if self.kind.startswith("tls://") and not given:
+            raise UsageError(
+                f"{self.kind} needs certificates", expected=", ".join(TLS), remedy="give them in --cluster-config"
+            )
+        if self.kind in KINDS and not (self.tls or self.public or self._stays_here()):
+            raise UsageError(
+                "a scheduler beyond loopback would run any code for whoever reaches it",
+                expected=f"{', '.join(TLS)}, or host: {LOOPBACK}",
+                received=f"interface: {self.interface}" if self.interface else f"host: {self.host}",
+                remedy="give certificates, or say public: true on a network that you trust",
+            )
+
+    @property
+    def tls(self) -> bool:
+        """Whether everything that goes over the network is encrypted, and both ends known."""
+        return self.tls_ca is not None
+
+    def _stays_here(self) -> bool:
+        if self.interface is not None:
+            return self.interface == "lo"
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def read_settings(path: str | Path | None, **given: Any) -> ClusterSettings:
+    """The settings in a YAML file; what is ``given`` beside it, and not None, goes first.
+
+    Raises:
+        UsageError: it cannot be read, or a key or value is wrong.
+    """
+    found = {} if path is None else _parsed(Path(path).expanduser())
+    return settings_of({**found, **{name: value for name, value in given.items() if value is not None}}, path)
+
+
+def settings_of(values: Mapping[str, Any], path: str | Path | None = None) -> ClusterSettings:
+    """Settings from plain values, as YAML or the command line gives them.
+
+    Raises:
+        UsageError: a misspelt key, with the nearest; a value of another kind, or out of range.
+    """
+    fields = {field.name: field for field in dataclasses.fields(ClusterSettings)}
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in fields:
+            raise _within(unknown_name("cluster setting", str(key), fields), path)
+        if value is not None:
+            read[name] = _value(name, str(fields[name].type), value)
+    try:
+        return ClusterSettings(**read)
+    except UsageError as error:
+        raise _within(error, path) from None
+
+
+def _value(name: str, kind: str, value: Any) -> Any:
+    """A value as its field takes it; texts are read, so that quotes in YAML change nothing."""
+    if kind.startswith("tuple"):
+        lines = value if isinstance(value, list) else [value]
+        if not all(isinstance(line, str) for line in lines):
+            raise _wrong(name, "lines of shell", value)
+        return tuple(line for each in lines for line in each.splitlines())
+    if name == "walltime" and isinstance(value, int) and not isinstance(value, bool):
+        # YAML 1.1 reads an unquoted 04:00:00 as a number of base sixty, and 90 as it stands.
+        raise _wrong(name, 'a text in quotes, walltime: "04:00:00"', value)
+    if kind.startswith("bool"):
+        if not isinstance(value, bool):
+            raise _wrong(name, "true or false", value)
+        return value
+    if kind.startswith(("int", "float")):
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            return int(str(value)) if kind.startswith("int") else float(value)
+        except (TypeError, ValueError):
+            raise _wrong(name, "a whole number" if kind.startswith("int") else "a number", value) from None
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(name, "a text", value)
+    return value
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"{path} is no cluster configuration that can be read",
+            expected="a YAML file of cluster settings",
+            received=" ".join(str(error).split()),
+            remedy="check the path" if isinstance(error, OSError) else "mend that line",
+        ) from error
+    if isinstance(found, dict) and isinstance(found.get("cluster"), dict):
+        found = found["cluster"]
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"{path} holds no cluster settings",
+            expected="settings like `workers: 4`, or `cluster:` with settings below it",
+            received=type(found).__name__,
+            remedy="write one setting a line",
+        )
+    return found
+
+
+def _wrong(name: str, expected: str, received: object) -> UsageError:
+    return UsageError(
+        f"cluster setting {name!r} is out of range",
+        expected=expected,
+        received=repr(received),
+        remedy="choose a value in that range",
+    )
+
+
+def _within(error: UsageError, path: str | Path | None) -> UsageError:
+    if path is None:
+        return error
+    return UsageError(f"{path}: {error.what}", expected=error.expected, received=error.received, remedy=error.remedy)
