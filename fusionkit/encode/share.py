@@ -26,10 +26,10 @@ WAIT_SECONDS = 0.5
 
 
 class Share(NamedTuple):
-    """Share ``index`` of ``count``: 1 to ``count``, or 0 for the plan alone."""
+    """Share ``number`` of ``of``: 1 to ``of``, or 0 for the plan alone."""
 
-    index: int
-    count: int
+    number: int
+    of: int
 
 
 def parse_share(text: str) -> Share:
@@ -40,7 +40,7 @@ def parse_share(text: str) -> Share:
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     share = Share(int(found[1]), int(found[2])) if found else Share(-1, 0)
-    if not 0 <= share.index <= share.count or share.count < 1:
+    if not 0 <= share.number <= share.of or share.of < 1:
         raise UsageError(
             "no share of the parts", expected="I/N with I from 1 to N, or 0/N for the plan alone", received=text
         )
@@ -58,7 +58,7 @@ def encode_share(job: Job, share: Share, stop: Callable[[], bool] = lambda: Fals
         HeldError: another process is at this share. Otherwise as :func:`fusionkit.encode.encode`.
     """
     out, began = job.out, time.perf_counter()
-    with place_errors(out), only_encoder(out, f"{share.index}-of-{share.count}") as ours:
+    with place_errors(out), only_encoder(out, f"{share.number}-of-{share.of}") as ours:
         with _store_of(job, stop):
             if not is_store(out):
                 clear_leftovers(out)  # later, others may be at work here
@@ -66,10 +66,10 @@ def encode_share(job: Job, share: Share, stop: Callable[[], bool] = lambda: Fals
             if is_complete(out):
                 return EncodeReport("complete", time.perf_counter() - began, 0, plan)
         parts = all_parts(plan)
-        first, last = (len(parts) * at // share.count for at in (max(share.index - 1, 0), share.index))
+        first, last = (len(parts) * at // share.of for at in (max(share.number - 1, 0), share.number))
         done, mine = finished_parts(out, plan), parts[first:last]
         missing = [part for part in mine if part not in done]
-        job.watch.step(f"encoding share {share.index} of {share.count}", len(mine), len(mine) - len(missing), "parts")
+        job.watch.step(f"encoding share {share.number} of {share.of}", len(mine), len(mine) - len(missing), "parts")
 
         def stops() -> bool:
             ours()

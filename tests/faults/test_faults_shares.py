@@ -79,7 +79,7 @@ def test_a_share_of_none_plans_and_later_commits(shared: Sharing, assert_same: S
 def test_shares_side_by_side_make_the_store_of_one_encode(shared: Sharing, assert_same: Same, tmp_path: Path) -> None:
     outcomes: list[str] = []
     threads = [
-        threading.Thread(target=lambda at=at: outcomes.append(shared(tmp_path / "s", at, 4).outcome))  # type: ignore[misc]
+        threading.Thread(target=lambda at=at: outcomes.append(shared(tmp_path / "s", at, 4).outcome))
         for at in range(1, 5)
     ]
     for thread in threads:

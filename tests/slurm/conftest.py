@@ -1,0 +1,67 @@
+"""One Slurm for all tests here, and what they ask of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def _load(path: Path) -> Any:
+    """A module beside the tests, which are no package."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+daemons = _load(Path(__file__).with_name("daemons.py"))
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Any]:
+    """A real Slurm of two nodes; this process and its children use it."""
+    with daemons.started() as running, pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith(("SLURM", "SBATCH")):
+                patch.delenv(name)
+        for name, value in {**running.environment, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}.items():
+            patch.setenv(name, value)
+        yield running
+
+
+@pytest.fixture
+def empty(slurm: Any) -> Iterator[Any]:
+    """A Slurm without jobs, before and after the test."""
+    assert slurm.jobs() == {}
+    yield slurm
+    assert slurm.jobs() == {}, "a job outlived its driver"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder whose name has what breaks scripts."""
+    made = tmp_path / 'a folder, 100%j "quoted"'
+    made.mkdir()
+    return made
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Wait until something is so."""
+
+    def wait(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < end, "it did not come"
+            time.sleep(0.05)
+
+    return wait
