@@ -126,7 +126,7 @@ class Bars:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._every, self._task = every_seconds, TaskID(-1)
+        self._every, self._task, self._note = every_seconds, TaskID(-1), ""
         self._name, self._unit, self._total, self._done, self._last = "", "", 0, 0, time.monotonic()
 
     def __enter__(self) -> Self:
@@ -159,10 +159,13 @@ class Bars:
             self._bar.advance(self._task, count)
         elif time.monotonic() - self._last > self._every:
             self._last = time.monotonic()
-            self._console.print(f"{self._name}: {self._done:,} of {self._total:,} {self._unit}")
+            self._console.print(
+                f"{self._name}: {self._done:,} of {self._total:,} {self._unit}" + f", {self._note}" * bool(self._note)
+            )
 
     def note(self, text: str) -> None:
         """A word behind the bar."""
+        self._note = text
         if not self._bar.disable:
             self._bar.update(self._task, note=text)
 

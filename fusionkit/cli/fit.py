@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 import pandas as pd
 import torch
 
+from fusionkit.cli.clustering import cluster_options, crew_by, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
 from fusionkit.cli.live import SweepTable
 from fusionkit.cli.results import summary_table
@@ -24,6 +26,7 @@ from fusionkit.fit.results import flat_record, flat_tests
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @sweep_options
 @working_options
+@cluster_options
 @JSON_OPTION
 @click.pass_context
 def fit(
@@ -35,6 +38,9 @@ def fit(
     workers: int | None,
     retry_failed: bool,
     dry_run: bool,
+    cluster: str | None,
+    cluster_config: Path | None,
+    print_job: bool,
     as_json: bool,
     **choices: Any,
 ) -> None:
@@ -49,6 +55,12 @@ def fit(
     """
     # Two threads on products this small win little, and lose much as soon as anything else runs.
     torch.set_num_threads(threads)
+    settings = given_cluster(
+        cluster, cluster_config, **({} if cluster is None and cluster_config is None else {"workers": workers})
+    )
+    if print_job:
+        click.echo(job_of_worker(settings and on_cpus(settings)), nl=False)
+        return
     given = given_sweep(context, stores)
     sweep, folder = given.sweep, RunsFolder(runs)
     if dry_run:
@@ -57,8 +69,11 @@ def fit(
         return
     there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
     there = [record for record in there if not (retry_failed and record["status"] == "failed")]
-    with stopped_by_sigterm(), SweepTable(sweep.specs, there) as progress:
-        records = run_fit(given.store, sweep.specs, folder, progress, sweep.starts, sweep.draws, workers, retry_failed)
+    with stopped_by_sigterm(), SweepTable(sweep.specs, there) as progress, ExitStack() as stack:
+        crew = None if settings is None else stack.enter_context(crew_by(settings, progress.note))
+        records = run_fit(
+            given.store, sweep.specs, folder, progress, sweep.starts, sweep.draws, workers, retry_failed, crew
+        )
     if as_json:
         print_json([flat_record(record) for record in records])
         return

@@ -86,6 +86,10 @@ class SweepTable:
         """A line the user should see; it stays above the table."""
         self._console.print(line)
 
+    def note(self, text: str) -> None:
+        """A word behind the headline: who is at work."""
+        self._tally.note = text
+
     def _line(self) -> None:
         if self._live is None and not self._console.is_terminal and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
@@ -141,7 +145,7 @@ def headline(tally: Tally) -> str:
         parts.append(f"{tally.per_minute:.3g} heads a minute")
     if tally.seconds_left is not None:
         parts.append(f"about {clock(tally.seconds_left)} to go")
-    return ", ".join(parts)
+    return ", ".join([*parts, *([tally.note] if tally.note else [])])
 
 
 def shown(line: Line) -> str:

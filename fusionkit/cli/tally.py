@@ -49,6 +49,7 @@ class Tally:
         for spec in specs:
             self._line(spec.label, spec.fusion).runs += 1
         self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
+        self.note = ""  # who is at work
         self._epochs, self._of = 0, 0
         self._paced: tuple[float, int] | None = None  # when the first epoch was done, and how many then
         for record in ended:

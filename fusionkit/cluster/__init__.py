@@ -1,6 +1,7 @@
 """The same work over many processes and machines, by Dask."""
 
-from fusionkit.cluster.opening import Cluster, open_cluster
+from fusionkit.cluster.opening import open_cluster
+from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings, read_settings
 
 __all__ = ["Cluster", "ClusterSettings", "open_cluster", "read_settings"]

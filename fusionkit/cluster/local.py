@@ -26,7 +26,7 @@ START_SECONDS = 60.0  # for the scheduler and the connection to it; workers may 
 
 
 class LocalCluster:
-    """See :class:`fusionkit.cluster.opening.Cluster`."""
+    """See :class:`fusionkit.cluster.protocol.Cluster`."""
 
     def __init__(self, started: SpecCluster, client: Client, workers: int) -> None:
         self._started, self.client, self._workers = started, client, workers
@@ -78,6 +78,7 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
         of_worker = {
             **NO_PAGES,
             "silence_logs": logging.CRITICAL,
+            "preload": "fusionkit.cluster.preload",
             "nthreads": 1,
             "memory_limit": 0,
             "local_directory": folder,

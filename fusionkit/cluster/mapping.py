@@ -11,14 +11,14 @@ import queue
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from distributed import Future, KilledWorker
 
-from fusionkit.cluster.opening import Cluster
+from fusionkit.cluster.protocol import Cluster
 from fusionkit.errors import FusionkitError
 
 Item = TypeVar("Item")
@@ -46,56 +46,106 @@ def map_tasks(
     key: Callable[[Item], str],
     on_done: Callable[[Item, Record], None],
     attempts: int = 3,
-    tick: Callable[[], None] = lambda: None,
-    on_aside: Callable[[SetAside[Item]], None] = lambda _: None,
-    hopeless: Callable[[Exception], bool] = lambda _: False,
-    start_timeout: float = 300.0,
+    **how: Any,
 ) -> list[SetAside[Item]]:
     """Do all items; those set aside come back with their errors.
 
     Args:
+        on_done: called here, once an item, in the order in which they end. others: as :func:`each_done`.
+    """
+    aside: list[SetAside[Item]] = []
+    for item, record in each_done(
+        cluster, function, items, key=key, attempts=attempts, **{"on_aside": aside.append, **how}
+    ):
+        on_done(item, record)
+    return aside
+
+
+def each_done(
+    cluster: Cluster,
+    function: Callable[[Item], Record],
+    items: Iterable[Item],
+    *,
+    key: Callable[[Item], str],
+    on_aside: Callable[[SetAside[Item]], None],
+    attempts: int = 3,
+    tick: Callable[[], None] = lambda: None,
+    hopeless: Callable[[Exception], bool] = lambda _: False,
+    start_timeout: float = 300.0,
+) -> Iterator[tuple[Item, Record]]:
+    """Do all items but those that are set aside, each with its record as it ends.
+
+    Args:
         function: of an installed package, or pickled by value. key: a short name of an item, like ``train-00003``.
-        on_done: called here, once an item, in the order in which they end.
-        attempts: how often a function may raise. tick: called several times a second; what it raises ends the work.
-        on_aside: called as soon as an item is set aside. hopeless: errors that would meet every item: raised at once.
+        on_aside: called as soon as an item is set aside. attempts: how often a function may raise.
+        tick: called several times a second; what it raises ends the work.
+        hopeless: errors that would meet every item: raised where others are set aside.
         start_timeout: seconds without any worker.
 
     Raises:
         FusionkitError: no worker came in time, or the scheduler is gone. Others: from ``tick``, or hopeless.
     """
-    work = _Work(cluster, function, key, start_timeout)
-    left, done = iter(items), 0
-    aside: list[SetAside[Item]] = []
+    work = _Work(cluster, function, key)
+    patience = Patience(cluster, start_timeout)
+    left, done, given_up = iter(items), 0, 0
     try:
         while True:
             work.fill(left)
             if not work.flying:
-                return aside
+                return
             for task in work.ended():
                 try:
                     record = task.future.result()
                 except CancelledError:  # the scheduler forgot it; it was not at fault
                     work.submit(task.item, task.attempt)
                 except Exception as error:
-                    if hopeless(error):
-                        raise
                     if task.attempt < attempts and not isinstance(error, KilledWorker):
                         work.again.append((task.item, task.attempt + 1))
                         continue
-                    aside.append(SetAside(task.item, error, task.attempt))
-                    on_aside(aside[-1])
-                    if not done and len(aside) >= GIVE_UP:
+                    given_up += 1
+                    if hopeless(error) or (not done and given_up >= GIVE_UP):
                         raise
+                    on_aside(SetAside(task.item, error, task.attempt))
                 else:
                     done += 1
-                    on_done(task.item, record)
+                    yield task.item, record
                 finally:
                     task.future.release()  # type: ignore[no-untyped-call]
             cluster.heal()
             tick()
-            work.refuse_silence()
+            patience.refuse_silence()
     finally:
         work.cancel()
+
+
+class Patience:
+    """How long a cluster may be without workers.
+
+    Args:
+        seconds: without any of them.
+    """
+
+    def __init__(self, cluster: Cluster, seconds: float) -> None:
+        self._cluster, self._seconds, self._seen = cluster, seconds, time.monotonic()
+
+    def refuse_silence(self) -> None:
+        """Raise where nobody works, and nobody has for too long."""
+        cluster = self._cluster
+        if cluster.client.status not in ("running", "connecting"):
+            raise FusionkitError(
+                "the scheduler is gone",
+                received=f"the connection is {cluster.client.status}",
+                remedy="run the same command again: finished work is kept",
+            )
+        if cluster.up:
+            self._seen = time.monotonic()
+        elif time.monotonic() - self._seen > self._seconds:
+            raise FusionkitError(
+                f"no worker for {self._seconds:g} seconds",
+                expected=f"{cluster.workers} of them",
+                received=cluster.explain(),
+                remedy="check the cluster's settings; start_timeout says how long is waited",
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +158,12 @@ class _Task(Generic[Item]):
 class _Work(Generic[Item, Record]):
     """The tasks that the scheduler knows of."""
 
-    def __init__(
-        self, cluster: Cluster, function: Callable[[Item], Record], key: Callable[[Item], str], start_timeout: float
-    ) -> None:
-        self._cluster, self._function, self._key, self._start_timeout = cluster, function, key, start_timeout
+    def __init__(self, cluster: Cluster, function: Callable[[Item], Record], key: Callable[[Item], str]) -> None:
+        self._cluster, self._function, self._key = cluster, function, key
         self.flying: dict[str, _Task[Item]] = {}
         self.again: deque[tuple[Item, int]] = deque()
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._call = uuid.uuid4().hex[:8]  # two calls over the same items are not the same tasks
-        self._seen = time.monotonic()
 
     def fill(self, left: Iterable[Item]) -> None:
         """Submit as many as the window has room for; failed ones first."""
@@ -147,25 +194,6 @@ class _Work(Generic[Item, Record]):
                 keys.append(self._ended.get_nowait())
         except queue.Empty:
             return [self.flying.pop(key) for key in keys if key in self.flying]
-
-    def refuse_silence(self) -> None:
-        """Raise where nobody works, and nobody has for too long."""
-        cluster = self._cluster
-        if cluster.client.status not in ("running", "connecting"):
-            raise FusionkitError(
-                "the scheduler is gone",
-                received=f"the connection is {cluster.client.status}",
-                remedy="run the same command again: finished work is kept",
-            )
-        if cluster.up:
-            self._seen = time.monotonic()
-        elif time.monotonic() - self._seen > self._start_timeout:
-            raise FusionkitError(
-                f"no worker for {self._start_timeout:g} seconds",
-                expected=f"{cluster.workers} of them",
-                received=cluster.explain(),
-                remedy="check the cluster's settings; start_timeout says how long is waited",
-            )
 
     def cancel(self) -> None:
         """Forget what is under way."""

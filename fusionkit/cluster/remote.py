@@ -14,7 +14,7 @@ from fusionkit.errors import FusionkitError
 
 
 class RemoteCluster:
-    """See :class:`fusionkit.cluster.opening.Cluster`."""
+    """See :class:`fusionkit.cluster.protocol.Cluster`."""
 
     def __init__(self, client: Client, address: str, wanted: int | None) -> None:
         self.client, self._address, self._wanted = client, address, wanted

@@ -38,7 +38,7 @@ HOPELESS = {
 
 
 class SlurmCluster:
-    """See :class:`fusionkit.cluster.opening.Cluster`.
+    """See :class:`fusionkit.cluster.protocol.Cluster`.
 
     Args:
         scheduler: of this process. name: that all its jobs bear, and no other.

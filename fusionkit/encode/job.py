@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fusionkit.encode.batches import Part, PartReader
+from fusionkit.encode.failures import clear_failures
 from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.memory import give_back
 from fusionkit.encode.parts import (
@@ -104,7 +105,7 @@ class Job:
     """What is to be encoded, and where.
 
     Attributes:
-        source: as it is read for its columns. identity: of the store. spec, encoder, budget: see :func:`encode`.
+        source: as it is read for its columns. identity: of the store. The others: see :func:`encode`.
     """
 
     source: Source
@@ -113,8 +114,9 @@ class Job:
     spec: EncodeSpec
     encoder: Encoder
     identity: dict[str, Any]
-    budget: int | None
     watch: EncodeProgress
+    budget: int | None
+    device: str | None
 
 
 def encode(
@@ -129,6 +131,7 @@ def encode(
     run_parts: PartsRunner | None = None,
     stop: Callable[[], bool] = lambda: False,
     budget: int | None = None,
+    device: str | None = None,
 ) -> EncodeReport:
     """Encode a source into a store, or finish one that was begun.
 
@@ -138,13 +141,14 @@ def encode(
         overwrite: replace a finished store, or one of another identity; an unfinished one of this identity goes on.
         run_parts: the map over parts; serial in this process unless given.
         budget: bytes the finished store may have.
+        device: ``cpu`` or ``cuda``, where ``run_parts`` encodes on another than the encoder's own.
         stop: asked between parts; True ends the work there with :class:`StoppedError`.
 
     Raises:
         IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files.
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
-    job = job_of(source, columns, out, spec, encoder, progress, budget)
+    job = job_of(source, columns, out, spec, encoder, progress, budget, device)
     out, watch = job.out, job.watch
     with place_errors(out), only_encoder(out) as held:
         began = time.perf_counter()
@@ -162,9 +166,12 @@ def encode(
             return stop()
 
         runner = run_parts or serial_parts(encoder, stops)
-        fresh = list(runner(out, plan, missing, watch))
+        fresh = []
+        for record in runner(out, plan, missing, watch):
+            held()
+            fresh.append(record)
         held()
-        manifest = commit(out, plan, encoder)
+        manifest = commit(out, plan, device or str(encoder.device))
         return EncodeReport(
             "resumed" if resumed else "encoded",
             time.perf_counter() - began,
@@ -179,8 +186,9 @@ def job_of(
     out: Place,
     spec: EncodeSpec,
     encoder: Encoder,
-    progress: EncodeProgress | None,
-    budget: int | None,
+    progress: EncodeProgress | None = None,
+    budget: int | None = None,
+    device: str | None = None,
 ) -> Job:
     """The work with its identity; says what there is to say of the source, and makes the folder that the store lies in.
 
@@ -201,7 +209,7 @@ def job_of(
     if isinstance(out, Path):
         with disk_errors(out):
             out.parent.mkdir(parents=True, exist_ok=True)
-    return Job(source, columns, out, spec, encoder, identity, budget, watch)
+    return Job(source, columns, out, spec, encoder, identity, watch, budget, device)
 
 
 def planned(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
@@ -223,7 +231,9 @@ def planned(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
             return known, True
     else:
         watch.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
-        write_plan(out, job.source, job.columns, job.encoder, job.spec, job.identity, watch.advance, job.budget)
+        write_plan(
+            out, job.source, job.columns, job.encoder, job.spec, job.identity, watch.advance, job.budget, job.device
+        )
     plan = read_plan(out)
     for split, fields in plan["splits"].items():
         if fields["cut"]:
@@ -293,8 +303,11 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
     return run
 
 
-def commit(out: Place, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]:
+def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
     """Write the manifest, last of all: from here on the store is complete.
+
+    Args:
+        device: what it was encoded on.
 
     Raises:
         StoreError: a part is not finished.
@@ -306,6 +319,7 @@ def commit(out: Place, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]
                 f"part {part.chunk} of {part.split} in {out} is not finished",
                 remedy="run the same command again",
             )
+    clear_failures(out)
     _refuse_changed_files(out, plan)
     manifest = {**plan, "splits": {}}
     for split, fields in plan["splits"].items():
@@ -317,7 +331,7 @@ def commit(out: Place, plan: dict[str, Any], encoder: Encoder) -> dict[str, Any]
     manifest["provenance"] = {
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(seconds, 3),
-        "device": str(encoder.device),
+        "device": device,
         "machine": platform.machine(),
         "python": platform.python_version(),
         "fusionkit": version("fusionkit"),

@@ -21,7 +21,7 @@ from fusionkit.encode.staging import TORCH_DTYPES, Block, Staging, is_finite
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.files import parse_json, write_json
-from fusionkit.places import Place, read_all, sizes_below
+from fusionkit.places import Place, is_file, read_all, read_bytes, sizes_below
 from fusionkit.ragged import flat_rows
 from fusionkit.store.chunks import write_chunk, written_checksum
 from fusionkit.store.layout import StatesLayout, chunk_path, part_path, states_path
@@ -61,16 +61,32 @@ def finished_parts(store: Place, plan: dict[str, Any]) -> dict[Part, PartRecord]
     sizes = {split: sizes_below(states_path(store) / split) for split in plan["splits"]}
     found = {}
     for part in all_parts(plan):
-        path = part_path(store, part.split, part.chunk)
-        if path.name not in contents:
-            continue
-        try:
-            record = PartRecord(**parse_json(contents[path.name], path))
-            if _is_sound(record, store, plan, part, sizes[part.split]):
-                found[part] = record
-        except (StoreError, TypeError, AttributeError, OSError):
-            continue
+        content = contents.get(part_path(store, part.split, part.chunk).name)
+        if content is not None and (record := _sound_record(content, store, plan, part, sizes[part.split])):
+            found[part] = record
     return found
+
+
+def finished_part(store: Place, plan: dict[str, Any], part: Part) -> PartRecord | None:
+    """The record of one part, if it is done; as :func:`finished_parts`, of which it asks for less."""
+    path = part_path(store, part.split, part.chunk)
+    if not is_file(path):
+        return None
+    layout = split_layout(plan, part.split)
+    chunks = [chunk_path(store, part.split, part.chunk, array.name) for array in layout.arrays]
+    top = f"{states_path(store) / part.split}/"
+    sizes = {str(chunk).removeprefix(top): chunk.stat().st_size for chunk in chunks if is_file(chunk)}
+    return _sound_record(read_bytes(path), store, plan, part, sizes)
+
+
+def _sound_record(
+    content: bytes, store: Place, plan: dict[str, Any], part: Part, sizes: dict[str, int]
+) -> PartRecord | None:
+    try:
+        record = PartRecord(**parse_json(content, part_path(store, part.split, part.chunk)))
+        return record if _is_sound(record, store, plan, part, sizes) else None
+    except (StoreError, TypeError, AttributeError, OSError):
+        return None
 
 
 def _is_sound(record: PartRecord, store: Place, plan: dict[str, Any], part: Part, sizes: dict[str, int]) -> bool:
@@ -167,23 +183,45 @@ def finish_part(store: Place, plan: dict[str, Any], part: Part, block: Block, to
     return record
 
 
+class PartMaker:
+    """Makes parts of one store, each from its input to its record, one after another; arrays are opened once."""
+
+    def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder) -> None:
+        self._store, self._plan, self._encoder = store, plan, encoder
+        self._reader = PartReader(store, plan)
+        self._repeats = Repeats(store, plan, encoder, self._reader, TORCH_DTYPES[plan["dtype"]])
+        self._staging = staging_for(plan, encoder)
+        self._block: Block | None = None
+
+    def make(
+        self, part: Part, on_tokens: Callable[[int], None] = lambda _: None, ready: Callable[[], object] = lambda: None
+    ) -> PartRecord:
+        """One part.
+
+        Args:
+            ready: called before anything is written; what it raises ends the part.
+
+        Raises:
+            NotFiniteError: with the layer, its largest value and the dtype to use.
+        """
+        start = time.perf_counter()
+        given = self._reader.read(part)
+        compute_part(self._plan, self._encoder, part, given, self._repeats, self._staging, on_tokens)
+        self._block = self._staging.hand_over()(self._block)
+        ready()
+        try:
+            record = finish_part(self._store, self._plan, part, self._block, given.tokens, start)
+        except NotFiniteError as error:
+            raise not_finite(self._store, self._plan, self._encoder, part) from error
+        self._repeats.written(part)
+        return record
+
+
 def encode_part(
     store: Place, plan: dict[str, Any], encoder: Encoder, part: Part, on_tokens: Callable[[int], None]
 ) -> PartRecord:
-    """One part from its input to its record, by itself.
-
-    Raises:
-        NotFiniteError: with the layer, its largest value and the dtype to use.
-    """
-    start = time.perf_counter()
-    reader = PartReader(store, plan)
-    given, staging = reader.read(part), staging_for(plan, encoder)
-    repeats = Repeats(store, plan, encoder, reader, TORCH_DTYPES[plan["dtype"]])
-    compute_part(plan, encoder, part, given, repeats, staging, on_tokens)
-    try:
-        return finish_part(store, plan, part, staging.hand_over()(None), given.tokens, start)
-    except NotFiniteError as error:
-        raise not_finite(store, plan, encoder, part) from error
+    """One part by itself; errors as :meth:`PartMaker.make`."""
+    return PartMaker(store, plan, encoder).make(part, on_tokens)
 
 
 def staging_for(plan: dict[str, Any], encoder: Encoder, dtype: str | None = None) -> Staging:

@@ -110,12 +110,14 @@ def write_plan(
     identity: dict[str, Any],
     on_examples: Callable[[int], None] = lambda _: None,
     budget: int | None = None,
+    device: str | None = None,
 ) -> None:
     """Tokenise everything, lay out the arrays and put the planned store in its place.
 
     Args:
         on_examples: called with the number of examples each step has tokenised.
         budget: bytes the finished store may have.
+        device: ``cpu`` or ``cuda``, what the batches are for; None is the encoder's own.
 
     Raises:
         UsageError: the store would be larger than the budget; nothing is left behind.
@@ -137,7 +139,7 @@ def write_plan(
             "dtype": spec.dtype,
             "compression": spec.compress,
             "columns": columns.to_dict(),
-            "batch_tokens": BATCH_TOKENS["cuda" if encoder.device.type == "cuda" else "cpu"],
+            "batch_tokens": BATCH_TOKENS["cuda" if (device or encoder.device.type) == "cuda" else "cpu"],
             "identity": identity,
             "splits": {},
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers.utils.hub import cached_file
 
 from fusionkit.encoder.facts import max_length_of, pooling_of, sentence_rows_of, tokenizer_hash, weights_hash
 from fusionkit.encoder.masked_lm import load_masked_lm
-from fusionkit.encoder.model import Encoder
+from fusionkit.encoder.model import Encoder, Loading
 from fusionkit.encoder.quiet import quiet_transformers
 from fusionkit.encoder.refusals import (
     BUNDLED,
@@ -49,8 +50,10 @@ def load_encoder(
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM
             head, where it is asked for.
     """
+    how = (device, compute_dtype, words, trust_remote_code, masked_lm)
     place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
-    if reference not in BUNDLED and not Path(place).is_dir():
+    named_folder = reference not in BUNDLED and Path(place).is_dir()
+    if reference not in BUNDLED and not named_folder:
         refuse_misspelt(reference, Path(place))
         place = reference
     elif revision is not None:
@@ -112,7 +115,13 @@ def load_encoder(
         accepts=_accepted(model, tokenizer),
         masked_lm=load_masked_lm(reference, place, tokenizer, options) if masked_lm else None,
         of_sentences=pooling is not None,
+        loading=Loading(str(Path(place).resolve()) if named_folder else reference, revision, *how),
     )
+
+
+def load_again(loading: Loading) -> Encoder:
+    """The encoder that was loaded so, in another process; errors as :func:`load_encoder`."""
+    return load_encoder(**asdict(loading))
 
 
 def _device(asked: str) -> torch.device:

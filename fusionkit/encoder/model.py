@@ -33,6 +33,23 @@ class Tokenized:
 
 
 @dataclass(frozen=True)
+class Loading:
+    """How an encoder was loaded, so that another process can load the same.
+
+    Attributes:
+        reference: a bundled name, a hub id, or the whole path of a folder. others: as ``load_encoder`` takes them.
+    """
+
+    reference: str
+    revision: str | None
+    device: str
+    compute_dtype: str
+    words: bool
+    trust_remote_code: bool
+    masked_lm: bool
+
+
+@dataclass(frozen=True)
 class Encoder:
     """A frozen encoder and its tokenizer, ready to run.
 
@@ -43,6 +60,7 @@ class Encoder:
         identity: what makes its numbers: weights and tokenizer hashes, revision.
         masked_lm: its mask token and LM head, where they were asked for.
         of_sentences: True where it was trained to give each sentence a vector of its own, as its folder says.
+        loading: how it was loaded; None for one that was made in another way.
     """
 
     name: str
@@ -58,6 +76,7 @@ class Encoder:
     accepts: frozenset[str] = field(default_factory=frozenset)
     masked_lm: MaskedLm | None = None
     of_sentences: bool = False
+    loading: Loading | None = None
 
     @property
     def pad_id(self) -> int:

@@ -44,6 +44,19 @@ class Hands(Protocol):
         """End all that is going on, at once."""
 
 
+class Crew(Protocol):
+    """Others who do units, as the workers of a cluster."""
+
+    @property
+    def workers(self) -> int:
+        """How many units they do at once."""
+        ...
+
+    def hands(self, opening: Opening, runs: RunsFolder, hear: Hear) -> Hands:
+        """Their hands for one sweep."""
+        ...
+
+
 class ThisProcess:
     """Units done here, each to its end: for little work, and for stores that only this process has open."""
 

@@ -64,7 +64,11 @@ class RunsFolder:
 
     def is_there(self, spec: RunSpec) -> bool:
         """Whether the run has ended, without reading what it left."""
-        return (self.path / spec.digest / RECORD).is_file()
+        return self.has(spec.digest)
+
+    def has(self, digest: str) -> bool:
+        """The same, by the run's digest."""
+        return (self.path / digest / RECORD).is_file()
 
     def forget(self, spec: RunSpec) -> None:
         """Let a run that ended be trained again; its weights stay until they are replaced."""

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from fusionkit.errors import UsageError
 from fusionkit.fit.claims import Claims, myself
 from fusionkit.fit.forecast import Forecast, Plan, forecast, plan
 from fusionkit.fit.given_draws import Drawn
-from fusionkit.fit.hands import Hands, ThisProcess, Workers
+from fusionkit.fit.hands import Crew, Hands, ThisProcess, Workers
+from fusionkit.fit.materials import Opening
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.prepare import Prepared, prepare
 from fusionkit.fit.progress import FitProgress
@@ -35,6 +37,7 @@ def fit(
     draws: Sequence[Drawn] = (),
     workers: int | None = 1,
     retry_failed: bool = False,
+    crew: Crew | None = None,
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
 
@@ -42,6 +45,7 @@ def fit(
         starts: the finished runs that the specs begin from. draws: the examples that the specs name by a digest.
         workers: so many processes share the work; 1 is this one, None are as many as are worth it.
         retry_failed: runs that are there as failed are trained again.
+        crew: who does the runs instead of processes of this machine; ``workers`` is theirs then.
 
     Returns:
         the records of all the specs, in their order.
@@ -53,7 +57,7 @@ def fit(
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:
-        chosen = plan(prepared, workers)
+        chosen = plan(prepared, workers if crew is None else crew.workers)
         for note in chosen.notes:
             progress.say(note)
         with closing(Claims(runs.path, myself())) as claims:
@@ -61,7 +65,7 @@ def fit(
                 progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
             if retry_failed:
                 _forget(prepared.failed, runs, claims)
-            _work(prepared, chosen, runs, claims, progress)
+            _work(prepared, chosen, runs, claims, progress, crew)
     else:
         progress.begin(0, 0)
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
@@ -82,10 +86,15 @@ def foresee(
     return forecast(prepared, runs, workers), prepared.notes
 
 
-def _work(prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, progress: FitProgress) -> None:
+def _work(
+    prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, progress: FitProgress, crew: Crew | None
+) -> None:
     schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
     hands: Hands
-    if chosen.opening is None:
+    if crew is not None:
+        hands = crew.hands(_opening(chosen, prepared), runs, schedule.hear)
+        progress.say(f"workers of the cluster, {crew.workers} of them, share {len(chosen.units)} units of runs")
+    elif chosen.opening is None:
         hands = ThisProcess(prepared.materials, runs, schedule.hear)
     else:
         hands = Workers(chosen.workers, chosen.opening, runs, schedule.hear, torch.get_num_threads())
@@ -93,6 +102,16 @@ def _work(prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, pr
     progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing))
     with closing(hands):
         schedule.work(hands)
+
+
+def _opening(chosen: Plan, prepared: Prepared) -> Opening:
+    if (opening := chosen.opening or Opening.of(prepared.materials)) is None:
+        raise UsageError(
+            "no other process can open these stores",
+            expected="stores and runs at the places that they were opened from",
+            remedy="leave --cluster out, or check the paths",
+        )
+    return opening
 
 
 def _forget(failed: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
@@ -45,10 +46,16 @@ def main(channel: Channel) -> None:
         channel.send(failure(error))
 
 
+class Sends(Protocol):
+    """Takes plain values to whoever listens."""
+
+    def send(self, value: Any) -> None: ...
+
+
 class Speaker:
     """Passes words on, those on epochs a few at a time."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Sends) -> None:
         self._channel, self._epochs, self._last = channel, 0, time.monotonic()
 
     def hear(self, word: Word) -> None:

@@ -1,0 +1,107 @@
+"""``fit``'s units on a worker: the same stores opened by their addresses, the same work, words on what became of it.
+
+Epochs and ended runs are told of while the unit goes on, as events of the scheduler; what the task returns tells of
+runs once more, so that an event that is lost loses nothing. A unit whose worker died leaves a mark behind: the worker
+that is given it next does not die of it too, but says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from distributed import get_worker
+
+from fusionkit.fit.claims import Claims, myself
+from fusionkit.fit.materials import Opening
+from fusionkit.fit.results import CLAIMS, RunsFolder
+from fusionkit.fit.worker import Speaker
+from fusionkit.fit.working import Word, do_unit
+from fusionkit.specs import RunSpec
+
+
+@dataclass(frozen=True)
+class FitJob:
+    """What a worker is told once for all units.
+
+    Attributes:
+        name: no other job's. opening: of the materials, as plain values. runs: the whole path of the folder.
+    """
+
+    name: str
+    opening: Mapping[str, Any]
+    runs: str
+    threads: int
+
+
+def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One unit in this process.
+
+    Args:
+        unit: a name that no other unit has, in whatever sweep.
+
+    Returns:
+        words, but for those on epochs.
+
+    Raises:
+        FusionkitError: what stops every other run too.
+    """
+    mark = Path(job.runs) / CLAIMS / f"unit-{unit}"
+    given = [RunSpec.from_dict(dict(values)) for values in specs]
+    if mark.exists():
+        mark.unlink(missing_ok=True)
+        text = "the worker that trained it was lost"
+        return [Word("lost", tuple(spec.digest for spec in given), text=text).to_dict()]
+    with contextlib.suppress(FileNotFoundError):  # another process on these runs has just removed the folder
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    words: list[dict[str, Any]] = []
+    speaker = Speaker(_Events(job.name))
+
+    def hear(word: Word) -> None:
+        speaker.hear(word)
+        if word.kind != "epochs":
+            words.append(word.to_dict())
+
+    try:
+        session = _session(job)
+        do_unit(given, session.materials, session.runs, session.claims, hear)
+        speaker.flush()
+    finally:
+        mark.unlink(missing_ok=True)
+    return words
+
+
+class _Events:
+    """Sends words as events of a job."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def send(self, value: Any) -> None:
+        get_worker().log_event(self._topic, value)
+
+
+class _Session:
+    """A job in this process: the stores open, the task data loaded once."""
+
+    def __init__(self, job: FitJob) -> None:
+        torch.set_num_threads(job.threads)
+        self.job = job
+        self.materials = Opening.from_dict(job.opening).open()
+        self.runs = RunsFolder(Path(job.runs))
+        self.claims = Claims(self.runs.path, myself())
+
+
+_sessions: list[_Session] = []
+
+
+def _session(job: FitJob) -> _Session:
+    if not _sessions or _sessions[0].job.name != job.name:
+        _sessions.clear()
+        _sessions.append(_Session(job))
+    return _sessions[0]

@@ -1,0 +1,63 @@
+"""Parts that were set aside: a small JSON each, in the store until all parts are done.
+
+STORE/failed/{split}-{00000}.json      the part, its last error, how often it was tried, when and where
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+from fusionkit.encode.batches import Part
+from fusionkit.errors import FusionkitError, StoreError
+from fusionkit.files import parse_json, write_json
+from fusionkit.places import Place, read_all, sizes_below
+from fusionkit.store.layout import part_path
+
+FAILED = "failed"
+
+
+def record_failure(store: Place, part: Part, error: Exception, attempts: int) -> None:
+    """Write down that a part was set aside."""
+    said = str(error) if isinstance(error, FusionkitError) else f"{type(error).__name__}: {error}"
+    value = {
+        "split": part.split,
+        "chunk": part.chunk,
+        "error": said,
+        "attempts": attempts,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "driver": socket.gethostname(),
+    }
+    write_json(_path(store, part), value)
+
+
+def failures(store: Place) -> list[dict[str, Any]]:
+    """What was written down, in the order of the parts' names; records cut off are left out."""
+    contents = read_all(store / FAILED, sorted(sizes_below(store / FAILED)))
+    found = []
+    for name, content in contents.items():
+        try:
+            value = parse_json(content, store / FAILED / name)
+        except StoreError:
+            continue
+        if {"split", "chunk", "error", "attempts", "time"} <= set(value):
+            found.append(value)
+    return found
+
+
+def clear_failure(store: Place, part: Part) -> None:
+    """The part is done after all."""
+    _path(store, part).unlink(missing_ok=True)
+
+
+def clear_failures(store: Place) -> None:
+    """All parts are done."""
+    for name in sizes_below(store / FAILED):
+        (store / FAILED / name).unlink(missing_ok=True)
+    if (store / FAILED).is_dir():
+        (store / FAILED).rmdir()
+
+
+def _path(store: Place, part: Part) -> Place:
+    return store / FAILED / part_path(store, part.split, part.chunk).name
