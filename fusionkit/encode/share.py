@@ -85,7 +85,7 @@ def encode_share(job: Job, share: Share, stop: Callable[[], bool] = lambda: Fals
             if finished_parts(out, plan).keys() < set(parts):
                 return EncodeReport("share", time.perf_counter() - began, tokens, plan)
             clear_leftovers(out)  # all parts are there: nobody writes any more
-            manifest = commit(out, plan, job.encoder)
+            manifest = commit(out, plan, str(job.encoder.device))
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 
 
