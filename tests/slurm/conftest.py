@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 import time
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fusionkit.encoder import Encoder, load_encoder
 
 
 def _load(path: Path) -> Any:
@@ -65,3 +68,26 @@ def until() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.05)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Encoder:
+    return load_encoder("minilm", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def content() -> Callable[[Path], dict[str, Any]]:
+    """Every file of a store by its path inside; times are left out of the manifest and the parts' records."""
+
+    def read(store: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for file in store.rglob("*"):
+            name = file.relative_to(store).as_posix()
+            if name == "manifest.json" or name.startswith("parts/"):
+                values = json.loads(file.read_bytes())
+                found[name] = {key: value for key, value in values.items() if key not in ("provenance", "seconds")}
+            elif file.is_file():
+                found[name] = file.read_bytes()
+        return found
+
+    return read

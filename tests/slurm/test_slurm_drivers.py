@@ -1,0 +1,65 @@
+"""Drivers that are ended: no job outlives them, and the store goes on to the bytes of an undisturbed one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.bundled import travel_desk
+from fusionkit.cluster.script import DEATH_TIMEOUT
+from fusionkit.encode import EncodeReport, encode
+from fusionkit.encoder import Encoder
+from fusionkit.sources import guess_columns, open_source
+from fusionkit.specs import EncodeSpec
+from fusionkit.store import is_complete, layout
+
+DRIVER = Path(__file__).with_name("driver.py")
+CHUNK_BYTES = 24 * 7 * 384 * 2  # some hundred parts
+Until, Content = Callable[..., None], Callable[[Path], dict[str, Any]]
+Encoding = Callable[[Path], EncodeReport]
+
+
+@pytest.fixture
+def encoded(minilm: Encoder, monkeypatch: pytest.MonkeyPatch) -> Encoding:
+    """The same encode in this process."""
+    monkeypatch.setattr(layout, "CHUNK_BYTES", CHUNK_BYTES)
+    source = open_source(str(travel_desk("en")))
+    return lambda out: encode(source, guess_columns(source), out, EncodeSpec(), minilm)
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "gone_in"),
+    [(signal.SIGTERM, 143, 0.0), (signal.SIGINT, 130, 0.0), (signal.SIGKILL, -signal.SIGKILL, DEATH_TIMEOUT)],
+    ids=["SIGTERM", "Ctrl-C", "kill -9"],
+)
+def test_no_job_outlives_its_driver_and_the_store_goes_on(
+    empty: Any, folder: Path, until: Until, encoded: Encoding, content: Content, end: signal.Signals, code: int,
+    gone_in: float,
+) -> None:  # fmt: skip
+    store, said = folder / "s", folder / "said"
+    (folder / "cluster.yaml").write_text("kind: slurm\nwalltime: '00:10:00'\n")
+    words = ["encode", travel_desk("en"), "--out", store, "--cluster-config", folder / "cluster.yaml"]
+    command = [sys.executable, str(DRIVER), str(CHUNK_BYTES), *map(str, words)]
+    with said.open("w") as file:
+        driver = subprocess.Popen(command, stderr=file, stdout=file, cwd=folder)
+    until(lambda: driver.poll() is not None or len(list((store / "parts").glob("*.json"))) > 3)
+    assert list(empty.jobs().values()) == ["RUNNING"], said.read_text()
+    driver.send_signal(end)
+    assert driver.wait(60) == code, said.read_text()
+    if gone_in:
+        until(lambda: empty.jobs() == {}, gone_in)
+    assert empty.jobs() == {}
+    assert code < 0 or "run the same command" in said.read_text()
+    assert len(list((folder / "fusionkit-logs").glob("*.log"))) == 1
+    assert not is_complete(store)
+    begun = {path.name for path in (store / "parts").iterdir()}
+    assert encoded(store).outcome == "resumed"
+    assert encoded(folder / "undisturbed").outcome == "encoded"
+    assert content(store) == content(folder / "undisturbed")
+    assert begun < {path.name for path in (store / "parts").iterdir()}

@@ -1,0 +1,148 @@
+"""Real work by two real jobs: stores and runs are those of one process, whatever becomes of the jobs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.bundled import travel_desk
+from fusionkit.cluster.elsewhere import Elsewhere, open_elsewhere
+from fusionkit.cluster.hands import ClusterCrew
+from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.encode import encode
+from fusionkit.encode.job import Silent
+from fusionkit.encoder import Encoder
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.sources import guess_columns, open_source
+from fusionkit.specs import EncodeSpec
+from fusionkit.store import layout, open_store
+
+CONLL = Path(__file__).parents[2].parent / "shared" / "data" / "conll2003"
+CHUNK_BYTES = 200 * 7 * 384 * 2  # 200 rows of MiniLM
+Until, Content = Callable[..., None], Callable[[Path], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def workers(slurm: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    """Two, for all tests here: each loads its encoder once."""
+    logs = tmp_path_factory.mktemp("a folder") / "logs"
+    with open_elsewhere(ClusterSettings(kind="slurm", workers=2, log_folder=str(logs)), "auto") as elsewhere:
+        assert elsewhere.device == "cpu"  # the GPUs are none
+        yield elsewhere
+    assert slurm.jobs() == {}, "a job outlived its driver"
+
+
+@pytest.fixture(params=["travel-desk", "conll2003"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "travel-desk":
+        return str(travel_desk("en"))
+    if not CONLL.is_dir():
+        pytest.skip("the data set conll2003 is not in ../shared/data")
+    (tmp_path / "conll").mkdir()
+    for split, count in {"train": 120, "validation": 30, "test": 30}.items():
+        with (CONLL / f"{split}.txt").open(encoding="utf-8") as lines:
+            sentences = itertools.islice(" ".join(f"{line.strip()}\n" for line in lines).split("\n \n"), count)
+            (tmp_path / "conll" / f"{split}.txt").write_text("\n\n".join(s.replace("\n ", "\n") for s in sentences))
+    return str(tmp_path / "conll")
+
+
+class Meanwhile(Silent):
+    """Watches an encode, and does something when it has advanced so often."""
+
+    def __init__(self, often: int, do: Callable[[], None]) -> None:
+        self.left, self.do = often, do
+
+    def advance(self, count: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.do()
+
+
+def test_jobs_that_are_cancelled_or_out_of_time_in_the_middle_leave_the_bytes_of_one_process(
+    slurm: Any, workers: Elsewhere, minilm: Encoder, source: str, content: Content,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(layout, "CHUNK_BYTES", CHUNK_BYTES)
+    before, lost = set(slurm.jobs()), workers.cluster.lost
+    out_of_time = "conll" in source
+
+    def harm() -> None:
+        slurm.run("scancel", min(before))
+        if out_of_time:  # Slurm looks for such jobs every half minute
+            slurm.run("scontrol", "update", f"jobid={max(before)}", "endtime=now")
+        until(lambda: not (before if out_of_time else {min(before)}) & set(slurm.jobs()))
+
+    opened = open_source(source)
+    for out, runner, watch in (
+        (tmp_path / "serial", None, Silent()),
+        (tmp_path / "cluster", workers.parts(minilm, lambda: False, lambda _: None), Meanwhile(3, harm)),
+    ):
+        report = encode(
+            opened, guess_columns(opened), out, EncodeSpec(), minilm, run_parts=runner, progress=watch,
+            device=workers.device,
+        )  # fmt: skip
+        assert report.outcome == "encoded"
+    serial = content(tmp_path / "serial")
+    assert sum(name.startswith("parts/") for name in serial) >= 12
+    assert content(tmp_path / "cluster") == serial
+    assert workers.cluster.lost - lost == (2 if out_of_time else 1)
+    assert {"TIMEOUT" in slurm.run("scontrol", "show", "job", max(before))} == {out_of_time}
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+class Watch:
+    """Watches a sweep, and does something at its first epoch."""
+
+    def __init__(self, do: Callable[[], None] = lambda: None) -> None:
+        self.do = [do]
+
+    def begin(self, runs: int, epochs: int) -> None:
+        return
+
+    def epoch(self) -> None:
+        for do in self.do:
+            do()
+        self.do = []
+
+    def run(self, record: dict[str, Any]) -> None:
+        return
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        return
+
+    def say(self, line: str) -> None:
+        return
+
+
+def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_process(
+    slurm: Any, workers: Elsewhere, minilm: Encoder, tmp_path: Path, until: Until
+) -> None:
+    opened = open_source(str(travel_desk("en")))
+    encode(opened, guess_columns(opened), tmp_path / "s", EncodeSpec(rows="mean"), minilm)
+    store = open_store(tmp_path / "s")
+    specs = expand(
+        store, task="classification", label="intent", fusions=("last", "linear", "attention", "concat"), seeds=2,
+        epochs=(8,),
+    )  # fmt: skip
+    lost = workers.cluster.lost
+
+    def harm() -> None:
+        job = min(slurm.jobs())
+        slurm.run("scancel", job)
+        until(lambda: job not in slurm.jobs())
+
+    crew = ClusterCrew(workers.cluster, workers.settings)
+    shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, crew=crew)
+    alone = fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
+    assert [record["status"] for record in shared] == ["finished"] * len(specs)
+    assert workers.cluster.lost == lost + 1
+    for one, other in zip(shared, alone, strict=True):
+        assert one["spec"] == other["spec"]
+        assert one["scores"] == other["scores"]
+    rows = [RunsFolder(tmp_path / name).path / "results.parquet" for name in ("shared", "alone")]
+    assert rows[0].exists()
+    assert rows[1].exists()
