@@ -42,6 +42,18 @@ def holder_of(path: Path) -> str:
         return "unknown"
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of a file; asked without taking it from anybody."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such file, or a file system without locks
+        return False
+    return False
+
+
 def sign(file: IO[str], name: str) -> None:
     """Write the holder's name into a locked file."""
     os.ftruncate(file.fileno(), 0)

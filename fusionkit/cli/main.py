@@ -18,6 +18,7 @@ COMMANDS = {
     "predict": "Run trained heads over new texts in one pass.",
     "export": "Write a run's head as a folder with a model card.",
     "info": "Show what a store or a folder of runs holds.",
+    "status": "Say what of a store or a sweep is done, running, failed.",
     "verify": "Check every byte of a store against its checksums.",
     "demo": "Encode the bundled corpus and compare four fusions on it.",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ NO_PAGES = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 
 @contextmanager
-def configured() -> Iterator[None]:
-    """Dask as this package needs it, while a cluster is open."""
-    with dask.config.set(CONFIGURATION):
+def configured(others: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Dask as this package needs it, while a cluster is open; ``others`` go first."""
+    with dask.config.set({**CONFIGURATION, **(others or {})}):
         yield
 
 

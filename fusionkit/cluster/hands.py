@@ -74,7 +74,7 @@ class ClusterHands:
         self._flying: dict[str, _Given] = {}
         self._said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         cluster.client.subscribe_topic(  # type: ignore[no-untyped-call]
-            name, lambda event: self._said.put(("", event[1]))
+            name, lambda event: self._said.put(("", event[1]["word"]))
         )
 
     @property

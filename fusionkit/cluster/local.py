@@ -22,6 +22,7 @@ from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine import cores
 
+NANNY_TIMEOUT = "60s"  # a process that imports what it needs on a busy machine
 START_SECONDS = 60.0  # for the scheduler and the connection to it; workers may come later
 
 
@@ -46,7 +47,9 @@ class LocalCluster:
         return self._census.lost
 
     def heal(self) -> None:
-        self._census.look()  # the nannies heal
+        """The nannies do; one that did not bring its worker back in time is replaced, with what it was started with."""
+        if self._census.look() and self.up < self.workers and len(self._started.workers) < self.workers:
+            self._started.scale(self.workers)  # type: ignore[no-untyped-call]
 
     def explain(self) -> str | None:
         return "no worker process of this machine stays alive"
@@ -73,7 +76,7 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
         "protocol": "tls://" if settings.tls else "tcp://",
         **({"interface": settings.interface} if settings.interface else {"host": settings.host}),
     }
-    with configured(), contextlib.ExitStack() as stack:
+    with configured({"distributed.deploy.lost-worker-timeout": NANNY_TIMEOUT}), contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fusionkit-workers-"))
         of_worker = {
             **NO_PAGES,

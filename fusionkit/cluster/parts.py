@@ -82,8 +82,7 @@ def cluster_parts(
             pace.add(record.tokens)
             watch.advance(record.tokens)
             yield record
-        if cluster.lost:
-            _clear_half_written(store)
+        _clear_half_written(store)
         if aside:
             raise _failed(store, aside, len(parts))
 

@@ -152,13 +152,14 @@ def settings_of(values: Mapping[str, Any], path: str | Path | None = None) -> Cl
     """
     fields = {field.name: field for field in dataclasses.fields(ClusterSettings)}
     read: dict[str, Any] = {}
-    for key, value in values.items():
-        name = str(key).replace("-", "_")
-        if name not in fields:
+    for key in values:
+        if str(key).replace("-", "_") not in fields:
             raise _within(unknown_name("cluster setting", str(key), fields), path)
-        if value is not None:
-            read[name] = _value(name, str(fields[name].type), value)
     try:
+        for key, value in values.items():
+            if value is not None:
+                name = str(key).replace("-", "_")
+                read[name] = _value(name, str(fields[name].type), value)
         return ClusterSettings(**read)
     except UsageError as error:
         raise _within(error, path) from None

@@ -83,7 +83,7 @@ class _Events:
         self._topic = topic
 
     def send(self, value: Any) -> None:
-        get_worker().log_event(self._topic, value)
+        get_worker().log_event(self._topic, {"word": value})  # Dask adds keys of its own
 
 
 class _Session:

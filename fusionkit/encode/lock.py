@@ -21,7 +21,7 @@ from upath import UPath
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import disk_errors, parse_json, write_json
-from fusionkit.locks import holder_of, sign, try_lock
+from fusionkit.locks import holder_of, is_locked, sign, try_lock
 from fusionkit.places import Place
 
 LEASE_SECONDS = 120.0
@@ -86,6 +86,19 @@ def _beside(out: Place) -> list[Place]:
         return [path for path in out.parent.iterdir() if path.name.startswith(_shares(out))]
     except FileNotFoundError:  # a bucket in which nothing lies yet
         return []
+
+
+def encoder_at(out: Place) -> str | None:
+    """Who encodes into the store at ``out``, or a share of it, just now; None for nobody."""
+    found = [_holder(path) for path in (out.with_name(f".{out.name}.lock"), *_beside(out))]
+    return ", ".join(name for name in found if name is not None) or None
+
+
+def _holder(path: Place) -> str | None:
+    if isinstance(path, Path):
+        return holder_of(path) if is_locked(path) else None
+    lease = _read(path)
+    return str(lease.get("holder", "unknown")) if _counts(lease) else None
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def clear_leftovers(out: Place) -> None:
     for folder in (aside, old):
         shutil.rmtree(folder, ignore_errors=True)
     for leftover in out.rglob("*.partial"):
-        leftover.unlink()
+        leftover.unlink(missing_ok=True)  # a worker whose driver has gone may be at its last file
 
 
 def refuse_foreign(out: Place) -> None:

@@ -1,0 +1,115 @@
+"""What a cluster costs: overhead a part beside the serial map, and the scheduler's memory over many tiny parts.
+
+    python benchmarks/cluster.py parts      the same tiny parts by one process and by LocalCluster's one worker
+    python benchmarks/cluster.py many       10,000 tiny parts through two workers; memory of scheduler and driver
+
+Limits: under 50 ms a part; memory at 10,000 parts within 10 % of that at 1,000, or 20 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from fusionkit.cluster import ClusterSettings, open_cluster
+from fusionkit.cluster.mapping import map_tasks
+from fusionkit.cluster.parts import cluster_parts
+from fusionkit.encode import encode
+from fusionkit.encode.job import Silent
+from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.sources import Source, guess_columns, open_source
+from fusionkit.specs import EncodeSpec
+from fusionkit.store import layout
+
+WORDS = "the a of to in is it on as by or at rain snow fog wind sun frost hail sleet"
+EXAMPLES, ROWS_A_PART = 1200, 4
+MARKS = (1_000, 10_000)
+LIMIT_MS, LIMIT_GROWTH, LIMIT_BYTES = 50.0, 0.10, 20 << 20
+
+
+class Clock(Silent):
+    """When the encoding began: a worker's start is no part's overhead."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def advance(self, count: int) -> None:
+        self.times.append(time.perf_counter())
+
+
+def tiny_source(folder: Path) -> Source:
+    words = np.array(WORDS.split())
+    rng = np.random.default_rng(0)
+    lines = [json.dumps({"text": " ".join(rng.choice(words, 6)), "label": str(n % 2)}) for n in range(EXAMPLES)]
+    (folder / "train.jsonl").write_text("\n".join(lines))
+    return open_source(str(folder / "train.jsonl"))
+
+
+def timed(source: Source, out: Path, encoder: Encoder, run_parts: Any = None) -> tuple[float, int]:
+    """Seconds from the first part's end to the last's, and how many parts lie between."""
+    clock = Clock()
+    began = time.perf_counter()
+    encode(source, guess_columns(source), out, EncodeSpec(rows="mean"), encoder, progress=clock, run_parts=run_parts)
+    parts = len(list((out / "parts").iterdir()))
+    del began
+    return clock.times[-1] - clock.times[-parts], parts - 1
+
+
+def overhead() -> None:
+    layout.CHUNK_BYTES = ROWS_A_PART * 7 * 384 * 2
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source, encoder = tiny_source(folder), load_encoder("minilm", device="cpu")
+        settings = ClusterSettings(workers=1, threads=1, gpus=0)
+        with open_cluster(settings) as cluster:
+            for repeat in range(3):
+                alone, parts = timed(source, folder / f"alone{repeat}", encoder)
+                shared, _ = timed(
+                    source, folder / f"shared{repeat}", encoder, cluster_parts(cluster, encoder, settings)
+                )
+                extra = 1000 * (shared - alone) / parts
+                print(
+                    f"{parts} parts: serial {1000 * alone / parts:.1f} ms a part, one worker of a cluster "
+                    f"{1000 * shared / parts:.1f}: {extra:.1f} ms more (limit {LIMIT_MS:g}: "
+                    f"{'kept' if extra < LIMIT_MS else 'BROKEN'})"
+                )
+
+
+def nothing(item: int) -> dict[str, Any]:
+    """A record as large as a part's."""
+    return {"split": "train", "chunk": item, "rows": 24000, "tokens": 24000, "seconds": 0.1, "crc32c": {"h": 1}}
+
+
+def many() -> None:
+    process, seen = psutil.Process(), dict[int, int]()
+    done = 0
+
+    def on_done(item: int, record: dict[str, Any]) -> None:
+        nonlocal done
+        done += 1
+        if done in MARKS:
+            seen[done] = process.memory_info().rss
+            print(f"{done:,} parts: {seen[done] / 1e6:,.1f} MB, {time.perf_counter() - began:.1f} s", flush=True)
+
+    with open_cluster(ClusterSettings(workers=2, threads=1, gpus=0)) as cluster:
+        work: Callable[[int], dict[str, Any]] = nothing
+        map_tasks(cluster, work, range(100), key=lambda item: f"warm-{item}", on_done=lambda *_: None)
+        print(f"before: {process.memory_info().rss / 1e6:,.1f} MB (scheduler and driver are one process)")
+        began = time.perf_counter()
+        map_tasks(cluster, work, range(MARKS[-1]), key=lambda item: f"train-{item:05d}", on_done=on_done)
+        seconds = time.perf_counter() - began
+    grown = seen[MARKS[1]] - seen[MARKS[0]]
+    kept = grown < max(LIMIT_GROWTH * seen[MARKS[0]], LIMIT_BYTES)
+    print(f"{1000 * seconds / MARKS[-1]:.1f} ms a part; grown by {grown / 1e6:.1f} MB: {'kept' if kept else 'BROKEN'}")
+
+
+if __name__ == "__main__":
+    {"parts": overhead, "many": many}[sys.argv[1]]()

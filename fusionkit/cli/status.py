@@ -1,0 +1,68 @@
+"""``fusionkit status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusionkit.cli.console import JSON_OPTION, PLACE, out, print_json, table
+from fusionkit.encode.status import store_status
+from fusionkit.errors import UsageError
+from fusionkit.fit.results import CLAIMS, RunsFolder, is_runs
+from fusionkit.fit.status import runs_status
+from fusionkit.places import Place, place_errors
+from fusionkit.store import is_store
+
+
+@click.command()
+@click.argument("path", type=PLACE)
+@JSON_OPTION
+def status(path: Place, as_json: bool) -> None:
+    """Say what of PATH, a store or a folder of runs, is done, running and failed; from any machine that sees it."""
+    with place_errors(path):
+        store = is_store(path)
+    if not store and not (isinstance(path, Path) and path.is_dir() and (is_runs(path) or (path / CLAIMS).is_dir())):
+        raise UsageError(
+            f"{path} is neither a store nor a folder of runs",
+            expected="what `fusionkit encode --out` or `fusionkit fit --out` writes",
+            received="something else" if path.exists() else "a path that does not exist",
+            remedy="check the path",
+        )
+    found = runs_status(RunsFolder(path)) if isinstance(path, Path) and not store else store_status(path)
+    if as_json:
+        print_json(found)
+    elif store:
+        _print_store(found)
+    else:
+        _print_runs(found)
+
+
+def _print_store(found: dict[str, Any]) -> None:
+    by = f" by {found['encoder']}" if found["encoder"] else ""
+    out().print(f"{found['path']}: {found['state']}{by}")
+    columns = [("split", "left"), *((name, "right") for name in ("parts", "done", "failed", "sub-tokens", "of"))]
+    rows = [
+        [split, *(f"{counts[name]:,}" for name in ("parts", "done", "failed", "tokens_done", "tokens"))]
+        for split, counts in found["splits"].items()
+    ]
+    out().print(table(None, columns, rows))
+    for each in found["failed"]:
+        out().print(
+            f"{each['split']}-{each['chunk']:05d} failed {each['attempts']} times, {each['time']}: {each['error']}"
+        )
+    if found["state"] == "unfinished":
+        out().print("nobody encodes into it: the same `fusionkit encode` goes on with it")
+
+
+def _print_runs(found: dict[str, Any]) -> None:
+    running = sum(found["running"].values())
+    out().print(
+        f"{found['path']}: {found['finished']:,} finished, {running:,} running, {len(found['failed']):,} failed"
+    )
+    for who, count in found["running"].items():
+        out().print(f"{count:,} by {who}")
+    for each in found["failed"]:
+        what = f"{each['fusion']} {each['label']} lr {each['lr']:g} seed {each['data_seed']}"
+        out().print(f"{each['digest']} {what}: {each['error'].splitlines()[0]}")

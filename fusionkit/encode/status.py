@@ -1,0 +1,50 @@
+"""What of a store is done, running and failed, as its files tell: from any machine that sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusionkit.encode.batches import Part
+from fusionkit.encode.failures import failures
+from fusionkit.encode.lock import encoder_at
+from fusionkit.encode.parts import all_parts, finished_parts
+from fusionkit.places import Place, place_errors
+from fusionkit.store.manifest import is_complete, read_manifest, read_plan
+
+
+def store_status(store: Place) -> dict[str, Any]:
+    """Plain values: ``state`` (``complete``, ``running`` or ``unfinished``), ``encoder`` (who is at it, or None),
+    ``parts`` and ``tokens`` (each ``done`` and ``total``, by split), ``failed`` (parts set aside, with their errors).
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    with place_errors(store):
+        complete = is_complete(store)
+        plan = read_manifest(store) if complete else read_plan(store)
+        every = all_parts(plan)
+        records = {} if complete else finished_parts(store, plan)
+        done = set(every) if complete else set(records)
+        failed = (
+            [] if complete else [each for each in failures(store) if Part(each["split"], each["chunk"]) not in done]
+        )
+        at_it = encoder_at(store)
+    tokens = {split: fields["tokens"] for split, fields in plan["splits"].items()}
+    return {
+        "path": str(store),
+        "state": "complete" if complete else "running" if at_it else "unfinished",
+        "encoder": at_it,
+        "splits": {
+            split: {
+                "parts": sum(part.split == split for part in every),
+                "done": sum(part.split == split for part in done),
+                "failed": sum(each["split"] == split for each in failed),
+                "tokens": tokens[split],
+                "tokens_done": tokens[split]
+                if complete
+                else sum(record.tokens for part, record in records.items() if part.split == split),
+            }
+            for split in plan["splits"]
+        },
+        "failed": failed,
+    }

@@ -1,0 +1,148 @@
+"""A sweep by the workers of a cluster leaves the same records and weights as one process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fusionkit.cluster import Cluster, ClusterSettings
+from fusionkit.cluster.hands import ClusterCrew
+from fusionkit.encode import encode
+from fusionkit.encoder import Encoder
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.status import runs_status
+from fusionkit.sources import guess_columns, open_source
+from fusionkit.specs import EncodeSpec
+from fusionkit.store import Store, open_store
+
+Pids = Callable[[], list[int]]
+Until = Callable[[Callable[[], Any]], Any]
+
+
+def _sweeping() -> Any:
+    path = Path(__file__).parent.parent / "fit" / "sweeping.py"
+    spec = importlib.util.spec_from_file_location("fit_sweeping_for_clusters", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+sweeping = _sweeping()
+
+
+@dataclass
+class Watch:
+    """Who watches a sweep; does something at the first epoch that is told of."""
+
+    then: Callable[[], None] = lambda: None
+    epochs: int = 0
+    ended: list[dict[str, Any]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def begin(self, runs: int, epochs: int) -> None:
+        pass
+
+    def epoch(self) -> None:
+        self.epochs += 1
+        self.then, then = (lambda: None), self.then
+        then()
+
+    def run(self, record: dict[str, Any]) -> None:
+        self.ended.append(record)
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        self.others.append(record)
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+@pytest.fixture(scope="module")
+def store(encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Twenty sentences whose first letter tells their class, ten more to judge by."""
+    folder = tmp_path_factory.mktemp("source")
+    for split, words in {"train": "abcdefghijabcdefghij", "test": "abcdefghij"}.items():
+        lines = [f'{{"text": "{word} x{word}", "label": "{"low" if word < "f" else "high"}"}}' for word in words]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
+    source = open_source(str(folder))
+    encode(source, guess_columns(source), folder / "store", EncodeSpec(rows="mean"), encoder)
+    return open_store(folder / "store")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_workers_leave_the_same_records_and_weights_as_one_process(
+    cluster: Cluster, settings: ClusterSettings, store: Store, tmp_path: Path
+) -> None:
+    specs = expand(store, task="classification", fusions=("last", "linear", "concat"), epochs=(3,), seeds=2)
+    fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
+    watch, notes = Watch(), list[str]()
+    crew = ClusterCrew(cluster, settings, notes.append)
+    records = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, crew=crew)
+    alone, shared = (RunsFolder(tmp_path / name).frame().set_index("digest") for name in ("alone", "shared"))
+    rows = [column for column in alone.columns if column not in ("seconds", "largest_weight")]
+    pd.testing.assert_frame_equal(shared[rows].sort_index(), alone[rows].sort_index(), rtol=1e-5)
+    for spec in specs:  # another width of a stack sums in another order
+        weights = [load_file(tmp_path / name / spec.digest / "weights.safetensors") for name in ("alone", "shared")]
+        torch.testing.assert_close(weights[1], weights[0], rtol=1e-4, atol=1e-6)
+    assert [record["status"] for record in records] == ["finished"] * 6
+    assert (len(watch.ended), len(watch.others)) == (6, 0)
+    assert watch.epochs > 0
+    assert "workers" in notes[-1]
+    assert sweeping.leftovers(tmp_path / "shared") == []
+    assert runs_status(RunsFolder(tmp_path / "shared")) == {
+        "path": str(tmp_path / "shared"), "finished": 6, "running": {}, "failed": [],
+    }  # fmt: skip
+
+
+def test_a_worker_killed_midway_loses_no_run(
+    cluster: Cluster, settings: ClusterSettings, store: Store, tmp_path: Path, pids: Pids
+) -> None:
+    specs = expand(store, task="classification", fusions=("last", "linear"), epochs=(200,), seeds=3)
+    runs = tmp_path / "runs"
+    victims = pids()
+    killed: list[int] = []
+
+    def kill() -> None:
+        """A worker that trains."""
+        holding = [pid for pid in victims if any(sweeping.holds(pid, path) for path in (runs / ".claims").iterdir())]
+        killed.extend(holding[:1])
+        os.kill(holding[0], signal.SIGKILL)
+
+    watch = Watch(kill)
+    records = fit(store, specs, RunsFolder(runs), watch, crew=ClusterCrew(cluster, settings))
+    assert [record["status"] for record in records] == ["finished"] * 6
+    assert len(killed) == 1
+    assert any("the worker that trained it was lost" in line for line in watch.said)
+    assert sweeping.leftovers(runs) == []
+    assert killed[0] not in pids()
+
+
+def test_a_failed_run_is_a_row_and_its_error_is_told(
+    cluster: Cluster, settings: ClusterSettings, store: Store, tmp_path: Path
+) -> None:
+    specs = expand(
+        store, task="classification", fusions=("linear",), lrs=(2e-3, 99.0), weight_decay=50.0, epochs=(40,)
+    )  # fmt: skip
+    records = fit(store, specs, RunsFolder(tmp_path / "runs"), Watch(), crew=ClusterCrew(cluster, settings))
+    assert [record["status"] for record in records] == ["finished", "failed"]
+    [failed] = runs_status(RunsFolder(tmp_path / "runs"))["failed"]
+    assert (failed["fusion"], failed["lr"]) == ("linear", 99.0)
+    assert "finite" in failed["error"]

@@ -1,0 +1,98 @@
+"""A scheduler that runs already, plain or under TLS; what listens, and who is let in."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client
+
+from fusionkit.cluster import ClusterSettings, open_cluster
+from fusionkit.cluster.mapping import map_tasks
+from fusionkit.cluster.parts import cluster_parts
+from fusionkit.encoder import Encoder
+from fusionkit.errors import FusionkitError
+
+Until = Callable[[Callable[[], Any]], Any]
+
+
+@contextmanager
+def dask(what: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """``dask scheduler`` or ``dask worker``, as a user would start it."""
+    command = [
+        sys.executable,
+        "-m",
+        f"distributed.cli.dask_{what}",
+        "--host",
+        "127.0.0.1",
+        "--no-dashboard",
+        *arguments,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same_bytes(
+    encoder: Encoder, encoded: Callable[..., Any], whole_of: Callable[[str], Path],
+    content: Callable[[Path], dict[str, Any]], tmp_path: Path, until: Until,
+) -> None:  # fmt: skip
+    file = tmp_path / "scheduler.json"
+    with dask("scheduler", "--port", "0", "--scheduler-file", str(file)) as scheduler:
+        until(lambda: file.exists() and file.read_text().strip().endswith("}"))
+        address = json.loads(file.read_text())["address"]
+        with open_cluster(ClusterSettings(kind=address, start_timeout=1.0)) as cluster:
+            with pytest.raises(FusionkitError, match="no worker for 1 seconds") as caught:
+                map_tasks(
+                    cluster, lambda item: item, [1], key=str, on_done=lambda *_: None, start_timeout=1.0
+                )  # fmt: skip
+            assert f"start some with `dask worker {address}`" in str(caught.value.received)
+        settings = ClusterSettings(kind=address, threads=1)
+        with dask("worker", address, "--nthreads", "1", "--no-nanny"), open_cluster(settings) as cluster:
+            runner = cluster_parts(cluster, encoder, settings)
+            assert encoded(tmp_path / "s", run_parts=runner).outcome == "encoded"
+            assert content(tmp_path / "s") == content(whole_of("float16"))
+            scheduler.kill()
+            with pytest.raises(FusionkitError, match="the scheduler is gone"):
+                map_tasks(cluster, lambda item: item, range(9), key=str, on_done=lambda *_: None)
+    with (
+        pytest.raises(FusionkitError, match="no scheduler answers"),
+        open_cluster(ClusterSettings(kind=address, start_timeout=0.5)),
+    ):
+        pass
+
+
+def test_under_tls_only_those_with_a_certificate_are_let_in(certificates: dict[str, Any]) -> None:
+    with open_cluster(ClusterSettings(workers=1, gpus=0, **certificates)) as cluster:
+        found: list[int] = []
+        map_tasks(cluster, lambda item: item + 1, range(5), key=str, on_done=lambda _, record: found.append(record))
+        assert sorted(found) == [1, 2, 3, 4, 5]
+        address = str(cluster.client.scheduler_info()["address"])
+        assert re.fullmatch(r"tls://127\.0\.0\.1:\d+", address)
+        with open_cluster(ClusterSettings(kind=address, **certificates)) as other:
+            assert list(other.client.nthreads().values()) == [1]  # type: ignore[no-untyped-call]
+        for plain in (address, address.replace("tls", "tcp")):
+            with pytest.raises((OSError, TypeError, ValueError)):
+                Client(plain, timeout=1)  # type: ignore[no-untyped-call]
+
+
+def test_all_that_listens_is_on_loopback(cluster: Any) -> None:
+    mine = psutil.Process()
+    listening = [
+        connection.laddr.ip
+        for process in (mine, *mine.children(recursive=True))
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) >= 3  # a scheduler and two workers
+    assert set(listening) == {"127.0.0.1"}

@@ -1,0 +1,104 @@
+"""Settings of a cluster: what a file may say, and one clear refusal of all else, before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.cluster import ClusterSettings, read_settings
+from fusionkit.cluster.local import environments_of
+from fusionkit.errors import UsageError
+from fusionkit.machine import cores
+
+WHOLE = """
+kind: slurm
+workers: 8
+walltime: "04:00:00"
+environment: [module load cuda, "source venv/bin/activate"]
+gpus: 1
+memory: 16GB
+start-timeout: 90
+"""
+
+
+def test_a_file_is_read_and_flags_go_first(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(WHOLE)
+    found = read_settings(path, workers=2, kind=None)
+    assert found == ClusterSettings(
+        kind="slurm", workers=2, walltime="04:00:00", gpus=1, memory="16GB", start_timeout=90.0,
+        environment=("module load cuda", "source venv/bin/activate"),
+    )  # fmt: skip
+
+
+def test_the_same_keys_may_stand_below_cluster_in_a_file_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("store: a.store\ncluster:\n  kind: local\n  workers: 3\n")
+    assert read_settings(path) == ClusterSettings(workers=3)
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "remedy"),
+    [
+        ("wrokers: 3", "unknown cluster setting 'wrokers'", "did you mean 'workers'?"),
+        ("kind: slrum", "unknown kind of cluster 'slrum'", "did you mean 'slurm'?"),
+        ("kind: tcp://", "unknown kind of cluster", ""),
+        ("workers: 0", "'workers' is out of range", ""),
+        ("workers: many", "'workers' is out of range", ""),
+        ("gpus: 2", "'gpus' is out of range", ""),
+        ("walltime: 4:00:00", "'walltime' is out of range", ""),
+        ("walltime: tomorrow", "'walltime' is out of range", ""),
+        ("memory: much", "the number of bytes is out of range", ""),
+        ('partition: "gpu\\n#SBATCH --nodes=9"', "'partition' is out of range", ""),
+        ("start_timeout: 0", "'start_timeout' is out of range", ""),
+        ("public: perhaps", "'public' is out of range", ""),
+        ("tls_ca: nowhere.pem", "'tls_ca' names no file", "check the path"),
+        ("kind: tls://127.0.0.1:8786", "needs certificates", ""),
+        ("host: 0.0.0.0", "would run any code for whoever reaches it", "public: true"),
+        ("interface: eth0", "would run any code for whoever reaches it", "public: true"),
+        ("[a list]", "holds no cluster settings", ""),
+        ("workers: [", "no cluster configuration that can be read", "mend that line"),
+    ],
+)
+def test_a_wrong_setting_is_one_message(tmp_path: Path, content: str, what: str, remedy: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        read_settings(path)
+    assert what in str(caught.value)
+    assert remedy in str(caught.value.remedy)
+    assert str(path) in str(caught.value)
+
+
+def test_a_scheduler_beyond_loopback_needs_certificates_or_an_explicit_word(certificates: dict[str, Any]) -> None:
+    assert ClusterSettings(host="0.0.0.0", public=True).host == "0.0.0.0"
+    assert ClusterSettings(host="0.0.0.0", **certificates).tls
+    assert ClusterSettings(host="::1").host == "::1"
+    with pytest.raises(UsageError, match="TLS needs three files"):
+        ClusterSettings(tls_ca=certificates["tls_ca"])
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus", "expected"),
+    [
+        ({"workers": 3, "threads": 2}, [], [("", 2)] * 3),
+        ({}, [], [("", 1)] * cores()),
+        ({"workers": 1}, [], [("", cores())]),
+        ({"threads": 1, "gpus": 0}, ["0", "1"], [("", 1)] * cores()),
+        ({"threads": 4}, ["0", "3"], [("0", 4), ("3", 4)]),
+        ({"workers": 1, "threads": 4}, ["0", "3"], [("0", 4)]),
+    ],
+)
+def test_a_worker_has_one_gpu_of_its_own_or_its_share_of_the_cores(
+    given: dict[str, Any], gpus: list[str], expected: list[tuple[str, int]]
+) -> None:
+    found = environments_of(ClusterSettings(**given), gpus)
+    assert [(each["CUDA_VISIBLE_DEVICES"], int(each["OMP_NUM_THREADS"])) for each in found] == expected
+
+
+@pytest.mark.parametrize(("given", "gpus"), [({"workers": 3}, ["0", "1"]), ({"gpus": 1}, [])])
+def test_more_workers_than_gpus_are_refused(given: dict[str, Any], gpus: list[str]) -> None:
+    with pytest.raises(UsageError, match="more workers than GPUs"):
+        environments_of(ClusterSettings(**given), gpus)
