@@ -25,7 +25,7 @@ Until, Content = Callable[..., None], Callable[[Path], dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two small workers, and the command line of this interpreter on the path."""
+    """One small worker, and the command line of this interpreter on the path."""
     (folder / "cluster.yaml").write_text("kind: slurm\nworkers: 1\n")
     (folder / "bin").mkdir()
     (folder / "bin" / "fusionkit").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fusionkit "$@"\n')
@@ -45,7 +45,7 @@ def test_the_batch_scripts_encode_and_fit_by_a_driver_in_a_job_and_by_an_array(
     empty: Any, folder: Path, minilm: Encoder, content: Content, until: Until
 ) -> None:
     corpus = travel_desk("en")
-    for name, options in (("encode.sbatch", ()), ("encode-array.sbatch", ("--array=1-2",))):
+    for name, options in (("encode.sbatch", ()), ("encode-array.sbatch", ("--array=1-2", "--cpus-per-task=1"))):
         empty.run("sbatch", *options, SCRIPTS / name, corpus, "--out", folder / name, "--rows", "mean")
         until(lambda: empty.jobs() == {}, 100)
         assert is_complete(folder / name), said(folder)
