@@ -42,11 +42,14 @@ def slurm() -> Iterator[Any]:
 
 
 @pytest.fixture
-def empty(slurm: Any) -> Iterator[Any]:
+def empty(slurm: Any, until: Callable[..., None]) -> Iterator[Any]:
     """A Slurm without jobs, before and after the test."""
     assert slurm.jobs() == {}
     yield slurm
-    assert slurm.jobs() == {}, "a job outlived its driver"
+    if left := slurm.jobs():
+        slurm.run("scancel", *left)
+        until(lambda: not slurm.jobs())
+    assert left == {}, "a job outlived its driver"
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def until() -> Callable[[Callable[[], bool]], None]:
+def until() -> Callable[..., None]:
     """Wait until something is so."""
 
     def wait(is_so: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -46,12 +46,14 @@ def test_no_job_outlives_its_driver_and_the_store_goes_on(
     (folder / "cluster.yaml").write_text("kind: slurm\nwalltime: '00:10:00'\n")
     words = ["encode", travel_desk("en"), "--out", store, "--cluster-config", folder / "cluster.yaml"]
     command = [sys.executable, str(DRIVER), str(CHUNK_BYTES), *map(str, words)]
-    with said.open("w") as file:
-        driver = subprocess.Popen(command, stderr=file, stdout=file, cwd=folder)
-    until(lambda: driver.poll() is not None or len(list((store / "parts").glob("*.json"))) > 3)
-    assert list(empty.jobs().values()) == ["RUNNING"], said.read_text()
-    driver.send_signal(end)
-    assert driver.wait(60) == code, said.read_text()
+    with said.open("w") as file, subprocess.Popen(command, stderr=file, stdout=file, cwd=folder) as driver:
+        try:
+            until(lambda: driver.poll() is not None or len(list((store / "parts").glob("*.json"))) > 3, 120)
+            assert list(empty.jobs().values()) == ["RUNNING"], said.read_text()
+            driver.send_signal(end)
+            assert driver.wait(60) == code, said.read_text()
+        finally:
+            driver.kill()
     if gone_in:
         until(lambda: empty.jobs() == {}, gone_in)
     assert empty.jobs() == {}
