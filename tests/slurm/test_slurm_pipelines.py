@@ -23,6 +23,13 @@ FIT = ("--task", "classification", "--label", "intent", "--fusion", "last", "--e
 Until, Content = Callable[..., None], Callable[[Path], dict[str, Any]]
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Slurm itself would read a % in the working folder's name, as part of the log's."""
+    (tmp_path / "a folder").mkdir()
+    return tmp_path / "a folder"
+
+
 @pytest.fixture(autouse=True)
 def _settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One small worker, and the command line of this interpreter on the path."""
