@@ -15,7 +15,8 @@ from fusionkit.ragged import IntArray
 
 # Streams of one seed that must not repeat each other.
 DRAW, ORDER, CARVE = 1, 2, 3
-SHARE, RANKING, WATCH = 7, 8, 9
+SHARE, RANKING, WATCH, WINDOWED = 7, 8, 9, 10
+WINDOW_CHUNKS = 4  # part of what an order is: another number is another order
 
 
 def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
@@ -97,6 +98,23 @@ def share_draw(examples: int, count: int, data_seed: int) -> IntArray:
 def epoch_order(examples: int, data_seed: int, epoch: int) -> IntArray:
     """A permutation of the examples for one epoch."""
     return np.random.default_rng([data_seed, ORDER, epoch]).permutation(examples)
+
+
+def window_order(chunks: IntArray, data_seed: int, epoch: int) -> list[IntArray]:
+    """A permutation of the examples for one epoch that needs few chunks of a store at a time.
+
+        chunks in a random order, :data:`WINDOW_CHUNKS` of them a window; a window's examples in a random order
+
+    Args:
+        chunks: the chunk in which each example begins, int64 ``[examples]``.
+
+    Returns:
+        the examples window by window: each in one of them, none of them empty.
+    """
+    rng = np.random.default_rng([data_seed, WINDOWED, epoch])
+    order = rng.permutation(np.unique(chunks))
+    windows = [order[at : at + WINDOW_CHUNKS] for at in range(0, len(order), WINDOW_CHUNKS)]
+    return [rng.permutation(np.flatnonzero(np.isin(chunks, window))) for window in windows]
 
 
 def carve(examples: int, share: float) -> tuple[IntArray, IntArray]:

@@ -10,9 +10,7 @@ from itertools import chain
 
 import numpy as np
 from scipy import stats
-from seqeval.metrics import f1_score as span_f1
-from seqeval.metrics import precision_score as span_precision
-from seqeval.metrics import recall_score as span_recall
+from seqeval.metrics.sequence_labeling import precision_recall_fscore_support as span_scores
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from fusionkit.tags import are_span_tags
@@ -56,11 +54,13 @@ def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[s
     words_gold, words_predicted = list(chain.from_iterable(gold)), list(chain.from_iterable(predicted))
     if not are_span_tags(labels):
         return label_scores(words_gold, words_predicted, labels)
+    precision, recall, f1, _ = span_scores(gold, predicted, average="micro", zero_division=0)
+    _, numbers = np.unique([*words_gold, *words_predicted], return_inverse=True)
     return {
-        "f1": float(span_f1(gold, predicted, zero_division=0)),
-        "precision": float(span_precision(gold, predicted, zero_division=0)),
-        "recall": float(span_recall(gold, predicted, zero_division=0)),
-        "word_accuracy": float(accuracy_score(words_gold, words_predicted)),
+        "f1": float(f1),
+        "precision": float(precision),
+        "recall": float(recall),
+        "word_accuracy": float(accuracy_score(numbers[: len(words_gold)], numbers[len(words_gold) :])),
     }
 
 

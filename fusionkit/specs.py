@@ -28,12 +28,14 @@ JOINT_FUSIONS = ("shared", "each")
 PARTS = ("fusion", "head", "both")
 DRAWS = ("uniform", "stratified", "nested")
 GIVEN = "ids"  # a draw that was given back
+SHUFFLE, WINDOW = "shuffle", "window"
+ORDERS = (SHUFFLE, WINDOW)
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 # Fields of a run that its first digests did not have.
 LATER = (
     "fusion_layers", "optimizer", "warmup", "clip_norm", "label_smoothing", "class_weights", "patience",
     "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
-    "draw", "draw_ids", "validate_on",
+    "draw", "draw_ids", "validate_on", "order",
 )  # fmt: skip
 
 
@@ -158,6 +160,8 @@ class RunSpec:
         draw: how shots are drawn, ``uniform``, ``stratified`` or ``nested``; ``ids`` are examples that were given.
         draw_ids: digest of the ids of a draw that was given.
         validate_on: validation examples that are scored while training; None is all of them.
+        order: of an epoch's examples: ``shuffle`` all of them, or ``window``: shuffle the store's chunks, then the
+            examples of a few chunks at a time.
     """
 
     store: str
@@ -191,6 +195,7 @@ class RunSpec:
     draw: str = "uniform"
     draw_ids: str | None = None
     validate_on: int | None = None
+    order: str = SHUFFLE
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
@@ -203,6 +208,8 @@ class RunSpec:
             raise unknown_name("choice of class_weights", self.class_weights, CLASS_WEIGHTS)
         if self.joint_fusion not in JOINT_FUSIONS:
             raise unknown_name("choice of joint_fusion", self.joint_fusion, JOINT_FUSIONS)
+        if self.order not in ORDERS:
+            raise unknown_name("order", self.order, ORDERS)
         if self.draw not in (*DRAWS, GIVEN) or (self.draw == GIVEN and self.draw_ids is None):
             raise unknown_name("draw", self.draw, DRAWS)
         _require(

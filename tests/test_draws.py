@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.draws import carve, epoch_order, nested_draw, stratified_draw, uniform_draw, watched_draw
+from fusionkit.draws import (
+    WINDOW_CHUNKS,
+    carve,
+    epoch_order,
+    nested_draw,
+    stratified_draw,
+    uniform_draw,
+    watched_draw,
+    window_order,
+)
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
 
@@ -213,3 +222,42 @@ def test_carving_is_always_the_same_and_not_the_end_of_the_file() -> None:
     carved = carve(200, 0.1)[1]
     assert 60 < carved.mean() < 140
     assert carved.max() - carved.min() > 100
+
+
+CHUNKS = np.array([0, 0, 0, 1, 1, 3, 3, 3, 3, 4, 5, 5, 6, 7, 7, 7, 8, 9, 9, 9])  # no example begins in chunk 2
+
+
+def test_windows_hold_every_example_once_and_a_few_whole_chunks_each() -> None:
+    for epoch in range(30):
+        windows = window_order(CHUNKS, 5, epoch)
+        assert sorted(np.concatenate(windows).tolist()) == list(range(len(CHUNKS)))
+        of_each = [set(CHUNKS[window].tolist()) for window in windows]
+        assert [len(chunks) for chunks in of_each] == [WINDOW_CHUNKS, WINDOW_CHUNKS, 1]
+        assert sum(map(len, of_each)) == len(set().union(*of_each)) == 9
+
+
+def test_windows_depend_on_the_seed_the_epoch_and_the_chunks_alone() -> None:
+    def order(chunks: IntArray, seed: int, epoch: int) -> list[int]:
+        return list(np.concatenate(window_order(chunks, seed, epoch)))
+
+    first = order(CHUNKS, 3, 2)
+    assert order(CHUNKS.copy(), 3, 2) == first
+    others = [order(CHUNKS, 4, 2), order(CHUNKS, 3, 1), order(CHUNKS // 2, 3, 2), list(epoch_order(len(CHUNKS), 3, 2))]
+    assert first not in others
+
+
+def test_chunks_come_in_any_order_and_so_do_the_examples_of_a_window() -> None:
+    """2,000 epochs: each of nine chunks is in the last window, of one, as often as any other; neighbours part."""
+    last, behind = np.zeros(10), 0
+    for epoch in range(2000):
+        windows = window_order(CHUNKS, 0, epoch)
+        last[CHUNKS[windows[-1][0]]] += 1
+        order = np.concatenate(windows).tolist()
+        behind += order.index(5) > order.index(6)  # of one chunk
+    assert last[2] == 0
+    assert np.abs(last[last > 0] - 2000 / 9).max() < 5 * np.sqrt(2000 / 9 * 8 / 9)
+    assert abs(behind - 1000) < 5 * np.sqrt(500)
+
+
+def test_no_examples_are_no_windows() -> None:
+    assert window_order(np.zeros(0, dtype=np.int64), 0, 1) == []

@@ -40,8 +40,6 @@ def given_cluster(kind: str | None, config: Path | None, **given: Any) -> Cluste
         UsageError: a key or value is wrong.
     """
     if kind is None and config is None:
-        if given.get("workers"):
-            raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
         return None
     from fusionkit.cluster import read_settings  # it loads Dask
 

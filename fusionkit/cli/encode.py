@@ -53,6 +53,8 @@ def encode(
     if print_job:
         click.echo(job_of_worker(settings), nl=False)
         return
+    if workers and settings is None:
+        raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     share = given_share(parts, overwrite, settings is not None)
     with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
         elsewhere = None if settings is None else stack.enter_context(elsewhere_by(settings, device))

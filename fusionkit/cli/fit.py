@@ -55,13 +55,11 @@ def fit(
     """
     # Two threads on products this small win little, and lose much as soon as anything else runs.
     torch.set_num_threads(threads)
-    settings = given_cluster(
-        cluster, cluster_config, **({} if cluster is None and cluster_config is None else {"workers": workers})
-    )
+    given = given_sweep(context, stores)
+    settings = given_cluster(cluster, cluster_config or given.cluster_file, workers=workers)
     if print_job:
         click.echo(job_of_worker(settings and on_cpus(settings)), nl=False)
         return
-    given = given_sweep(context, stores)
     sweep, folder = given.sweep, RunsFolder(runs)
     if dry_run:
         forecast = foresee(given.store, sweep.specs, folder, sweep.starts, sweep.draws, workers, retry_failed)

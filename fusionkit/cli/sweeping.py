@@ -14,11 +14,12 @@ from fusionkit.cli.console import PLACE
 from fusionkit.cli.sharing import given_stores
 from fusionkit.fit.blocks import Sweep, expand_blocks
 from fusionkit.fit.mixing import Mix
+from fusionkit.fit.ordering import AUTO
 from fusionkit.fit.sweep_file import KEYS, SweepFile, overlaid, read_sweep
 from fusionkit.fusions import FUSIONS, usage
 from fusionkit.heads import HEADS, LM_HEADS
 from fusionkit.places import place_of
-from fusionkit.specs import CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, PARTS, POOLS, SCHEDULES
+from fusionkit.specs import CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, ORDERS, PARTS, POOLS, SCHEDULES
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
 
@@ -66,6 +67,13 @@ OPTIONS = (
         "--validate-on", metavar="N|P%", help="Choose the epoch by so much of validation. [default: all of it]"
     ),
     click.option(
+        "--order",
+        type=click.Choice((AUTO, *ORDERS)),
+        default=AUTO,
+        show_default=True,
+        help="Shuffle all of train, or a window of its chunks at a time. auto: window above 8 GiB in float32.",
+    ),
+    click.option(
         "--joint-fusion",
         type=click.Choice(JOINT_FUSIONS),
         default="shared",
@@ -95,10 +103,11 @@ def sweep_options(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class Given:
-    """The stores and the sweep that the user asked for."""
+    """The stores and the sweep that the user asked for; ``cluster_file``: the sweep's, if it has such settings."""
 
     store: Store | Mix
     sweep: Sweep
+    cluster_file: Path | None
 
 
 def given_sweep(context: click.Context, stores: tuple[str, ...]) -> Given:
@@ -119,4 +128,5 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> Given:
         raise click.MissingParameter(ctx=context, param=argument)
     opened = given_stores(stores or file.stores, values["evaluate_on"] or tuple(map(place_of, file.evaluate_on)))
     chosen = {key.name: flags[key.name] for key in KEYS.values() if key.name in flags}
-    return Given(opened, expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks]))
+    sweep = expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks])
+    return Given(opened, sweep, values["sweep"] if file.cluster else None)

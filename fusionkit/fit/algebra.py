@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusionkit.fit.products import products
 from fusionkit.fusions import Fusion
 from fusionkit.fusions.attention import Attention
 from fusionkit.fusions.concat import Concat
@@ -76,13 +77,11 @@ def fuse_element_wise(fusion: Fusion, weights: Weights, states: Tensor, each: in
 
 
 def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
-    """One product with the matrices of all runs, one below the other."""
-    seeds, rows = states.shape[:2]
-    matrix = weights["project.weight"]  # [R, width, layers · hidden]
-    matrix = matrix.reshape(seeds, each * matrix.shape[1], -1)
-    fused = states.flatten(2) @ matrix.mT  # [S, n, K · width]
-    bias = weights["project.bias"].reshape(seeds, each, 1, -1)
-    return fused.reshape(seeds, rows, each, -1).transpose(1, 2) + bias  # [S, K, n, width]
+    """One product with the matrices of all runs."""
+    rows = states.flatten(2)  # [S, n, layers · hidden]
+    rows = rows.squeeze(0) if len(rows) == 1 else rows.repeat_interleave(each, 0)
+    fused = products(rows, weights["project.weight"], weights["project.bias"])  # [R, n, width]
+    return fused.reshape(-1, each, *fused.shape[1:])
 
 
 FORMS: dict[type[Any], StackedFusion] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,6 +32,23 @@ class States(Protocol):
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``."""
+        ...
+
+
+@runtime_checkable
+class Chunked(States, Protocol):
+    """States that lie in chunks, of which some rows can be read into memory."""
+
+    def chunk_of(self, rows: IntArray) -> IntArray:
+        """The number of the chunk that each row lies in."""
+        ...
+
+    def load(self, rows: IntArray, layers: Sequence[int], room: Any = None) -> States:
+        """Rows, ascending, and positions of layers, as States that hold these alone.
+
+        Args:
+            room: what this gave before and is needed no more: its memory is used again.
+        """
         ...
 
 
@@ -136,8 +153,7 @@ class TaskSplit:
         at, offsets = flat_rows(self.offsets, sequences)
         read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, sequences)
         if states is None:
-            # A row's layers side by side: products over layers and rows alike read them without a copy.
-            states = self.states.gather(self.rows[at], layers).to(torch.float32, memory_format=torch.contiguous_format)
+            states = float_rows(self.states.gather(self.rows[at], layers))
         return Batch(
             states,
             torch.from_numpy(offsets),
@@ -178,6 +194,14 @@ class TaskSplit:
     def sequences(self, examples: IntArray) -> IntArray:
         """The numbers of some examples' sequences, int64 ``[len(examples) · sides]``, in order."""
         return (examples[:, None] * self.sides + np.arange(self.sides)).ravel()
+
+
+def float_rows(states: Tensor) -> Tensor:
+    """``[rows, layers, hidden]`` as float32, a row's layers side by side: products over layers and rows alike read
+    them without a copy.
+    """
+    # What is float32 already comes through as it lies.
+    return states.to(torch.float32, memory_format=torch.contiguous_format).contiguous()
 
 
 @dataclass(frozen=True)

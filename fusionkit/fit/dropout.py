@@ -39,6 +39,13 @@ class RunDropout(nn.Module):
         mask: Tensor = _Masks.apply(x.detach(), self.run, self)  # type: ignore[no-untyped-call]
         return x * mask
 
+    def stacked(self, x: Tensor) -> Tensor:
+        """Of all runs: ``[n, width]``, the same for each, or ``[R, n, width]`` → ``[R, n, width]``."""
+        if not self.training or self.p == 0:
+            return x
+        masks = [_draw(self, run, x.shape[-2:], x.dtype) for run in range(len(self.generators))]
+        return x * torch.stack(masks)
+
 
 class _Masks(torch.autograd.Function):
     """The next mask of each run: what vmap cannot know, it is told by the rule below."""

@@ -11,10 +11,11 @@ from fusionkit.fit.drawing import check_draw
 from fusionkit.fit.given_draws import Drawn, shots_of, with_draws
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.options import check_options
+from fusionkit.fit.ordering import AUTO, usual_order
 from fusionkit.fit.shares import Share, parse_share
 from fusionkit.fit.starting import Start, with_starts
 from fusionkit.fusions import fusion_layers as layers_of
-from fusionkit.specs import MASKED, RunSpec, parse_layers
+from fusionkit.specs import MASKED, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
 
 USUAL = ("last", "linear", "concat", "attention")
@@ -49,6 +50,7 @@ def expand(
     class_weights: str = "none",
     patience: int | None = None,
     validate_on: int | str | None = None,
+    order: str = AUTO,
     joint_fusion: str = "shared",
     starts: Sequence[Start] = (),
     init_part: str | None = None,
@@ -61,6 +63,7 @@ def expand(
         data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
+        order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
         starts: finished runs, of which each run begins with the one that suits it. init_part: what it takes of that
             one, ``both`` unless said. freeze: the part that is not trained.
 
@@ -96,6 +99,7 @@ def expand(
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
     shots = shots or shots_of(draws)
     watched = watched_count(store, validate_on)
+    ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
     fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
     runs = [
         RunSpec(
@@ -121,6 +125,7 @@ def expand(
             class_weights=class_weights,
             patience=patience,
             validate_on=watched,
+            order=ordered if shot is None and not draws else drawn,
             joint_fusion=joint_fusion,
             mix=None if mix is None else mix.text,
             evaluate_on=None if mix is None else mix.evaluate_on,

@@ -1,6 +1,6 @@
 """Minibatches of one data seed, made once for all runs that learn from them.
 
-The order of an epoch depends on ``data_seed`` alone. States come as float32 with each row's layers side by side in
+States come as float32 with each row's layers side by side in
 memory, which the fusions' products read without a copy; a draw that fits is held that way from the start.
 """
 
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.draws import epoch_order
 from fusionkit.fit.data import Batch, TaskSplit
+from fusionkit.fit.ordering import Order
 from fusionkit.ragged import IntArray, flat_rows
 
 Layers = tuple[int, ...]
@@ -81,23 +81,35 @@ def hold(split: TaskSplit, layers: Sequence[int], order: IntArray | None = None)
     return split.over(Held(held), where)
 
 
-class Feeder:
-    """The minibatches of one data seed.
+class Feeder(Protocol):
+    """The minibatches of one data seed."""
+
+    def __len__(self) -> int:
+        """Minibatches of an epoch."""
+        ...
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """All examples in minibatches, in the order of this epoch."""
+        ...
+
+
+class Gathered:
+    """Minibatches whose rows are gathered one minibatch after another: of a draw in memory, or mapped.
 
     Args:
         split: the draw, of the layers at ``layers``.
     """
 
-    def __init__(self, split: TaskSplit, layers: Sequence[int], data_seed: int, batch_size: int) -> None:
+    def __init__(self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int) -> None:
         self.split, self.layers = split, tuple(layers)
-        self._seed, self._size = data_seed, batch_size
+        self._order, self._size = order, batch_size
 
     def __len__(self) -> int:
-        """Minibatches of an epoch."""
+        """As :class:`Feeder` says."""
         return -(-len(self.split) // self._size)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """All examples in minibatches, in the order of this epoch."""
-        order = epoch_order(len(self.split), self._seed, epoch)
+        """As :class:`Feeder` says."""
+        order = self._order.examples(epoch)
         for start in range(0, len(order), self._size):
             yield self.split.batch(order[start : start + self._size], self.layers)

@@ -1,7 +1,7 @@
 """What a sweep will take, before it starts: runs, units, processes, time and memory.
 
 The time is that of a short sample: a few steps and scorings of runs of each kind, times the steps, epochs and examples
-of all. How many processes are worth their start is decided by it too.
+of all. How many processes are worth their start is decided by it too, where counting alone does not tell.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fusionkit.fit.bounds import Bounds
 from fusionkit.fit.claims import Claims, myself
 from fusionkit.fit.crew import START_SECONDS, share_out, worth_it
 from fusionkit.fit.feeding import HELD_BYTES, held_bytes
@@ -126,13 +127,21 @@ def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None) -> P
     if (opening := Opening.of(materials)) is None:
         note = ["no other process can open these stores: this one does all"] if asked else []
         return Plan(alone.units, WIDEST, 1, None, note)
-    if asked is None:
+    if asked is None and (costs is not None or not _plainly_worth_it(units, most, Bounds(materials))):
         costs = costs or Costs(units, materials, BRIEFLY)
         if (spare := spare_memory()) is not None:
             most = max(min(most, spare // max(costs.memory(units), 1)), 1)
         if not worth_it(costs.units(units), most):
             return alone
     return Plan(units, widest, most, opening, [])
+
+
+def _plainly_worth_it(units: Sequence[Unit], workers: int, bounds: Bounds) -> bool:
+    """Whether so many workers are worth their start and have the memory, however the work is counted."""
+    if not worth_it([bounds.seconds(unit) for unit in units], workers):
+        return False
+    spare = spare_memory()
+    return spare is None or workers * bounds.memory(units) <= spare
 
 
 @dataclass(frozen=True)

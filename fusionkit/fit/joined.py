@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.fit.data import States, TaskSplit
+from fusionkit.fit.data import Chunked, States, TaskSplit
 from fusionkit.ragged import IntArray, offsets_of
 
 
@@ -70,6 +70,33 @@ class JoinedStates:
         for at, states in zip(places, found, strict=True):
             out[:, torch.from_numpy(at)] = states.transpose(0, 1).to(dtype)
         return out.transpose(0, 1)  # [rows, layers, hidden]
+
+    def chunk_of(self, rows: IntArray) -> IntArray:
+        """The chunk that each row lies in: those of a split are numbered behind those of the splits before it."""
+        found, before = np.zeros(len(rows), dtype=np.int64), 0
+        split_of = np.searchsorted(self.starts, rows, side="right") - 1
+        for k, split in enumerate(self._chunked()):
+            at = split_of == k
+            found[at] = split.chunk_of(rows[at] - self.starts[k]) + before
+            before += int(split.chunk_of(np.array([split.shape[0] - 1]))[0]) + 1
+        return found
+
+    def load(self, rows: IntArray, layers: Sequence[int], room: JoinedStates | None = None) -> JoinedStates:
+        """Rows ascending, each once, read into memory: the same splits, of which these alone are there."""
+        bounds, rooms = np.searchsorted(rows, self.starts), [None] * len(self._splits) if room is None else room._splits
+        return JoinedStates(
+            [
+                split.load(rows[a:b] - start, [own[layer] for layer in layers], old)
+                for split, own, start, a, b, old in zip(
+                    self._chunked(), self._positions, self.starts, bounds, bounds[1:], rooms, strict=False
+                )
+            ],
+            self._positions,
+        )
+
+    def _chunked(self) -> list[Chunked]:
+        assert all(isinstance(split, Chunked) for split in self._splits)
+        return [split for split in self._splits if isinstance(split, Chunked)]
 
 
 def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSplit:

@@ -67,6 +67,11 @@ class FusedModel(nn.Module):
 
     def read_out(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
         """The scores of rows that are fused already, ``[rows, width]``; the rest as for :meth:`forward`."""
+        read_offsets = offsets if read is None else nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+        return self.head(self.gathered(fused, offsets, read), read_offsets)  # type: ignore[no-any-return]
+
+    def gathered(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
+        """What the head reads of fused rows, ``[n, width]``."""
         if read is not None:
             fused = fused[read]
             offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
@@ -77,7 +82,7 @@ class FusedModel(nn.Module):
         if self.compares:
             u, v = fused[0::2], fused[1::2]  # [examples, width] each
             fused = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
-        return self.head(fused, offsets)  # type: ignore[no-any-return]
+        return fused
 
     @property
     def parts(self) -> tuple[FusedModel, ...]:

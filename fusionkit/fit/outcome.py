@@ -14,7 +14,7 @@ from fusionkit.errors import FusionkitError
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers
 from fusionkit.fit.model import FusedModel
-from fusionkit.fit.predicting import Decisions, blocks, score
+from fusionkit.fit.predicting import Decisions, read_blocks, score
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.stacks import Model, stack_of
 from fusionkit.specs import RunSpec
@@ -187,8 +187,7 @@ def _layer_weights(run: Trained, data: TaskData, layers: Layers) -> list[tuple[l
 def _mean_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> tuple[list[float], float] | tuple[None, None]:
     """The mean of each layer's weight over the rows that the head reads, and of each row's largest weight."""
     total, largest, rows = torch.zeros(len(layers)), 0.0, 0
-    for examples in blocks(split):
-        batch = split.batch(examples, layers)
+    for _, batch in read_blocks(split, layers):
         weights = model.fusion.layer_weights(batch.states if batch.read is None else batch.states[batch.read])
         if weights is None:
             return None, None

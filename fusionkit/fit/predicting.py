@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -9,23 +10,46 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.feeding import Layers
+from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
+from fusionkit.fit.feeding import Layers, held_bytes
 from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel
+from fusionkit.fit.ordering import begin_chunks
 from fusionkit.fit.stacks import Model
+from fusionkit.fit.streaming import Stream
 from fusionkit.ragged import IntArray, flat_rows
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
+STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
 Decisions = NDArray[Any]
 
 
 def blocks(split: TaskSplit) -> list[IntArray]:
     """All examples in blocks of similar length and about :data:`BLOCK_ROWS` rows: little padding for a CRF."""
-    lengths = np.diff(split.offsets[:: split.sides])
+    return blocks_of(np.diff(split.offsets[:: split.sides]))
+
+
+def blocks_of(lengths: IntArray) -> list[IntArray]:
+    """The places of things so long ``[n]`` in such blocks."""
     order = np.argsort(lengths, kind="stable")
     cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // BLOCK_ROWS)) + 1
     return [block for block in np.split(order, cuts) if len(block)]
+
+
+def read_blocks(split: TaskSplit, layers: Layers) -> Iterator[tuple[IntArray, Batch]]:
+    """All examples block by block, as :func:`blocks` has them, with their rows.
+
+    A split larger than :data:`STREAMED_BYTES` is read in the order of the store, a chunk at a time.
+    """
+    if not isinstance(split.states, Chunked) or held_bytes(split, layers) <= STREAMED_BYTES:
+        for examples in blocks(split):
+            yield examples, split.batch(examples, layers)
+        return
+    stream, chunks, lengths = Stream(split, layers), begin_chunks(split), np.diff(split.offsets[:: split.sides])
+    for window, here in stream.windows([np.flatnonzero(chunks == chunk) for chunk in np.unique(chunks)]):
+        for among in blocks_of(lengths[window]):
+            examples = window[among]
+            yield examples, split.batch(examples, layers, stream.states(examples, here))
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
@@ -59,8 +83,8 @@ def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> l
     decided = [np.empty(len(part.targets), dtype=kind) for part, kind in zip(split.parts, kinds, strict=True)]
     model.eval()
     with torch.inference_mode():
-        for examples in blocks(split):
-            found = model.decide(split.batch(examples, layers))
+        for examples, batch in read_blocks(split, layers):
+            found = model.decide(batch)
             for every, part, classes in zip(decided, split.parts, found, strict=True):
                 every[units_of(part, examples)] = classes.numpy()
     answers = [named(*each) for each in zip(data.parts, split.parts, decided, strict=True)]

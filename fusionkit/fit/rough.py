@@ -14,8 +14,8 @@ not sure; of 64 thousand decisions that bfloat16 alone would have made, 54 were 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,7 +27,11 @@ EVERY = 8  # batches; the sample is of each eighth one
 MARGIN = 4.0
 LEAST_ROWS = 8 * SAMPLE_ROWS  # below that the sample would be most of the work
 
-Score = Callable[[Batch], Tensor]
+
+class Score(Protocol):
+    """Scores of a batch in its own precision, each row by itself: ``[R, n, classes]``, or ``[1, …]`` of one run."""
+
+    def __call__(self, batch: Batch, run: int | None = None) -> Tensor: ...
 
 
 @cache
@@ -41,7 +45,7 @@ class Rough:
     """The decisions of a stack whose weights stay as they are.
 
     Args:
-        score: scores ``[R, n, classes]`` of a batch in its own precision, each row by itself.
+        score: what a batch's rows score.
     """
 
     def __init__(self, score: Score) -> None:
@@ -63,9 +67,9 @@ class Rough:
         best = scores.topk(2, -1).values  # [R, n, 2]
         sure = best[..., 0] - best[..., 1] > MARGIN * self._error.unsqueeze(1)  # [R, n]; never where something is NaN
         decided = scores.argmax(-1)
-        unsure = (~sure).any(0).nonzero().squeeze(1)
-        if len(unsure):
-            decided[:, unsure] = self._score(_rows(batch, unsure)).argmax(-1)
+        for run in (~sure).any(1).nonzero().squeeze(1).tolist():
+            unsure = (~sure[run]).nonzero().squeeze(1)
+            decided[run, unsure] = self._score(_rows(batch, unsure), run)[0].argmax(-1)
         return decided
 
 

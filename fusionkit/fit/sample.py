@@ -20,7 +20,7 @@ from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.memory import PeakMemory
 from fusionkit.fit.working import trained
-from fusionkit.specs import RunSpec
+from fusionkit.specs import SHUFFLE, RunSpec
 
 STEPS = 4  # an epoch of a sample
 FEW, MANY = 8, 256  # validation examples
@@ -64,6 +64,7 @@ def kind_of(spec: RunSpec, learned: int) -> RunSpec:
         warmup=0.0,
         class_weights="none",
         patience=None,
+        order=SHUFFLE,
     )
 
 

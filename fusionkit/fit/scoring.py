@@ -13,7 +13,7 @@ import torch
 
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, layers_of, layers_of_batch
-from fusionkit.fit.predicting import Decisions, blocks, named, units_of
+from fusionkit.fit.predicting import Decisions, named, read_blocks, units_of
 from fusionkit.fit.rough import LEAST_ROWS, is_worth_it
 from fusionkit.fit.spans import Spans
 from fusionkit.fit.stacks import Stack
@@ -29,8 +29,8 @@ def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, layers:
     kind = np.float32 if split.targets.dtype == np.float32 else np.int64
     found = [[np.empty(len(split.targets), dtype=kind) for _ in stack.specs] for stack, _ in stacks]
     with torch.inference_mode():
-        for examples in blocks(split):
-            batch, at = split.batch(examples, layers), units_of(split, examples)
+        for examples, batch in read_blocks(split, layers):
+            at = units_of(split, examples)
             worth = is_worth_it() and len(split.targets) >= LEAST_ROWS
             rough = batch.states.bfloat16() if worth else None
             for (stack, chosen), runs in zip(stacks, found, strict=True):

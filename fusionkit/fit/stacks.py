@@ -3,7 +3,8 @@
 A run in a stack learns what it learns alone, to rounding: no run's loss depends on another's weights, so the gradient
 of the sum of all losses is each run's own; dropout masks come from each run's own generator.
 
-A fusion is stacked by batched products where :mod:`fusionkit.fit.algebra` has them, all else by ``torch.func.vmap``.
+A fusion is stacked by batched products where :mod:`fusionkit.fit.algebra` has them, a chain of linear layers by
+:mod:`fusionkit.fit.chains`, all else by ``torch.func.vmap``.
 What vmap cannot stack (``torch.nn.LSTM``, joint runs) and what shares weights too large to copy (an encoder's LM head)
 goes through one model after another, over the same minibatch: :class:`Row`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, Protocol
 
 import torch
@@ -21,6 +23,7 @@ from torch.func import functional_call, vmap
 
 from fusionkit.fit.adam import StackedAdam
 from fusionkit.fit.algebra import stacked_fusion
+from fusionkit.fit.chains import chain_of, chained
 from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import with_run_dropout
 from fusionkit.fit.joint import JointModel
@@ -29,6 +32,7 @@ from fusionkit.fit.rough import Rough
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
+from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
@@ -154,15 +158,17 @@ class Stacked:
         self.specs = list(specs)
         self._plain = models[0]
         self._generators = [torch.Generator().manual_seed(spec.init_seed) for spec in specs]
-        self._base = _Whole(copy.deepcopy(models[0]))
+        self._base = copy.deepcopy(models[0])
         with_run_dropout(self._base, self._generators)
-        # A linear layer multiplies by its weight turned: laid out that way, its gradient comes without a copy. Batched
-        # products have the weights as they are.
-        plain = () if stacked_fusion(models[0].fusion) is None else ("fusion",)
+        self._head = _Asked(self._base.head)
+        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        # Under vmap a linear layer multiplies by its weight turned: laid out that way, its gradient comes without a
+        # copy. Batched products have the weights as they are.
+        plain = [name for name, form in ((FUSION, self._fuse), (SCORE, self._chain)) if form is not None]
         self._turned = {
             f"{name}.weight"
             for name, module in self._plain.named_modules()
-            if isinstance(module, nn.Linear) and not name.startswith(plain)
+            if isinstance(module, nn.Linear) and not name.startswith(tuple(plain))
         }
         states = [model.state_dict() for model in models]
         self._leaves = {
@@ -203,8 +209,11 @@ class Stacked:
             weights = self._weights()
             cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
 
-            def score(batch: Batch) -> Tensor:
-                return self._call(cast if batch.states.dtype == torch.bfloat16 else weights, [batch], "score")
+            def score(batch: Batch, run: int | None = None) -> Tensor:
+                chosen = cast if batch.states.dtype == torch.bfloat16 else weights
+                if run is not None:
+                    chosen = {name: w[run : run + 1] for name, w in chosen.items()}
+                return self._call(chosen, [batch], "score")
 
             self._sure = Rough(score)
         return self._sure.decide(batch, rough).unbind()
@@ -238,57 +247,89 @@ class Stacked:
         return [self._leaves[name].requires_grad_() for name in self._learned]
 
     def _weights(self) -> dict[str, Tensor]:
-        """Everything that differs from run to run, by its name below the base module."""
+        """Everything that differs from run to run, by its name in the model."""
         turned = {name: leaf.mT if name in self._turned else leaf for name, leaf in self._leaves.items()}
         numbers = torch.arange(len(self.specs))
-        return {f"model.{name}": leaf for name, leaf in turned.items()} | {
-            name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")
-        }
+        return turned | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
 
     def _call(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], wanted: Wanted) -> Tensor:
         """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``."""
-        first, counts = batches[0], self._counts if len(batches) > 1 else [len(self.specs)]
-        states, states_dim = _side_by_side([batch.states for batch in batches], counts)
-        targets, targets_dim = _side_by_side([batch.targets for batch in batches], counts)
-        fusion = self._base.model.fusion
-        if (form := stacked_fusion(fusion)) is not None and len(set(counts)) == 1:
-            own = {name.removeprefix(_FUSION): w for name, w in weights.items() if name.startswith(_FUSION)}
-            weights = {name: w for name, w in weights.items() if not name.startswith(_FUSION)}
-            if isinstance(fusion, (Last, Layer)) and states_dim is None:
-                states = states[:, -1]  # every run reads the same
-            else:
-                # [S, n, layers, hidden]; one seed's without a copy
-                seeds = states.unsqueeze(0) if states_dim is None else torch.stack([b.states for b in batches])
-                states, states_dim = form(fusion, own, seeds, counts[0]).flatten(0, 1), 0  # [R, n, hidden]
+        first, model = batches[0], self._base
+        counts = self._counts if len(batches) > 1 else [len(next(iter(weights.values())))]
+        fused, offsets = self._fused(weights, batches, counts), first.offsets
+        if first.read is not None or model.pool in ("mean", "max") or model.compares:
+            gather = partial(model.gathered, offsets=offsets, read=first.read)
+            fused = vmap(gather)(fused) if fused.dim() == 3 else gather(fused)
+            offsets = first.read_offsets
+        head = {name: w for name, w in weights.items() if name.startswith("head.")}
+        if self._chain is not None:
+            own = {name.removeprefix(SCORE): head.pop(name) for name in list(head) if name.startswith(SCORE)}
+            scores = chained(self._chain, own, fused)  # [R, n, classes]
+        else:
+            scores = self._ask("score", head, fused, 0 if fused.dim() == 3 else None, offsets)
+        if wanted == "score":
+            return scores
+        targets, dim = _side_by_side([batch.targets for batch in batches], counts)
+        return self._ask(wanted, head, scores, 0, first.read_offsets, targets, dim)
 
-        fused = states.dim() == (2 if states_dim is None else 3)
+    def _fused(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
+        """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
+        fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
+        if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
+            return states[:, -1]
+        own = {name.removeprefix(FUSION): w for name, w in weights.items() if name.startswith(FUSION)}
+        if self._fuse is not None and len(set(counts)) == 1:
+            # [S, n, layers, hidden]; one seed's without a copy
+            seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
+            return self._fuse(fusion, own, seeds, counts[0]).flatten(0, 1)
+        states, dim = _side_by_side([batch.states for batch in batches], counts)
+        assert isinstance(fusion, nn.Module)
 
-        def one(weights: Mapping[str, Tensor], states: Tensor, targets: Tensor) -> Tensor:
-            given = (states, targets, first, fused, wanted)
-            found: Tensor = functional_call(self._base, dict(weights), given)
+        def one(own: Mapping[str, Tensor], states: Tensor) -> Tensor:
+            found: Tensor = functional_call(fusion, dict(own), (states, offsets))
             return found
 
-        found: Tensor = vmap(one, in_dims=(0, states_dim, targets_dim))(weights, states, targets)
+        found: Tensor = vmap(one, (0, dim))(own, states)
+        return found
+
+    def _ask(
+        self,
+        wanted: Wanted,
+        weights: Mapping[str, Tensor],
+        given: Tensor,
+        dim: int | None,
+        offsets: Tensor,
+        targets: Tensor | None = None,
+        targets_dim: int | None = None,
+    ) -> Tensor:
+        """The heads, one a run, by vmap."""
+
+        def one(own: Mapping[str, Tensor], given: Tensor, targets: Tensor | None) -> Tensor:
+            found: Tensor = functional_call(self._head, dict(own), (wanted, given, offsets, targets))
+            return found
+
+        found: Tensor = vmap(one, (0, dim, targets_dim))(weights, given, targets)
         return found
 
 
-_FUSION = "model.fusion."
+FUSION, SCORE = "fusion.", "head.score."
 
 
-class _Whole(nn.Module):
-    """A model with its loss as one call, which ``functional_call`` can put other weights under."""
+class _Asked(nn.Module):
+    """A head with its loss and its decision as calls, which ``functional_call`` can put other weights under."""
 
-    def __init__(self, model: FusedModel) -> None:
+    def __init__(self, head: Head) -> None:
         super().__init__()
-        self.model = model
+        self.head = head
 
-    def forward(self, states: Tensor, targets: Tensor, batch: Batch, fused: bool, wanted: Wanted) -> Tensor:
-        """What is wanted of states, or of states that are ``fused`` already."""
-        score = self.model.read_out if fused else self.model
-        scores: Tensor = score(states, batch.offsets, batch.read)
-        if wanted == "loss":
-            return self.model.head.loss(scores, targets, batch.read_offsets)
-        return scores if wanted == "score" else self.model.head.decode(scores, batch.read_offsets)
+    def forward(self, wanted: Wanted, given: Tensor, offsets: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Scores of fused states; loss or decisions of scores."""
+        if wanted == "score":
+            return self.head(given, offsets)
+        if wanted == "decide":
+            return self.head.decode(given, offsets)
+        assert targets is not None
+        return self.head.loss(given, targets, offsets)
 
 
 def _side_by_side(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:

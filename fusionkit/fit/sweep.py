@@ -18,6 +18,7 @@ from fusionkit.fit.forecast import Forecast, Plan, forecast, plan
 from fusionkit.fit.given_draws import Drawn
 from fusionkit.fit.hands import Crew, Hands, ThisProcess, Workers
 from fusionkit.fit.materials import Opening
+from fusionkit.fit.memory import keep_freed_memory
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.prepare import Prepared, prepare
 from fusionkit.fit.progress import FitProgress
@@ -95,6 +96,7 @@ def _work(
         hands = crew.hands(_opening(chosen, prepared), runs, schedule.hear)
         progress.say(f"workers of the cluster, {crew.workers} of them, share {len(chosen.units)} units of runs")
     elif chosen.opening is None:
+        keep_freed_memory()
         hands = ThisProcess(prepared.materials, runs, schedule.hear)
     else:
         hands = Workers(chosen.workers, chosen.opening, runs, schedule.hear, torch.get_num_threads())

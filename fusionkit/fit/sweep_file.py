@@ -70,6 +70,7 @@ KEYS: dict[str, Key] = {
     "class-weights": Key("class_weights"),
     "patience": Key("patience", int),
     "validate-on": Key("validate_on"),
+    "order": Key("order"),
     "joint-fusion": Key("joint_fusion"),
     "init-from": Key("init_from", list="whole", place=True),
     "init-part": Key("init_part"),
@@ -80,7 +81,7 @@ SHARED: dict[str, Key] = {  # one for all runs: they stand above the blocks
     "evaluate-on": Key("evaluate_on", list="whole", place=True),
 }
 # Where and how it is run, not what it is.
-ELSEWHERE = ("sweep", "out", "threads", "workers", "retry-failed", "dry-run", "json")
+ELSEWHERE = ("sweep", "out", "threads", "workers", "cluster", "cluster-config", "retry-failed", "dry-run", "json")
 # Ways to say the same: the one that is given later takes the place of the others.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
 WANTED: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number", str: "a word"}
@@ -94,11 +95,13 @@ class SweepFile:
     Attributes:
         stores, evaluate_on: as they would stand on the command line, from the working directory.
         blocks: choices of :func:`fusionkit.fit.expand.expand` by parameter; the sweep is the runs of all of them.
+        cluster: whether settings of a cluster stand in it, too.
     """
 
     stores: tuple[str, ...]
     evaluate_on: tuple[str, ...]
     blocks: tuple[Block, ...]
+    cluster: bool = False
 
 
 def read_sweep(path: str | Path) -> SweepFile:
@@ -109,6 +112,7 @@ def read_sweep(path: str | Path) -> SweepFile:
     """
     path = Path(path).expanduser()
     top = _parsed(path)
+    cluster = top.pop("cluster", None) is not None  # read by whoever opens it, as the settings that they are
     parts = top.pop("runs", [{}])
     if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
         raise UsageError(
@@ -123,7 +127,7 @@ def read_sweep(path: str | Path) -> SweepFile:
         overlaid(shared, _read(part, KEYS, path, f"{path}, block {number} of runs"))
         for number, part in enumerate(parts, 1)
     ]
-    return SweepFile(stores, judges, tuple(each for block in blocks for each in _products(block)))
+    return SweepFile(stores, judges, tuple(each for block in blocks for each in _products(block)), cluster)
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Block:

@@ -18,22 +18,24 @@ import torch
 from torch import Tensor
 
 from fusionkit.fit.choices import check_sides
-from fusionkit.fit.data import Batch, TaskData, TaskSplit
+from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
 from fusionkit.fit.drawing import draw_of, watched_split
-from fusionkit.fit.feeding import HELD_BYTES, Feeder, Layers, held_bytes, hold, layers_of_batch
+from fusionkit.fit.feeding import HELD_BYTES, Feeder, Gathered, Layers, held_bytes, hold, layers_of_batch
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
+from fusionkit.fit.ordering import Order
 from fusionkit.fit.outcome import Best, DivergenceError, Outcome, Trained, outcomes_of
 from fusionkit.fit.predicting import blocks, score
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.stacks import Model, Stack, stack_of
 from fusionkit.fit.starting import Start, begin
+from fusionkit.fit.streaming import Streamed
 from fusionkit.fit.units import shape_of, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray
-from fusionkit.specs import RunSpec
+from fusionkit.specs import WINDOW, RunSpec
 
 Ended = tuple[RunSpec, Outcome | DivergenceError]
 
@@ -100,8 +102,8 @@ def train_unit(
     """Train runs in lockstep; where nothing is left to train, only score.
 
     Args:
-        specs: runs of one task data with draws of one kind and size, batches of one size and the same part of
-            validation to watch; a data seed has one draw.
+        specs: runs of one task data with draws of one kind and size, batches of one size, one order and the same
+            part of validation to watch; a data seed has one draw.
         layers_of: positions among the stored layers that a run's fusion reads.
         on_epoch: called for each epoch of each spec: once it is trained, or once it is sure that it will not be.
         starts: the trained runs to begin from, by digest.
@@ -155,14 +157,26 @@ class _Unit:
                 self._draws[spec.data_seed] = drawn(spec, data)
         # What is read in every epoch is held where it fits; the rest comes from the store each time.
         self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
+        streamed = {seed: each for seed in self._draws if (each := self._streamed(seed, specs[0])) is not None}
+        self._room -= sum(each.memory for each in streamed.values())
         self._stored = watched_split(specs[0], data)
         shown = blocks(self._stored)
         self._watched, self._watched_layers = self._held(self._stored, np.concatenate(shown) if shown else None)
-        self._feeders = {
-            seed: Feeder(*self._held(draw), seed, specs[0].batch_size) for seed, draw in self._draws.items()
+        self._feeders: dict[int, Feeder] = {
+            seed: Gathered(*self._held(draw), Order(draw, specs[0].order, seed), specs[0].batch_size)
+            for seed, draw in self._draws.items()
+            if seed not in streamed
         }
+        self._feeders |= streamed
         self._judge = Judge(data, self._stored) if Judge.can(data) and len(self._stored) else None
         self.groups = self._grouped(runs, starts)
+
+    def _streamed(self, seed: int, spec: RunSpec) -> Streamed | None:
+        """A draw that is read window by window; None where it is held, or its order leaps."""
+        draw = self._draws[seed]
+        if spec.order != WINDOW or held_bytes(draw, self._layers) <= self._room or not isinstance(draw.states, Chunked):
+            return None
+        return Streamed(draw, self._layers, Order(draw, spec.order, seed), spec.batch_size)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""

@@ -9,7 +9,7 @@ from typing import Any
 from fusionkit.fit.stacks import Model
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
-from fusionkit.specs import RunSpec
+from fusionkit.specs import SHUFFLE, RunSpec
 
 # Weights, gradients and two moments of a stack that is to stay in a core's share of the cache, and of the memory.
 STACK_BYTES = 64 << 20
@@ -27,6 +27,11 @@ def data_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs over the same rows and labels share."""
     shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
     return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
+
+
+def _pass_of(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs share that go through a store in one pass: of several seeds each would hold windows of its own."""
+    return spec.order, None if spec.order == SHUFFLE else spec.data_seed
 
 
 def shape_of(spec: RunSpec) -> tuple[Any, ...]:
@@ -47,7 +52,7 @@ def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
     """Runs in units of at most ``widest``: those that see the same minibatches first, in the order given."""
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
-        key = (*data_key(spec), spec.shots, spec.draw, spec.draw_ids, spec.validate_on, spec.batch_size)
+        key = (*data_key(spec), spec.shots, spec.draw, spec.draw_ids, spec.validate_on, spec.batch_size, _pass_of(spec))
         together.setdefault(key, []).append(spec)
     units = []
     for alike in together.values():

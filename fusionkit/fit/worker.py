@@ -17,6 +17,7 @@ from fusionkit.children import Channel
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.materials import Opening
+from fusionkit.fit.memory import keep_freed_memory
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.working import Word, do_unit
 from fusionkit.specs import RunSpec
@@ -29,6 +30,7 @@ def main(channel: Channel) -> None:
     try:
         told = channel.receive()
         torch.set_num_threads(told["threads"])
+        keep_freed_memory()
         materials = Opening.from_dict(told["opening"]).open()
         runs = RunsFolder(Path(told["runs"]))
         claims = Claims(runs.path, told["holder"])

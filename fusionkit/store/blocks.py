@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fusionkit.errors import StoreError
 from fusionkit.places import Place, is_file, place_errors
 from fusionkit.store.cache import ChunkCache
-from fusionkit.store.chunks import map_chunk
+from fusionkit.store.chunks import map_chunk, read_rows
 from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path, damaged, open_array
 
 AHEAD = 4  # chunks fetched before they are asked for
@@ -42,6 +42,16 @@ class Blocks(Protocol):
 
     def read(self, chunk: int) -> Block:
         """One chunk. Raises StoreError: it is missing or damaged."""
+
+    def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
+        """Rows of one layer of a chunk into memory that is given, from row ``start`` of the chunk on.
+
+        Args:
+            array: the number of the array in the layout. out: ``[rows, …]`` of its type, contiguous.
+
+        Raises:
+            StoreError: the chunk is missing or damaged.
+        """
 
     def announce(self, chunks: Sequence[int]) -> None:
         """These chunks will be read next, in this order."""
@@ -66,6 +76,11 @@ class MappedBlocks:
             maps = [map_chunk(path, array) for path, array in zip(paths, self._layout.arrays, strict=True)]
             found = self._held[chunk] = Block(maps[0], maps[1] if len(maps) > 1 else None)
         return found
+
+    def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
+        """As :class:`Blocks` says: one read, no map."""
+        kind = self._layout.arrays[array]
+        read_rows(chunk_path(*self._place, chunk, kind.name), kind, layer, start, out)
 
     def announce(self, chunks: Sequence[int]) -> None:
         return
@@ -129,6 +144,12 @@ class FetchedBlocks:
         if block.states.flags.owndata:  # no map: the cache's disk is full or read-only
             self._room = 2 * AHEAD
         return block
+
+    def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
+        """As :class:`Blocks` says: out of the cache's map."""
+        found = self.read(chunk)[array]
+        assert found is not None
+        out[:] = found[layer, start : start + len(out)]
 
     def announce(self, chunks: Sequence[int]) -> None:
         self._order = list(chunks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from fusionkit.errors import StoreError
 from fusionkit.files import write_durably
 from fusionkit.places import Place, read_bytes
-from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray
+from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged
 
 
 class Stamp(NamedTuple):
@@ -55,9 +56,38 @@ def map_chunk(path: Path, array: ChunkedArray) -> NDArray[Any]:
         StoreError: the file is missing or not of the size that the layout gives.
     """
     try:
-        size = path.stat().st_size
+        _check_size(path, path.stat().st_size, array)
     except FileNotFoundError:
-        raise StoreError(f"chunk {path} is missing", remedy="see `fusionkit verify`, then encode again") from None
+        raise _missing(path) from None
+    # A plain view: slicing the memmap subclass costs more than copying a few rows.
+    return np.memmap(path, dtype=array.dtype, mode="r", shape=array.chunk_shape).view(np.ndarray)
+
+
+def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDArray[Any]) -> None:
+    """Rows of one layer of an uncompressed chunk, from ``start`` on, into ``out`` ``[rows, …]``, which is contiguous.
+
+    Raises:
+        StoreError: the file is missing or not of the size that the layout gives.
+    """
+    wanted = out.data.cast("B")
+    at = (layer * array.chunk_shape[1] + start) * array.row_bytes
+    try:
+        with path.open("rb", buffering=0) as file:
+            _check_size(path, os.fstat(file.fileno()).st_size, array)
+            done = 0
+            while done < len(wanted):  # the kernel may give less than was asked for
+                if not (got := os.preadv(file.fileno(), [wanted[done:]], at + done)):
+                    raise damaged(path, EOFError("it ends early"))
+                done += got
+    except FileNotFoundError:
+        raise _missing(path) from None
+
+
+def _missing(path: Path) -> StoreError:
+    return StoreError(f"chunk {path} is missing", remedy="see `fusionkit verify`, then encode again")
+
+
+def _check_size(path: Path, size: int, array: ChunkedArray) -> None:
     if size != array.chunk_bytes + CHECKSUM_BYTES:
         raise StoreError(
             f"chunk {path} is damaged",
@@ -65,8 +95,6 @@ def map_chunk(path: Path, array: ChunkedArray) -> NDArray[Any]:
             received=f"{size} bytes",
             remedy="see `fusionkit verify`, then encode again",
         )
-    # A plain view: slicing the memmap subclass costs more than copying a few rows.
-    return np.memmap(path, dtype=array.dtype, mode="r", shape=array.chunk_shape).view(np.ndarray)
 
 
 def written_checksum(path: Place) -> int:

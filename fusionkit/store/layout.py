@@ -89,6 +89,11 @@ class ChunkedArray:
         """Bytes of a chunk before compression and checksum; the last one is as large as the others."""
         return int(np.prod(self.chunk_shape)) * np.dtype(self.dtype).itemsize
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one layer of a row."""
+        return int(np.prod(self.chunk_shape[2:])) * np.dtype(self.dtype).itemsize
+
 
 @dataclass(frozen=True)
 class StatesLayout:

@@ -13,6 +13,7 @@ from torch import Tensor
 from fusionkit.ragged import IntArray
 from fusionkit.store.blocks import Blocks
 from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
+from fusionkit.store.loading import LoadedStates, load
 
 
 class HiddenStates:
@@ -89,6 +90,14 @@ class HiddenStates:
         if self._layout.dtype == "bfloat16":
             tensor = tensor.view(torch.bfloat16)
         return tensor.transpose(0, 1)  # [rows, layers, hidden]
+
+    def chunk_of(self, rows: IntArray) -> IntArray:
+        """The chunk that each row lies in."""
+        return rows // self._layout.rows_per_chunk
+
+    def load(self, rows: IntArray, layers: Sequence[int], room: LoadedStates | None = None) -> LoadedStates:
+        """Rows ascending, each once, read into memory; as :func:`fusionkit.store.loading.load`."""
+        return load(self._blocks, self._layout, rows, layers, room)
 
     def _run(self, start: int, stop: int, layers: slice) -> NDArray[Any]:
         """Consecutive rows: one copy out of each chunk they touch."""

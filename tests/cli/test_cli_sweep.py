@@ -124,11 +124,14 @@ def test_draws_are_kept_given_back_and_shown(fusionkit: Command, store: Path, tm
         ("{store} --label slots --draw-from {folder}/wrong.yaml", "wrong.yaml is no JSON file"),
         ("{store} --label slots --draw-from {folder}/ids.json", "1 of 1 ids to draw are not in train"),
         ("{store} --label slots --draw-from {folder}/ids.json --shots 2", "a list of ids is a draw as it stands"),
+        ("{store} --sweep {folder}/cluster.yaml", "cluster.yaml: unknown cluster setting 'wrokers'"),
+        ("{store} --label slots --cluster slrum", "unknown kind of cluster 'slrum'"),
         ("{store} --label slots --validate-on 0", "--validate-on takes a number of validation examples"),
     ],
 )
 def test_a_wrong_sweep_is_one_message(fusionkit: Command, store: Path, tmp_path: Path, line: str, what: str) -> None:
     (tmp_path / "wrong.yaml").write_text("fusoin: last\n")
+    (tmp_path / "cluster.yaml").write_text("fusion: last\nlabel: slots\ncluster:\n  wrokers: 2\n")
     (tmp_path / "bare.yaml").write_text("fusion: last\n")
     (tmp_path / "ids.json").write_text('["nobody"]')
     arguments = [part.format(folder=tmp_path, store=store) for part in line.split()]

@@ -158,7 +158,7 @@ HIDDEN, LAYERS = 6, 3
 
 
 def _toy_split(
-    folder: Path, split: str, examples: int, words: bool, learnable: bool, gap: float, seed: int
+    folder: Path, split: str, examples: int, words: bool, learnable: bool, gap: float, height: int | None, seed: int
 ) -> TaskSplit:
     """Standard normal states; the class is the sign of one number of layer 1, or a coin's."""
     rng = np.random.default_rng(seed)
@@ -167,8 +167,10 @@ def _toy_split(
     n = int(offsets[-1])
     block = rng.normal(size=(LAYERS, n, HIDDEN)).astype(np.float32)
     block[1, :, 2] += gap * np.sign(block[1, :, 2])  # a gap between the classes
-    layout = StatesLayout(n, LAYERS, HIDDEN, n, "float32")
-    write_chunk(chunk_path(folder, split, 0), block, layout.arrays[0])
+    layout = StatesLayout(n, LAYERS, HIDDEN, height or n, "float32")
+    for chunk in range(layout.chunks):
+        start, stop = layout.chunk_rows(chunk)
+        write_chunk(chunk_path(folder, split, chunk), block[:, start:stop], layout.arrays[0])
     classes = (block[1, :, 2] > 0).astype(np.int64) if learnable else rng.integers(0, 2, n)
     names = np.array(["ADJ", "NOUN"] if words else ["left", "right"])[classes].tolist()
     gold = [names[a:b] for a, b in pairwise(offsets)] if words else names
@@ -186,11 +188,18 @@ def _toy_split(
 
 @pytest.fixture
 def toy(tmp_path: Path) -> Callable[..., TaskData]:
-    """Two classes over chosen states in real chunks, three layers six wide."""
+    """Two classes over chosen states in real chunks (of ``height`` rows), three layers six wide."""
 
-    def make(*, words: bool = False, learnable: bool = True, gap: float = 6.0, examples: int = 60) -> TaskData:
+    def make(
+        *,
+        words: bool = False,
+        learnable: bool = True,
+        gap: float = 6.0,
+        examples: int = 60,
+        height: int | None = None,
+    ) -> TaskData:
         splits = [
-            _toy_split(tmp_path, name, size, words, learnable, gap, seed)
+            _toy_split(tmp_path, name, size, words, learnable, gap, height, seed)
             for seed, (name, size) in enumerate((("train", examples), ("validation", 100), ("test", 200)))
         ]
         labels = ["ADJ", "NOUN"] if words else ["left", "right"]
