@@ -26,6 +26,7 @@ def _load(path: Path) -> Any:
     return module
 
 
+_load(Path(__file__).with_name("leftovers.py"))
 daemons = _load(Path(__file__).with_name("daemons.py"))
 
 

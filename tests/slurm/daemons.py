@@ -2,7 +2,7 @@
 
 Everything lies in one temporary folder whose path has no space (Slurm's own files cannot name one) and listens on
 ports of its own, so that a Slurm that the machine runs already is another one. The daemons run in the foreground, as
-children of this process: the kernel ends them with it, however it ends.
+children of this process: the kernel ends them with it, however it ends. What it does not end, the next run sweeps up.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+leftovers: Any = sys.modules["slurm_leftovers"]  # conftest.py has loaded it
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "setpriv")
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
-PATH = f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin{os.pathsep}/sbin"
-NODES, CPUS, GPUS, MEMORY = 2, 2, 2, 8000  # a node claims this much; Slurm is told not to look
+SBIN = f"{os.pathsep}/usr/sbin{os.pathsep}/sbin"  # Debian's daemons are there, and in few people's path
+NODES, CPUS, GPUS, MEMORY = 2, 4, 2, 8000  # a node claims this much; Slurm is told not to look
 SECONDS = 60
 
 CONF = """
@@ -58,7 +61,7 @@ KillWait=2
 MinJobAge=300
 MaxArraySize=100
 GresTypes=gpu
-PartitionName=test Nodes=node[1-{nodes}] Default=YES MaxTime=1:00:00 State=UP
+PartitionName=test Nodes=node[1-{nodes}] Default=YES MaxTime=24:00:00 State=UP
 """
 NODE = (
     "NodeName=node{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
@@ -82,8 +85,12 @@ class Slurm:
         """The output of one of Slurm's programs."""
         given = [str(word) for word in command]
         return subprocess.run(
-            given, env={**os.environ, **self.environment}, check=True, text=True, capture_output=True, timeout=SECONDS
+            given, env=self.using(), check=True, text=True, capture_output=True, timeout=SECONDS
         ).stdout
+
+    def using(self) -> dict[str, str]:
+        """This process's environment as it is now, for one of Slurm's programs."""
+        return {**os.environ, **self.environment, "PATH": os.environ.get("PATH", "") + SBIN}
 
     def jobs(self) -> dict[int, str]:
         """The jobs that wait or run, each with its state."""
@@ -99,7 +106,7 @@ def missing_word() -> str | None:
     """
     if os.geteuid() != 0:
         return "Slurm's daemons need root"
-    if not all(shutil.which(program, path=PATH) for program in PROGRAMS):
+    if not all(shutil.which(program, path=os.environ.get("PATH", "") + SBIN) for program in PROGRAMS):
         if shutil.which("apt-get") is None:
             return f"Slurm is not installed and there is no apt-get to install {' '.join(PACKAGES)}"
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -117,7 +124,9 @@ def started() -> Iterator[Slurm]:
     """Slurm with two idle nodes; all of it is gone afterwards, jobs included."""
     if (word := missing_word()) is not None:
         pytest.skip(f"no Slurm: {word}")
-    with tempfile.TemporaryDirectory(prefix="fusionkit-slurm-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    leftovers.sweep(Path("/tmp"))
+    with tempfile.TemporaryDirectory(prefix=leftovers.PREFIX, dir="/tmp", ignore_cleanup_errors=True) as folder:
+        leftovers.claim(Path(folder))
         slurm = _configured(Path(folder))
         with ExitStack() as running:
             key = f"--key-file={folder}/munge.key"
@@ -150,7 +159,7 @@ def _configured(root: Path) -> Slurm:
     # Nodes are to be known before the partition that has them.
     (root / "slurm.conf").write_text("\n".join([*conf[1:], conf[0]]) + "\n")
     (root / "gres.conf").write_text("\n".join(gres) + "\n")
-    return Slurm(root, {"SLURM_CONF": str(root / "slurm.conf"), "PATH": PATH})
+    return Slurm(root, {"SLURM_CONF": str(root / "slurm.conf")})
 
 
 def _free_ports(count: int) -> list[int]:
@@ -164,9 +173,9 @@ def _free_ports(count: int) -> list[int]:
 def _start(running: ExitStack, slurm: Slurm, command: list[str]) -> None:
     """A daemon that ends with this process or, before that, with the stack."""
     log = running.enter_context((slurm.root / f"{command[0]}-{command[-1]}.said".replace("/", "-")).open("wb"))
-    environment = {**os.environ, **slurm.environment}
     process = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", *command], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        ["setpriv", "--pdeathsig", "KILL", *command], env=slurm.using(), stdin=subprocess.DEVNULL, stdout=log,
+        stderr=log,
         start_new_session=True,  # Ctrl-C is for pytest: the daemons end after the jobs
     )  # fmt: skip
 

@@ -21,7 +21,8 @@ from fusionkit.store import is_complete, layout
 
 DRIVER = Path(__file__).with_name("driver.py")
 CHUNK_BYTES = 24 * 7 * 384 * 2  # some hundred parts
-Until, Content = Callable[..., None], Callable[[Path], dict[str, Any]]
+Until = Callable[..., None]
+Content = Callable[[Path], dict[str, Any]]
 Encoding = Callable[[Path], EncodeReport]
 
 

@@ -20,7 +20,12 @@ from fusionkit.store import is_complete
 
 SCRIPTS = Path(__file__).parents[2] / "pipelines" / "slurm"
 FIT = ("--task", "classification", "--label", "intent", "--fusion", "last", "--epochs", 1, "--seeds", 2)
-Until, Content = Callable[..., None], Callable[[Path], dict[str, Any]]
+SMALL = ("--mem=1000", "--cpus-per-task=1")  # all at once on two nodes
+OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    verb: {f"{verb}.sbatch": SMALL, f"{verb}-array.sbatch": ("--array=1-2", *SMALL)} for verb in ("encode", "fit")
+}
+Until = Callable[..., None]
+Content = Callable[[Path], dict[str, Any]]
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One small worker, and the command line of this interpreter on the path."""
-    (folder / "cluster.yaml").write_text("kind: slurm\nworkers: 1\n")
+    (folder / "cluster.yaml").write_text("kind: slurm\nworkers: 1\nmemory: 1GB\n")
     (folder / "bin").mkdir()
     (folder / "bin" / "fusionkit").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fusionkit "$@"\n')
     (folder / "bin" / "fusionkit").chmod(0o755)
@@ -52,19 +57,19 @@ def test_the_batch_scripts_encode_and_fit_by_a_driver_in_a_job_and_by_an_array(
     empty: Any, folder: Path, minilm: Encoder, content: Content, until: Until
 ) -> None:
     corpus = travel_desk("en")
-    for name, options in (("encode.sbatch", ()), ("encode-array.sbatch", ("--array=1-2", "--cpus-per-task=1"))):
+    for name, options in OPTIONS["encode"].items():
         empty.run("sbatch", *options, SCRIPTS / name, corpus, "--out", folder / name, "--rows", "mean")
-        until(lambda: empty.jobs() == {}, 100)
-        assert is_complete(folder / name), said(folder)
     opened = open_source(str(corpus))
     encode(opened, guess_columns(opened), folder / "serial", EncodeSpec(rows="mean"), minilm)
-    assert content(folder / "encode.sbatch") == content(folder / "encode-array.sbatch") == content(folder / "serial")
-    for name, options in (("fit.sbatch", ()), ("fit-array.sbatch", ("--array=1-2",))):
+    for name, options in OPTIONS["fit"].items():
         empty.run("sbatch", *options, SCRIPTS / name, folder / "serial", "--out", folder / f"runs-{name}", *FIT)
-    until(lambda: empty.jobs() == {}, 100)
-    scores = [
+    until(lambda: empty.jobs() == {}, 300)
+    for name in OPTIONS["encode"]:
+        assert is_complete(folder / name), said(folder)
+        assert content(folder / name) == content(folder / "serial")
+    by_driver, by_array = (
         {path.parent.name: json.loads(path.read_text())["scores"] for path in folder.glob(f"runs-{name}/*/run.json")}
-        for name in ("fit.sbatch", "fit-array.sbatch")
-    ]
-    assert len(scores[0]) == 2, said(folder)
-    assert scores[0] == scores[1]
+        for name in OPTIONS["fit"]
+    )
+    assert len(by_driver) == 2, said(folder)
+    assert by_driver == by_array

@@ -23,7 +23,8 @@ from fusionkit.store import layout, open_store
 
 CONLL = Path(__file__).parents[2].parent / "shared" / "data" / "conll2003"
 CHUNK_BYTES = 200 * 7 * 384 * 2  # 200 rows of MiniLM
-Until, Content = Callable[..., None], Callable[[Path], dict[str, Any]]
+Until = Callable[..., None]
+Content = Callable[[Path], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")

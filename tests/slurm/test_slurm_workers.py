@@ -87,7 +87,7 @@ def test_each_worker_is_one_job_with_one_gpu_and_one_that_is_cancelled_is_replac
         ({"account": "a", "directives": ("--nonsense",)}, UsageError, "unrecognized option '--nonsense'"),
         ({"memory": "1TB"}, UsageError, "Requested node configuration is not available"),
         ({"threads": 99}, FusionkitError, "Partition"),
-        ({"walltime": "20:00:00"}, FusionkitError, "Partition"),
+        ({"walltime": "48:00:00"}, FusionkitError, "Partition"),
         ({"python": "/nowhere/bin/python"}, FusionkitError, "/nowhere/bin/python: No such file or directory"),
         ({"environment": ("unset HOME", "exit 7")}, FusionkitError, "an empty log"),
     ],
