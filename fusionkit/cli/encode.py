@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluster, job_of_worker
+from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encoding import encoding_options, load_inputs
 from fusionkit.cli.info import store_summary
@@ -51,7 +51,7 @@ def encode(
     limit = parse_bytes(budget) if budget else None
     settings = given_cluster(cluster, cluster_config, workers=workers)
     if print_job:
-        click.echo(job_of_worker(settings), nl=False)
+        click.echo(job_of_worker(settings and (on_cpus(settings) if device == "cpu" else settings)), nl=False)
         return
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")

@@ -199,7 +199,7 @@ def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
 
 def printed_job(settings: ClusterSettings) -> str:
     """The script that a worker's job would have; nothing is started."""
-    return job_script(settings, "fusionkit", "tcp://SCHEDULER:PORT", _gpus(settings))
+    return job_script(settings, "fusionkit", f"{'tls' if settings.tls else 'tcp'}://SCHEDULER:PORT", _gpus(settings))
 
 
 def _gpus(settings: ClusterSettings) -> int:

@@ -27,6 +27,7 @@ def _load(path: Path) -> Any:
 
 
 _load(Path(__file__).with_name("leftovers.py"))
+certificates = _load(Path(__file__).parent.parent / "cluster" / "conftest.py").certificates
 daemons = _load(Path(__file__).with_name("daemons.py"))
 
 

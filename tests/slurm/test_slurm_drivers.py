@@ -20,18 +20,40 @@ from fusionkit.specs import EncodeSpec
 from fusionkit.store import is_complete, layout
 
 DRIVER = Path(__file__).with_name("driver.py")
-CHUNK_BYTES = 24 * 7 * 384 * 2  # some hundred parts
+CHUNK_BYTES, TEXTS = 24 * 7 * 384 * 2, 120  # 24 rows of MiniLM a part: some sixty parts
 Until = Callable[..., None]
 Content = Callable[[Path], dict[str, Any]]
 Encoding = Callable[[Path], EncodeReport]
 
 
-@pytest.fixture
-def encoded(minilm: Encoder, monkeypatch: pytest.MonkeyPatch) -> Encoding:
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first lines of the bundled corpus."""
+    path = tmp_path_factory.mktemp("texts") / "train.jsonl"
+    lines = (Path(travel_desk("en")) / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(lines[:TEXTS]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoded(minilm: Encoder, texts: Path) -> Encoding:
     """The same encode in this process."""
-    monkeypatch.setattr(layout, "CHUNK_BYTES", CHUNK_BYTES)
-    source = open_source(str(travel_desk("en")))
-    return lambda out: encode(source, guess_columns(source), out, EncodeSpec(), minilm)
+
+    def run(out: Path) -> EncodeReport:
+        source = open_source(str(texts))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(layout, "CHUNK_BYTES", CHUNK_BYTES)
+            return encode(source, guess_columns(source), out, EncodeSpec(), minilm)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(encoded: Encoding, content: Content, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the store is to hold in the end."""
+    out = tmp_path_factory.mktemp("undisturbed") / "s"
+    assert encoded(out).outcome == "encoded"
+    return content(out)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +62,12 @@ def encoded(minilm: Encoder, monkeypatch: pytest.MonkeyPatch) -> Encoding:
     ids=["SIGTERM", "Ctrl-C", "kill -9"],
 )
 def test_no_job_outlives_its_driver_and_the_store_goes_on(
-    empty: Any, folder: Path, until: Until, encoded: Encoding, content: Content, end: signal.Signals, code: int,
-    gone_in: float,
+    empty: Any, folder: Path, texts: Path, until: Until, encoded: Encoding, undisturbed: dict[str, Any],
+    content: Content, end: signal.Signals, code: int, gone_in: float,
 ) -> None:  # fmt: skip
     store, said = folder / "s", folder / "said"
     (folder / "cluster.yaml").write_text("kind: slurm\nwalltime: '00:10:00'\n")
-    words = ["encode", travel_desk("en"), "--out", store, "--cluster-config", folder / "cluster.yaml"]
+    words = ["encode", texts, "--out", store, "--cluster-config", folder / "cluster.yaml"]
     command = [sys.executable, str(DRIVER), str(CHUNK_BYTES), *map(str, words)]
     with said.open("w") as file, subprocess.Popen(command, stderr=file, stdout=file, cwd=folder) as driver:
         try:
@@ -63,6 +85,5 @@ def test_no_job_outlives_its_driver_and_the_store_goes_on(
     assert not is_complete(store)
     begun = {path.name for path in (store / "parts").iterdir()}
     assert encoded(store).outcome == "resumed"
-    assert encoded(folder / "undisturbed").outcome == "encoded"
-    assert content(store) == content(folder / "undisturbed")
+    assert content(store) == undisturbed
     assert begun < {path.name for path in (store / "parts").iterdir()}

@@ -48,10 +48,11 @@ def working() -> tuple[Any, Any]:
     return seen, slowly
 
 
-def test_each_worker_is_one_job_with_one_gpu_and_one_that_is_cancelled_is_replaced(
-    empty: Any, folder: Path, until: Until
+def test_each_worker_is_one_job_with_one_gpu_and_one_that_is_cancelled_is_replaced_all_of_it_by_tls(
+    empty: Any, folder: Path, certificates: dict[str, str], until: Until
 ) -> None:
-    with open_slurm(settings(folder, environment=("export SEEN=yes", "cd /"))) as cluster:
+    with open_slurm(settings(folder, environment=("export SEEN=yes", "cd /"), **certificates)) as cluster:
+        assert str(cluster.client.scheduler_info()["address"]).startswith("tls://127.0.0.1:")
         until(lambda: healed(cluster) == 2)
         seen, slowly = working()
         told = list(cluster.client.run(seen).values())
