@@ -40,12 +40,11 @@ def sweep(root: Path) -> list[Path]:
 
 def users(folder: Path) -> list[psutil.Process]:
     """The processes that belong to a folder's Slurm."""
-    found = []
+    found, word = [], f"SLURM_CONF={folder / 'slurm.conf'}".encode()
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            if process.environ().get("SLURM_CONF") == str(folder / "slurm.conf"):
+        # Read whole: slurmstepd writes its title over the first variables, where psutil would stop. A zombie has none.
+        with contextlib.suppress(psutil.Error, OSError):
+            if word in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
                 found.append(process)
     return found
 
