@@ -8,7 +8,8 @@
 
 p, r and o are taken from the smallest run by one worker (the median of three), d from chunks that are written alone.
 The others are predicted, then run. Limit: every prediction for one worker within 25 % of its run. Two workers share
-caches, memory and disk; how far they fall behind is what the run with two is for.
+caches, memory and disk; how far they fall behind is what the run with two is for. "at work": seconds inside parts, of
+all workers, for each second of the run.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def main() -> None:
             worst = max(worst, abs(ratio - 1) if workers == 1 else 0.0)
             print(
                 f"{workers:7d}  {times:3d}×  {n:10,.0f}  {parts:5.0f}  {plan:18.1f}  {found['plan']:5.1f}"
-                f"  {work:20.1f}  {found['encode']:6.1f}   {ratio:5.2f}"
+                f"  {work:20.1f}  {found['encode']:6.1f}   {ratio:5.2f}  {found['in parts'] / found['encode']:7.2f}"
                 + ("   (what the others are predicted from)" if first else ""),
                 flush=True,
             )
