@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fusionkit.errors import UsageError
+
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.cluster.elsewhere import Elsewhere
@@ -20,6 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 OPTIONS = (
     click.option("--cluster", metavar="local|slurm|tcp://HOST:PORT", help="Do the work by workers of a Dask cluster."),
     click.option("--cluster-config", type=click.Path(path_type=Path), help="YAML file with the cluster's settings."),
+    click.option("--print-job", is_flag=True, help="Print the Slurm job that a worker would be, and start nothing."),
 )
 
 
@@ -43,6 +46,19 @@ def given_cluster(kind: str | None, config: Path | None, **given: Any) -> Cluste
     return read_settings(config, kind=kind, **given)
 
 
+def job_of_worker(settings: ClusterSettings | None) -> str:
+    """The script that ``--print-job`` shows.
+
+    Raises:
+        UsageError: no Slurm is asked for.
+    """
+    if settings is None or settings.kind != "slurm":
+        raise UsageError("--print-job prints a Slurm job", remedy="add --cluster slurm")
+    from fusionkit.cluster.slurm import printed_job
+
+    return printed_job(settings)
+
+
 def elsewhere_by(settings: ClusterSettings, device: str) -> AbstractContextManager[Elsewhere]:
     """An open cluster for ``encode``, as :func:`fusionkit.cluster.elsewhere.open_elsewhere` gives it."""
     from fusionkit.cluster.elsewhere import open_elsewhere
@@ -60,6 +76,11 @@ def crew_by(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[
     from fusionkit.cluster import open_cluster
     from fusionkit.cluster.hands import ClusterCrew
 
-    cpus = replace(settings, gpus=0) if settings.gpus is None else settings
+    cpus = on_cpus(settings)
     with open_cluster(cpus) as cluster:
         yield ClusterCrew(cluster, cpus, note)
+
+
+def on_cpus(settings: ClusterSettings) -> ClusterSettings:
+    """Settings for work that asks for no GPU by itself."""
+    return replace(settings, gpus=0) if settings.gpus is None else settings

@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluster
+from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encoding import encoding_options, load_inputs
 from fusionkit.cli.info import store_summary
 from fusionkit.encode import encode as run_encode
+from fusionkit.encode.job import job_of
+from fusionkit.encode.share import Share, encode_share, parse_share
 from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
@@ -24,6 +26,7 @@ from fusionkit.store import open_store
 @click.option("--out", "store", required=True, type=PLACE, help="Folder, or s3://… address.")
 @click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
 @click.option("--budget", help="Refuse a store larger than this, uncompressed, e.g. 50GB.")
+@click.option("--parts", help="I/N: only that share of the parts, as the tasks of an array job do; 0/N only plans.")
 @cluster_options
 @click.option("--workers", type=click.IntRange(min=1), help="Processes of the cluster. [default: one a GPU, or core]")
 @JSON_OPTION
@@ -31,8 +34,10 @@ def encode(
     store: Place,
     overwrite: bool,
     budget: str | None,
+    parts: str | None,
     cluster: str | None,
     cluster_config: Path | None,
+    print_job: bool,
     workers: int | None,
     device: str,
     as_json: bool,
@@ -45,26 +50,39 @@ def encode(
     """
     limit = parse_bytes(budget) if budget else None
     settings = given_cluster(cluster, cluster_config, workers=workers)
+    if print_job:
+        click.echo(job_of_worker(settings and (on_cpus(settings) if device == "cpu" else settings)), nl=False)
+        return
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
+    share = given_share(parts, overwrite, settings is not None)
     with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
         elsewhere = None if settings is None else stack.enter_context(elsewhere_by(settings, device))
         # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
         here = device if elsewhere is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, device=here, **options)
-        report = run_encode(
-            source,
-            columns,
-            store,
-            spec,
-            encoder,
-            overwrite=overwrite,
-            progress=bars,
-            run_parts=None if elsewhere is None else elsewhere.parts(encoder, stop, bars.note),
-            stop=stop,
-            budget=limit,
-            device=None if elsewhere is None else elsewhere.device,
-        )
+        if share is None:
+            report = run_encode(
+                source,
+                columns,
+                store,
+                spec,
+                encoder,
+                overwrite=overwrite,
+                progress=bars,
+                run_parts=None if elsewhere is None else elsewhere.parts(encoder, stop, bars.note),
+                stop=stop,
+                budget=limit,
+                device=None if elsewhere is None else elsewhere.device,
+            )
+        else:
+            report = encode_share(job_of(source, columns, store, spec, encoder, bars, limit), share, stop)
+    if report.outcome == "share":
+        if as_json:
+            print_json({"outcome": "share", "call_seconds": round(report.seconds, 3), "tokens": report.tokens})
+        else:
+            out().print(f"{store}: share {parts} is done; the store is complete when all shares are")
+        return
     summary = store_summary(open_store(store))
     if as_json:
         print_json({"outcome": report.outcome, "call_seconds": round(report.seconds, 3), **summary})
@@ -77,3 +95,21 @@ def encode(
         f"{store}: {summary['rows_total']:,} rows of {summary['rows']} × {len(summary['layers'])} layers × "
         f"{summary['hidden']}, {summary['bytes'] / 1e6:,.0f} MB, {report.seconds:.1f} s ({rate:,.0f} sub-tokens/s)"
     )
+
+
+def given_share(parts: str | None, overwrite: bool, on_cluster: bool) -> Share | None:
+    """The share that ``--parts`` names.
+
+    Raises:
+        UsageError: it is none, or goes with something that it cannot go with.
+    """
+    if parts is None:
+        return None
+    if overwrite:
+        raise UsageError(
+            "--parts does not go with --overwrite: each share would plan the store anew",
+            remedy="remove the store, or plan it first: --parts 0/N",
+        )
+    if on_cluster:
+        raise UsageError("--parts does not go with --cluster, which shares out all parts", remedy="choose one of them")
+    return parse_share(parts)

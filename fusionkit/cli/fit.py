@@ -10,7 +10,7 @@ import click
 import pandas as pd
 import torch
 
-from fusionkit.cli.clustering import cluster_options, crew_by, given_cluster
+from fusionkit.cli.clustering import cluster_options, crew_by, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
 from fusionkit.cli.live import SweepTable
 from fusionkit.cli.results import summary_table
@@ -40,6 +40,7 @@ def fit(
     dry_run: bool,
     cluster: str | None,
     cluster_config: Path | None,
+    print_job: bool,
     as_json: bool,
     **choices: Any,
 ) -> None:
@@ -56,6 +57,9 @@ def fit(
     torch.set_num_threads(threads)
     given = given_sweep(context, stores)
     settings = given_cluster(cluster, cluster_config or given.cluster_file, workers=workers)
+    if print_job:
+        click.echo(job_of_worker(settings and on_cpus(settings)), nl=False)
+        return
     sweep, folder = given.sweep, RunsFolder(runs)
     if dry_run:
         forecast = foresee(given.store, sweep.specs, folder, sweep.starts, sweep.draws, workers, retry_failed)

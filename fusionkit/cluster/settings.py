@@ -41,6 +41,7 @@ class ClusterSettings:
         workers: so many processes; None is one a GPU or, without one, as many as fill the cores; of slurm it is 1.
         threads: CPU threads of a worker; None is 1, or the cores of each worker where their number is given.
         partition, account, walltime: of the jobs, as ``sbatch`` takes them.
+        directives: further options of ``sbatch``, like ``--qos=short``.
         gpus: of a worker, 0 or 1; None takes what the machine has.
         memory: of a worker's job, like ``16GB``.
         environment: lines of shell that run before a worker starts.
@@ -61,6 +62,7 @@ class ClusterSettings:
     partition: str | None = None
     account: str | None = None
     walltime: str | None = None
+    directives: tuple[str, ...] = ()
     gpus: int | None = None
     memory: str | None = None
     environment: tuple[str, ...] = ()
@@ -185,7 +187,7 @@ def _value(name: str, kind: str, value: Any) -> Any:
     if kind.startswith("tuple"):
         lines = value if isinstance(value, list) else [value]
         if not all(isinstance(line, str) for line in lines):
-            raise _wrong(name, "lines of shell", value)
+            raise _wrong(name, "lines of text", value)
         return tuple(line for each in lines for line in each.splitlines())
     if name == "walltime" and isinstance(value, int) and not isinstance(value, bool):
         # YAML 1.1 reads an unquoted 04:00:00 as a number of base sixty, and 90 as it stands.

@@ -1,14 +1,216 @@
-"""Workers as Slurm jobs."""
+"""Workers as Slurm jobs: a scheduler in this process, and one job a worker.
+
+``sbatch`` is called directly, not through dask-jobqueue 0.9.0: there a refused job is a traceback in a log while the
+client waits, a path with a space breaks the job's script, and what is lost comes back by side effects of timeouts.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from fusionkit.cluster.protocol import Cluster
-from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.errors import UsageError
+from distributed import Client, Scheduler, SpecCluster
+
+from fusionkit.cluster import jobs
+from fusionkit.cluster.census import Census
+from fusionkit.cluster.configuring import NO_PAGES, configured, security_of
+from fusionkit.cluster.script import job_script, log_file
+from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
+from fusionkit.errors import FusionkitError
+from fusionkit.files import disk_errors
+
+FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: twice as many while nothing changes
+STARTS = 3  # jobs that may end, one after another, before they are workers; none where there never was a worker
+DISCONNECTED = 30.0  # seconds that a job may run without being the worker that it was
+LOG_BYTES, LOG_LINES = 4000, 12
+GONE_SECONDS = 10.0
+# Reasons that no waiting mends.
+HOPELESS = {
+    "PartitionConfig", "PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "AccountNotAllowed",
+    "QOSNotAllowed", "InvalidAccount", "InvalidQOS", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit",
+}  # fmt: skip
 
 
-def open_slurm(settings: ClusterSettings) -> AbstractContextManager[Cluster]:
-    """A scheduler here, and a job a worker."""
-    raise UsageError("this release starts no Slurm jobs", remedy="choose --cluster local or a scheduler's address")
+class SlurmCluster:
+    """See :class:`fusionkit.cluster.protocol.Cluster`.
+
+    Args:
+        scheduler: of this process. name: that all its jobs bear, and no other.
+    """
+
+    def __init__(self, client: Client, scheduler: Scheduler, settings: ClusterSettings, name: str, script: str) -> None:
+        self.client, self._scheduler, self._settings = client, scheduler, settings
+        self._workers = settings.workers or 1
+        self._name, self._script, self._census = name, script, Census(client)
+        self._jobs: set[int] = set()  # submitted, and not known to have ended
+        self._arrived: dict[int, float] = {}  # of these, those that were workers: when they were last seen
+        self._came = False  # whether any job ever was a worker
+        self._dead_starts: list[int] = []  # ended before they were workers, since the last that became one
+        self._waiting: jobs.JobState | None = None  # the last job that was seen to wait
+        self._hopeless: set[int] = set()
+        self._pause, self._next_look = FIRST_LOOK, 0.0
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    @property
+    def up(self) -> int:
+        return self._census.up
+
+    @property
+    def lost(self) -> int:
+        return self._census.lost
+
+    def start(self) -> None:
+        """A job for every worker.
+
+        Raises:
+            UsageError: Slurm refuses one.
+        """
+        while len(self._jobs) < self.workers:
+            self._jobs.add(jobs.submit(self._script))
+
+    def heal(self) -> None:
+        """See the protocol.
+
+        Raises:
+            FusionkitError: jobs end before they are workers, or wait for what never comes; with the job's log or
+                Slurm's reason.
+        """
+        if not self._census.look():
+            return
+        now = time.monotonic()
+        here = self._workers_here()
+        if here - self._arrived.keys():
+            self._came, self._dead_starts, self._pause = True, [], FIRST_LOOK
+        self._arrived.update(dict.fromkeys(here, now))
+        if len(here) >= self.workers:
+            self._pause, self._next_look, self._waiting = FIRST_LOOK, 0.0, None
+            return
+        if now < self._next_look or (found := jobs.active(self._name)) is None:
+            return
+        self._next_look, self._pause = now + self._pause, min(2 * self._pause, LAST_LOOK)
+        running = {number for number, job in found.items() if job.state != "COMPLETING"}
+        self._waiting = next((job for job in found.values() if job.state == "PENDING"), None)
+        before, self._hopeless = self._hopeless, {n for n, job in found.items() if job.reason in HOPELESS}
+        if before & self._hopeless:  # said twice: a fresh job's reason may be anything
+            raise self._failed("a job waits for what never comes")
+        if stuck := {n for n in running & self._arrived.keys() - here if now - self._arrived[n] > DISCONNECTED}:
+            jobs.cancel(self._name, tuple(stuck))
+        self._replace((self._jobs - running) | stuck, here)
+
+    def _replace(self, ended: set[int], here: set[int]) -> None:
+        """New jobs for those that have ended: at once for lost workers, ever later for jobs that never were any."""
+        dead = sorted(ended - self._arrived.keys())
+        self._dead_starts += dead
+        self._jobs -= ended
+        for number in ended:
+            self._arrived.pop(number, None)
+        if not self._jobs and not here and dead and (not self._came or len(self._dead_starts) >= STARTS):
+            raise self._failed("the workers' jobs end before they are workers")
+        if ended and not dead:
+            self._pause = FIRST_LOOK
+        try:
+            self.start()
+        except FusionkitError:
+            if not (here or self._jobs):
+                raise
+            # Those who are there go on; it is tried again at the next look.
+
+    def explain(self) -> str | None:
+        """The end of the log of the last job that failed to start, or why jobs wait."""
+        if self._dead_starts:
+            log = log_file(self._settings, self._name, number := self._dead_starts[-1])
+            return f"job {number} ended with: {_end_of(log)} ({log})"
+        if self._waiting is not None:
+            return f"a job is {self._waiting.state} in Slurm's queue: {self._waiting.reason}"
+        if self._settings.interface is None and self._settings.host == LOOPBACK:
+            return f"the scheduler listens on {LOOPBACK}, which no other machine reaches: set interface or host"
+        return None
+
+    def abandon(self) -> None:
+        """Cancel all jobs, and wait until Slurm has ended them."""
+        with contextlib.suppress(FusionkitError):
+            jobs.cancel(self._name)
+            end = time.monotonic() + GONE_SECONDS
+            while jobs.active(self._name) and time.monotonic() < end:
+                time.sleep(0.1)
+        self._jobs.clear()
+
+    def _workers_here(self) -> set[int]:
+        return {int(name) for name in map(str, list(self._scheduler.aliases)) if name.isdecimal()}
+
+    def _failed(self, what: str) -> FusionkitError:
+        return FusionkitError(
+            what,
+            expected=f"{self.workers} workers",
+            received=self.explain(),
+            remedy="look at the job that --print-job shows, mend --cluster-config, and run the same command again",
+        )
+
+
+@contextmanager
+def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
+    """A scheduler here, and a job a worker; leaving the block ends all of them.
+
+    Raises:
+        UsageError: there is no Slurm, or it refuses the job. FusionkitError: the log folder cannot be made.
+    """
+    name = f"fusionkit-{uuid.uuid4().hex[:8]}"
+    gpus, security = _gpus(settings), security_of(settings)
+    where: dict[str, Any] = {
+        "security": security,
+        "protocol": "tls://" if settings.tls else "tcp://",
+        **({"interface": settings.interface} if settings.interface else {"host": settings.host}),
+    }
+    log = log_file(settings, name, 0)
+    with disk_errors(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with configured(), contextlib.ExitStack() as stack:
+        try:
+            running = stack.enter_context(
+                SpecCluster(  # type: ignore[no-untyped-call]
+                    scheduler={"cls": Scheduler, "options": {**NO_PAGES, **where}},
+                    workers={},
+                    security=security,
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+            client = stack.enter_context(Client(running, security=security, set_as_default=False))  # type: ignore[no-untyped-call]
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FusionkitError(
+                "no scheduler can be started on this machine",
+                received=f"{type(error).__name__}: {error}".splitlines()[0],
+                remedy="check host, interface and certificates",
+            ) from error
+        script = job_script(settings, name, running.scheduler_address, gpus)
+        cluster = SlurmCluster(client, running.scheduler, settings, name, script)
+        stack.callback(cluster.abandon)  # first of all to go: their work is kept or given up
+        cluster.start()
+        yield cluster
+
+
+def printed_job(settings: ClusterSettings) -> str:
+    """The script that a worker's job would have; nothing is started."""
+    return job_script(settings, "fusionkit", f"{'tls' if settings.tls else 'tcp'}://SCHEDULER:PORT", _gpus(settings))
+
+
+def _gpus(settings: ClusterSettings) -> int:
+    return int(jobs.offers_gpus(settings.partition)) if settings.gpus is None else settings.gpus
+
+
+def _end_of(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()[-LOG_LINES:]
+    except OSError as error:
+        return f"no log ({error.strerror})"
+    return " | ".join(line.strip() for line in lines) or "an empty log"

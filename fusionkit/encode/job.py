@@ -100,6 +100,25 @@ class EncodeReport:
 PartsRunner = Callable[[Place, dict[str, Any], list[Part], EncodeProgress], Iterator[PartRecord]]
 
 
+@dataclass(frozen=True)
+class Job:
+    """What is to be encoded, and where.
+
+    Attributes:
+        source: as it is read for its columns. identity: of the store. The others: see :func:`encode`.
+    """
+
+    source: Source
+    columns: Columns
+    out: Place
+    spec: EncodeSpec
+    encoder: Encoder
+    identity: dict[str, Any]
+    watch: EncodeProgress
+    budget: int | None
+    device: str | None
+
+
 def encode(
     source: Source,
     columns: Columns,
@@ -129,44 +148,14 @@ def encode(
         IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files.
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
-    watch = progress or Silent()
-    # The plan is renamed into its place: not over a link, nor onto ".".
-    if isinstance(out, Path) and (out.is_symlink() or not out.name):
-        out = out.resolve()
-    source, notes = prepared(source, columns)
-    for note in [*source.notes, *notes]:
-        watch.say(note)
-    rows = choose_rows(spec.rows, columns, encoder, spec.task)
-    identity = identity_of(source, columns, encoder, spec, rows)
-    with place_errors(out):
-        refuse_foreign(out)
-    if isinstance(out, Path):
-        with disk_errors(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
+    job = job_of(source, columns, out, spec, encoder, progress, budget, device)
+    out, watch = job.out, job.watch
     with place_errors(out), only_encoder(out) as held:
         began = time.perf_counter()
         clear_leftovers(out)
-        wanted = _work({"identity": json.loads(json.dumps(identity)), "compression": spec.compress})
-        resumed = is_store(out) and (not overwrite or _begun(out, wanted))
-        if resumed:
-            known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
-            refuse_other(out, _work(known), wanted)
-            for split in known["splits"]:
-                agreed_layout(out, known, split)
-            if is_complete(out):
-                (out / PLAN).unlink(missing_ok=True)
-                return EncodeReport("complete", time.perf_counter() - began, 0, known)
-        else:
-            watch.step("tokenising", sum(table.num_rows for table in source.splits.values()), 0, "examples")
-            write_plan(out, source, columns, encoder, spec, identity, watch.advance, budget, device)
-        plan = read_plan(out)
-        for split, fields in plan["splits"].items():
-            if fields["cut"]:
-                watch.say(f"{split}: {fields['cut']} texts are longer than {identity['max_length']} sub-tokens: cut")
-            if plan["rows"] == MASKED:
-                watch.say(f"{split}: {fields['rows']:,} of {fields['tokens']:,} sub-tokens are masked")
-            if fields["masked"]:
-                watch.say(f"{split}: {fields['masked']} words have no sub-token (cut or empty): masked, not dropped")
+        plan, resumed = planned(job, overwrite)
+        if is_complete(out):
+            return EncodeReport("complete", time.perf_counter() - began, 0, plan)
         done = finished_parts(out, plan)
         missing = [part for part in all_parts(plan) if part not in done]
         total = sum(fields["tokens"] for fields in plan["splits"].values())
@@ -189,6 +178,71 @@ def encode(
             sum(record.tokens for record in fresh),
             manifest,
         )
+
+
+def job_of(
+    source: Source,
+    columns: Columns,
+    out: Place,
+    spec: EncodeSpec,
+    encoder: Encoder,
+    progress: EncodeProgress | None = None,
+    budget: int | None = None,
+    device: str | None = None,
+) -> Job:
+    """The work with its identity; says what there is to say of the source, and makes the folder that the store lies in.
+
+    Raises:
+        UsageError: ``out`` holds other files.
+    """
+    watch = progress or Silent()
+    # The plan is renamed into its place: not over a link, nor onto ".".
+    if isinstance(out, Path) and (out.is_symlink() or not out.name):
+        out = out.resolve()
+    source, notes = prepared(source, columns)
+    for note in [*source.notes, *notes]:
+        watch.say(note)
+    rows = choose_rows(spec.rows, columns, encoder, spec.task)
+    identity = identity_of(source, columns, encoder, spec, rows)
+    with place_errors(out):
+        refuse_foreign(out)
+    if isinstance(out, Path):
+        with disk_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+    return Job(source, columns, out, spec, encoder, identity, watch, budget, device)
+
+
+def planned(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
+    """The store's plan, or the manifest where it is complete already, and whether it was there; the lock must be held.
+
+    Raises:
+        IdentityError: the place holds a store of something else.
+    """
+    out, watch = job.out, job.watch
+    wanted = _work({"identity": json.loads(json.dumps(job.identity)), "compression": job.spec.compress})
+    resumed = is_store(out) and (not overwrite or _begun(out, wanted))
+    if resumed:
+        known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
+        refuse_other(out, _work(known), wanted)
+        for split in known["splits"]:
+            agreed_layout(out, known, split)
+        if is_complete(out):
+            (out / PLAN).unlink(missing_ok=True)
+            return known, True
+    else:
+        watch.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
+        write_plan(
+            out, job.source, job.columns, job.encoder, job.spec, job.identity, watch.advance, job.budget, job.device
+        )
+    plan = read_plan(out)
+    for split, fields in plan["splits"].items():
+        if fields["cut"]:
+            watch.say(f"{split}: {fields['cut']} texts are longer than {job.identity['max_length']} sub-tokens: cut")
+        if plan["rows"] == MASKED:
+            watch.say(f"{split}: {fields['rows']:,} of {fields['tokens']:,} sub-tokens are masked")
+        if fields["masked"]:
+            watch.say(f"{split}: {fields['masked']} words have no sub-token (cut or empty): masked, not dropped")
+    return plan, resumed
 
 
 def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:

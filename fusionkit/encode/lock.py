@@ -28,17 +28,33 @@ LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
 
 
+class HeldError(UsageError):
+    """Another process holds the lock."""
+
+
 @contextmanager
-def only_encoder(out: Place) -> Iterator[Callable[[], None]]:
-    """Hold the lock of the store at ``out``.
+def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = False) -> Iterator[Callable[[], None]]:
+    """Hold the lock of the store at ``out``, or that of a share of its parts.
+
+    Args:
+        share: ``3-of-16``. beside_shares: take the store's lock although others are at shares of its parts; who does
+            so writes no part and clears nothing away.
 
     Yields:
         a function to call now and then: it raises :class:`StoreError` where the lock was lost to another process.
 
     Raises:
-        UsageError: another process holds it; says which. FusionkitError: the disk is full.
+        HeldError: another process holds it; says which. FusionkitError: the disk is full.
     """
-    path = out.with_name(f".{out.name}.lock")
+    path = out.with_name(f".{out.name}.lock" if share is None else f"{_shares(out)}{share}.lock")
+    with _lock(path, out) as held:
+        if share is None and not beside_shares:
+            _refuse_shares(out)
+        yield held
+
+
+@contextmanager
+def _lock(path: Place, out: Place) -> Iterator[Callable[[], None]]:
     if isinstance(path, Path):
         with _flock(path, out):
             yield lambda: None
@@ -47,9 +63,38 @@ def only_encoder(out: Place) -> Iterator[Callable[[], None]]:
             yield held
 
 
+def _shares(out: Place) -> str:
+    """How the names of the locks of shares begin."""
+    return f".{out.name}.share-"
+
+
+def _refuse_shares(out: Place) -> None:
+    """Raises HeldError where another process is at a share of the parts."""
+    for path in _beside(out):
+        if isinstance(path, Path):
+            if (file := try_lock(path)) is None:
+                raise _held(out, holder_of(path))
+            with file:  # left by a process that was killed
+                path.unlink(missing_ok=True)
+        elif _counts(found := _read(path)):
+            raise _held(out, str(found.get("holder", "unknown")))
+
+
+def _beside(out: Place) -> list[Place]:
+    """The locks of shares that lie beside a store."""
+    try:
+        return [path for path in out.parent.iterdir() if path.name.startswith(_shares(out))]
+    except FileNotFoundError:  # a bucket in which nothing lies yet
+        return []
+
+
 def encoder_at(out: Place) -> str | None:
-    """Who encodes into the store at ``out`` just now; None for nobody."""
-    path = out.with_name(f".{out.name}.lock")
+    """Who encodes into the store at ``out``, or a share of it, just now; None for nobody."""
+    found = [_holder(path) for path in (out.with_name(f".{out.name}.lock"), *_beside(out))]
+    return ", ".join(name for name in found if name is not None) or None
+
+
+def _holder(path: Place) -> str | None:
     if isinstance(path, Path):
         return holder_of(path) if is_locked(path) else None
     lease = _read(path)
@@ -187,8 +232,8 @@ def _myself() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def _held(out: Place, holder: str) -> UsageError:
-    return UsageError(
+def _held(out: Place, holder: str) -> HeldError:
+    return HeldError(
         f"another process encodes into {out}",
         received=holder,
         remedy="wait for it, or stop it and run again: finished parts are kept",

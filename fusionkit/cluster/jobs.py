@@ -1,0 +1,96 @@
+"""Slurm's own programs: what is asked of them, and what they answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fusionkit.errors import FusionkitError, UsageError
+
+SECONDS = 60  # for one answer; a busy controller takes some
+# What a job says of itself to its own children: a worker's job that is submitted from within a job is another job.
+OF_A_JOB = ("SLURM_", "SLURMD_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES")
+OF_A_SITE = ("SLURM_CONF", "SLURM_CLUSTERS")
+
+
+class JobState(NamedTuple):
+    """A job that waits or runs: Slurm's name for its state, and why it waits."""
+
+    state: str
+    reason: str
+
+
+def submit(script: str) -> int:
+    """Hand a job to Slurm.
+
+    Returns:
+        its number.
+
+    Raises:
+        UsageError: Slurm refuses it; in sbatch's own words. FusionkitError: there is no answer.
+    """
+    done = _run(["sbatch", "--parsable"], script)
+    if done.returncode or not (number := done.stdout.strip().partition(";")[0]).isdecimal():
+        raise UsageError(
+            "Slurm refuses the job of a worker",
+            expected="a job that the partition can run (`--print-job` shows it)",
+            received=_words(done.stderr or done.stdout),
+            remedy="change that setting in --cluster-config",
+        )
+    return int(number)
+
+
+def active(name: str) -> dict[int, JobState] | None:
+    """The jobs of this name that wait or run; None where Slurm does not answer just now."""
+    try:
+        done = _run(["squeue", "--noheader", f"--name={name}", "--format=%A|%T|%r"])
+    except FusionkitError:
+        return None
+    if done.returncode:
+        return None
+    found = (line.strip().split("|", 2) for line in done.stdout.splitlines() if line.strip())
+    return {int(number): JobState(state, reason) for number, state, reason in found}
+
+
+def cancel(name: str, numbers: tuple[int, ...] = ()) -> None:
+    """End all jobs of this name, or of them those with these numbers; those that have ended already count as ended."""
+    _run(["scancel", f"--name={name}", *map(str, numbers)])
+
+
+def offers_gpus(partition: str | None) -> bool:
+    """Whether a node of the partition, or of any, has GPUs."""
+    which = [] if partition is None else [f"--partition={partition}"]
+    return "gpu" in _run(["sinfo", "--noheader", "--format=%G", *which]).stdout
+
+
+def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what the job that it is part of put there: sbatch hands on all of it."""
+    if "SLURM_JOB_ID" not in environment:
+        return dict(environment)
+    return {name: value for name, value in environment.items() if name in OF_A_SITE or not name.startswith(OF_A_JOB)}
+
+
+def _run(command: list[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, input=given, text=True, capture_output=True, timeout=SECONDS, env=outside_of_jobs(os.environ),
+            start_new_session=True,  # Ctrl-C is for us, and we need the answer
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"there is no Slurm here: no program {command[0]!r}",
+            expected=f"{command[0]} on the PATH",
+            remedy="run on a machine that submits jobs, or choose --cluster local",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise FusionkitError(
+            f"Slurm does not answer: {command[0]} took longer than {SECONDS} s",
+            remedy="run the same command again: finished work is kept",
+        ) from error
+
+
+def _words(said: str) -> str:
+    """Without the program's name before each line."""
+    return "; ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in said.strip().splitlines())

@@ -1,0 +1,75 @@
+"""The job of one worker: a script for ``sbatch``, made from the settings alone."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.specs import parse_bytes
+
+# Seconds in which a worker must find its scheduler: what a job that outlives its driver can take.
+DEATH_TIMEOUT = 60
+# A worker that scancel or the walltime asks to end waits for its task; what it writes is whole at any moment anyway.
+ENDING = ("worker=$!", "trap 'kill -KILL $worker' TERM INT", "wait $worker")
+EXPORTS = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__WORKER__HTTP__ROUTES": "[]",  # pages that anybody could read
+}
+TLS_ARGUMENTS = {"tls_ca": "--tls-ca-file", "tls_cert": "--tls-cert", "tls_key": "--tls-key"}
+
+
+def job_script(settings: ClusterSettings, name: str, address: str, gpus: int) -> str:
+    """One process on one GPU: it ends with its job, and its job with it.
+
+    Args:
+        name: of the job. address: the scheduler's.
+    """
+    threads = settings.threads or 1
+    python = settings.python or sys.executable
+    worker = [
+        python, "-m", "distributed.cli.dask_worker", address,
+        # A nanny would start a process anew in a job that is ended, and end one by its own count of memory.
+        "--no-nanny", "--nworkers", "1", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard",
+        "--dashboard-address", "127.0.0.1:0",
+        "--death-timeout", str(DEATH_TIMEOUT),
+    ]  # fmt: skip
+    worker += ["--interface", settings.interface] if settings.interface else []
+    if settings.tls:
+        for field, option in TLS_ARGUMENTS.items():
+            worker += [option, str(Path(getattr(settings, field)).expanduser().resolve())]
+    lines = ["#!/bin/bash", *directives(settings, name, gpus), ""]
+    lines += [f"export {name}={value}" for name, value in {**EXPORTS, "OMP_NUM_THREADS": threads}.items()]
+    lines += settings.environment
+    lines += [f'{shlex.join(worker)} --name "$SLURM_JOB_ID" &', *ENDING]
+    return "\n".join(lines) + "\n"
+
+
+def directives(settings: ClusterSettings, name: str, gpus: int) -> list[str]:
+    """The lines that ``sbatch`` reads."""
+    asked = {
+        "job-name": name,
+        "output": _quoted(str(log_file(settings, name, "J")).replace("%", "%%").removesuffix("J.log") + "%j.log"),
+        "partition": settings.partition,
+        "account": settings.account,
+        "time": settings.walltime,
+        "ntasks": "1",
+        "cpus-per-task": str(settings.threads or 1),
+        "mem": None if settings.memory is None else f"{max(1, parse_bytes(settings.memory) // 2**20)}M",
+        "gres": "gpu:1" if gpus else None,
+    }
+    lines = [f"#SBATCH --{option}={value}" for option, value in asked.items() if value is not None]
+    # A job that Slurm starts again by itself would be one that nobody counts; the driver replaces what is lost.
+    lines += ["#SBATCH --no-requeue", "#SBATCH --open-mode=append"]
+    return lines + [f"#SBATCH {option}" for option in settings.directives]
+
+
+def log_file(settings: ClusterSettings, name: str, number: int | str) -> Path:
+    """Where a job says what it says."""
+    return Path(settings.log_folder).expanduser().resolve() / f"{name}-{number}.log"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

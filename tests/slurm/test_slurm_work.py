@@ -1,0 +1,176 @@
+"""Real work by two real jobs: stores and runs are those of one process, whatever becomes of the jobs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.bundled import travel_desk
+from fusionkit.cluster.elsewhere import Elsewhere, open_elsewhere
+from fusionkit.cluster.hands import ClusterCrew
+from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.encode import encode
+from fusionkit.encode.job import Silent
+from fusionkit.encoder import Encoder
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.sources import guess_columns, open_source
+from fusionkit.specs import EncodeSpec
+from fusionkit.store import layout, open_store
+
+CONLL = Path(__file__).parents[2].parent / "shared" / "data" / "conll2003"
+CHUNK_BYTES = 200 * 7 * 384 * 2  # 200 rows of MiniLM
+Until = Callable[..., None]
+Content = Callable[[Path], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Two for all tests here, each of which loads its encoder once; ``doomed`` is out of time at some moment."""
+
+    elsewhere: Elsewhere
+    doomed: int
+
+
+@pytest.fixture(scope="module")
+def workers(slurm: Any, tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Workers]:
+    logs = tmp_path_factory.mktemp("a folder") / "logs"
+    with open_elsewhere(ClusterSettings(kind="slurm", workers=2, log_folder=str(logs)), "auto") as elsewhere:
+        assert elsewhere.device == "cpu"  # the GPUs are none
+        until(lambda: up(elsewhere) == 2)
+        doomed = max(slurm.jobs())
+        # Slurm looks for such jobs every half minute: it ends while other tests work.
+        slurm.run("scontrol", "update", f"jobid={doomed}", "endtime=now")
+        yield Workers(elsewhere, doomed)
+    assert slurm.jobs() == {}, "a job outlived its driver"
+
+
+def up(elsewhere: Elsewhere) -> int:
+    """The workers that are there."""
+    elsewhere.cluster.heal()
+    return elsewhere.cluster.up
+
+
+def cancelled(slurm: Any, workers: Workers, until: Until) -> Callable[[], None]:
+    """What ends one of the jobs, and waits until it is gone."""
+
+    def harm() -> None:
+        job = min(set(slurm.jobs()) - {workers.doomed})
+        slurm.run("scancel", job)
+        until(lambda: job not in slurm.jobs())
+
+    return harm
+
+
+@pytest.fixture(params=["travel-desk", "conll2003"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "travel-desk":
+        return str(travel_desk("en"))
+    if not CONLL.is_dir():
+        pytest.skip("the data set conll2003 is not in ../shared/data")
+    (tmp_path / "conll").mkdir()
+    for split, count in {"train": 120, "validation": 30, "test": 30}.items():
+        with (CONLL / f"{split}.txt").open(encoding="utf-8") as lines:
+            sentences = itertools.islice(" ".join(f"{line.strip()}\n" for line in lines).split("\n \n"), count)
+            (tmp_path / "conll" / f"{split}.txt").write_text("\n\n".join(s.replace("\n ", "\n") for s in sentences))
+    return str(tmp_path / "conll")
+
+
+class Meanwhile(Silent):
+    """Watches an encode, and does something when it has advanced so often."""
+
+    def __init__(self, often: int, do: Callable[[], None]) -> None:
+        self.left, self.do = often, do
+
+    def advance(self, count: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.do()
+
+
+def test_a_job_that_is_cancelled_in_the_middle_leaves_the_bytes_of_one_process(
+    slurm: Any, workers: Workers, minilm: Encoder, source: str, content: Content,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(layout, "CHUNK_BYTES", CHUNK_BYTES)
+    elsewhere, opened = workers.elsewhere, open_source(source)
+    lost = elsewhere.cluster.lost
+    for out, runner, watch in (
+        (tmp_path / "serial", None, Silent()),
+        (
+            tmp_path / "cluster",
+            elsewhere.parts(minilm, lambda: False, lambda _: None),
+            Meanwhile(3, cancelled(slurm, workers, until)),
+        ),
+    ):
+        report = encode(
+            opened, guess_columns(opened), out, EncodeSpec(), minilm, run_parts=runner, progress=watch,
+            device=elsewhere.device,
+        )  # fmt: skip
+        assert report.outcome == "encoded"
+    serial = content(tmp_path / "serial")
+    assert sum(name.startswith("parts/") for name in serial) >= 12
+    assert content(tmp_path / "cluster") == serial
+    assert elsewhere.cluster.lost > lost
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+class Watch:
+    """Watches a sweep, and does something at its first epoch."""
+
+    def __init__(self, do: Callable[[], None] = lambda: None) -> None:
+        self.do = [do]
+
+    def begin(self, runs: int, epochs: int) -> None:
+        return
+
+    def epoch(self) -> None:
+        for do in self.do:
+            do()
+        self.do = []
+
+    def run(self, record: dict[str, Any]) -> None:
+        return
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        return
+
+    def say(self, line: str) -> None:
+        return
+
+
+def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_process(
+    slurm: Any, workers: Workers, minilm: Encoder, tmp_path: Path, until: Until
+) -> None:
+    opened = open_source(str(travel_desk("en")))
+    encode(opened, guess_columns(opened), tmp_path / "s", EncodeSpec(rows="mean"), minilm)
+    store = open_store(tmp_path / "s")
+    specs = expand(
+        store, task="classification", label="intent", fusions=("last", "linear", "attention", "concat"), seeds=2,
+        epochs=(8,),
+    )  # fmt: skip
+    cluster, harm = workers.elsewhere.cluster, cancelled(slurm, workers, until)
+    lost, crew = cluster.lost, ClusterCrew(cluster, workers.elsewhere.settings)
+    shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, crew=crew)
+    alone = fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
+    assert [record["status"] for record in shared] == ["finished"] * len(specs)
+    assert cluster.lost > lost
+    for one, other in zip(shared, alone, strict=True):
+        assert one["spec"] == other["spec"]
+        assert one["scores"] == other["scores"]
+    rows = [RunsFolder(tmp_path / name).path / "results.parquet" for name in ("shared", "alone")]
+    assert rows[0].exists()
+    assert rows[1].exists()
+
+
+def test_a_job_that_is_out_of_time_is_replaced(slurm: Any, workers: Workers, until: Until) -> None:
+    """It ended while one of the tests above was at work, or does so now."""
+    until(lambda: workers.doomed not in slurm.jobs())
+    assert "TIMEOUT" in slurm.run("scontrol", "show", "job", workers.doomed)
+    until(lambda: up(workers.elsewhere) == 2)
+    assert len(slurm.jobs()) == 2
+    assert workers.elsewhere.cluster.lost >= 1
