@@ -57,10 +57,11 @@ def encode(
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     share = given_share(parts, overwrite, settings is not None)
     with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
-        elsewhere = None if settings is None else stack.enter_context(elsewhere_by(settings, device))
         # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
-        here = device if elsewhere is None else "cpu"
+        here = device if settings is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, device=here, **options)
+        # A source or encoder that cannot be read is refused before anybody's job is queued for it.
+        elsewhere = None if settings is None else stack.enter_context(elsewhere_by(settings, device))
         if share is None:
             report = run_encode(
                 source,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,10 +125,10 @@ class Watch:
     def __init__(self, do: Callable[[], None] = lambda: None) -> None:
         self.do = [do]
 
-    def begin(self, runs: int, epochs: int) -> None:
+    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
         return
 
-    def epoch(self) -> None:
+    def epoch(self, work: float) -> None:
         for do in self.do:
             do()
         self.do = []
