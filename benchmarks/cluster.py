@@ -1,7 +1,8 @@
 """What a cluster costs: overhead a part beside the serial map, and the scheduler's memory over many tiny parts.
 
     python benchmarks/cluster.py parts      the same tiny parts by one process and by LocalCluster's one worker
-    python benchmarks/cluster.py many       10,000 tiny parts through two workers; memory of scheduler and driver
+    python benchmarks/cluster.py many       10,000 parts that do nothing, two workers; memory of scheduler and driver
+    python benchmarks/cluster.py encode     10,000 parts of one short text each, by two workers; the same memory
 
 Limits: under 50 ms a part; memory at 10,000 parts within 10 % of that at 1,000, or 20 MB.
 """
@@ -45,10 +46,10 @@ class Clock(Silent):
         self.times.append(time.perf_counter())
 
 
-def tiny_source(folder: Path) -> Source:
+def tiny_source(folder: Path, examples: int = EXAMPLES) -> Source:
     words = np.array(WORDS.split())
     rng = np.random.default_rng(0)
-    lines = [json.dumps({"text": " ".join(rng.choice(words, 6)), "label": str(n % 2)}) for n in range(EXAMPLES)]
+    lines = [json.dumps({"text": " ".join(rng.choice(words, 6)), "label": str(n % 2)}) for n in range(examples)]
     (folder / "train.jsonl").write_text("\n".join(lines))
     return open_source(str(folder / "train.jsonl"))
 
@@ -88,28 +89,51 @@ def nothing(item: int) -> dict[str, Any]:
     return {"split": "train", "chunk": item, "rows": 24000, "tokens": 24000, "seconds": 0.1, "crc32c": {"h": 1}}
 
 
+class Marks(Silent):
+    """The memory of scheduler and driver, one process, when so many parts are done."""
+
+    def __init__(self) -> None:
+        self.done, self.began, self.seen = 0, time.perf_counter(), dict[int, int]()
+
+    def advance(self, count: int) -> None:
+        self.done += 1
+        if self.done in MARKS:
+            self.seen[self.done] = psutil.Process().memory_info().rss
+            took = time.perf_counter() - self.began
+            print(f"{self.done:,} parts: {self.seen[self.done] / 1e6:,.1f} MB, {took:.1f} s", flush=True)
+
+    def verdict(self) -> str:
+        grown = self.seen[MARKS[1]] - self.seen[MARKS[0]]
+        kept = grown < max(LIMIT_GROWTH * self.seen[MARKS[0]], LIMIT_BYTES)
+        each = 1000 * (time.perf_counter() - self.began) / MARKS[-1]
+        return f"{each:.1f} ms a part; grown by {grown / 1e6:.1f} MB: {'kept' if kept else 'BROKEN'}"
+
+
 def many() -> None:
-    process, seen = psutil.Process(), dict[int, int]()
-    done = 0
-
-    def on_done(item: int, record: dict[str, Any]) -> None:
-        nonlocal done
-        done += 1
-        if done in MARKS:
-            seen[done] = process.memory_info().rss
-            print(f"{done:,} parts: {seen[done] / 1e6:,.1f} MB, {time.perf_counter() - began:.1f} s", flush=True)
-
     with open_cluster(ClusterSettings(workers=2, threads=1, gpus=0)) as cluster:
         work: Callable[[int], dict[str, Any]] = nothing
         map_tasks(cluster, work, range(100), key=lambda item: f"warm-{item}", on_done=lambda *_: None)
-        print(f"before: {process.memory_info().rss / 1e6:,.1f} MB (scheduler and driver are one process)")
-        began = time.perf_counter()
-        map_tasks(cluster, work, range(MARKS[-1]), key=lambda item: f"train-{item:05d}", on_done=on_done)
-        seconds = time.perf_counter() - began
-    grown = seen[MARKS[1]] - seen[MARKS[0]]
-    kept = grown < max(LIMIT_GROWTH * seen[MARKS[0]], LIMIT_BYTES)
-    print(f"{1000 * seconds / MARKS[-1]:.1f} ms a part; grown by {grown / 1e6:.1f} MB: {'kept' if kept else 'BROKEN'}")
+        print(f"before: {psutil.Process().memory_info().rss / 1e6:,.1f} MB (scheduler and driver are one process)")
+        marks = Marks()
+        map_tasks(
+            cluster, work, range(MARKS[-1]), key=lambda item: f"train-{item:05d}", on_done=lambda *_: marks.advance(1)
+        )
+    print(marks.verdict())
+
+
+def encode_many() -> None:
+    layout.CHUNK_BYTES = 7 * 384 * 2  # a row
+    with tempfile.TemporaryDirectory() as name:
+        source, encoder = tiny_source(Path(name), MARKS[-1]), load_encoder("minilm", device="cpu")
+        settings, marks = ClusterSettings(workers=2, threads=1, gpus=0), Marks()
+        with open_cluster(settings) as cluster:
+            encode(
+                source, guess_columns(source), Path(name) / "store", EncodeSpec(rows="mean"), encoder, progress=marks,
+                run_parts=cluster_parts(cluster, encoder, settings),
+            )  # fmt: skip
+        parts = len(list((Path(name) / "store" / "parts").iterdir()))
+    print(f"{parts:,} parts of one row; {marks.verdict()}")
 
 
 if __name__ == "__main__":
-    {"parts": overhead, "many": many}[sys.argv[1]]()
+    {"parts": overhead, "many": many, "encode": encode_many}[sys.argv[1]]()
