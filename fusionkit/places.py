@@ -150,6 +150,19 @@ def sizes_below(folder: Place) -> dict[str, int]:
     return {name[prefix:]: int(facts["size"]) for name, facts in found.items() if facts["type"] == "file"}
 
 
+def listed(folder: Place) -> list[Place]:
+    """What lies in a folder or bucket, as it is now; nothing where there is none."""
+    if isinstance(folder, Path):
+        return list(folder.iterdir()) if folder.is_dir() else []
+    with place_errors(folder):
+        folder.fs.invalidate_cache()
+        try:
+            found = folder.fs.ls(folder.path, detail=False)
+        except FileNotFoundError:  # a bucket in which nothing lies yet
+            return []
+    return [folder / name.rstrip("/").rpartition("/")[2] for name in found]
+
+
 def read_all(folder: Place, names: list[str]) -> dict[str, bytes]:
     """The contents of some files below a folder; asked for together where the place is remote, absent ones left out."""
     if isinstance(folder, Path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 from fusionkit.encode.batches import Part
@@ -55,8 +56,8 @@ def clear_failures(store: Place) -> None:
     """All parts are done."""
     for name in sizes_below(store / FAILED):
         (store / FAILED / name).unlink(missing_ok=True)
-    if (store / FAILED).is_dir():
-        (store / FAILED).rmdir()
+    if isinstance(folder := store / FAILED, Path) and folder.is_dir():  # on object storage it goes with its last file
+        folder.rmdir()
 
 
 def _path(store: Place, part: Part) -> Place:

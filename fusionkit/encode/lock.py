@@ -22,7 +22,7 @@ from upath import UPath
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import disk_errors, parse_json, write_json
 from fusionkit.locks import holder_of, is_locked, sign, try_lock
-from fusionkit.places import Place
+from fusionkit.places import Place, listed
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
@@ -82,10 +82,7 @@ def _refuse_shares(out: Place) -> None:
 
 def _beside(out: Place) -> list[Place]:
     """The locks of shares that lie beside a store."""
-    try:
-        return [path for path in out.parent.iterdir() if path.name.startswith(_shares(out))]
-    except FileNotFoundError:  # a bucket in which nothing lies yet
-        return []
+    return [path for path in listed(out.parent) if path.name.startswith(_shares(out))]
 
 
 def encoder_at(out: Place) -> str | None:

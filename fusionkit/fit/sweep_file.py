@@ -81,7 +81,9 @@ SHARED: dict[str, Key] = {  # one for all runs: they stand above the blocks
     "evaluate-on": Key("evaluate_on", list="whole", place=True),
 }
 # Where and how it is run, not what it is.
-ELSEWHERE = ("sweep", "out", "threads", "workers", "cluster", "cluster-config", "retry-failed", "dry-run", "json")
+ELSEWHERE = (
+    "sweep", "out", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run", "json",
+)  # fmt: skip
 # Ways to say the same: the one that is given later takes the place of the others.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
 WANTED: dict[Callable[[str], Any], str] = {int: "a whole number", float: "a number", str: "a word"}

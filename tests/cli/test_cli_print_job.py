@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,8 @@ def is_the_job(printed: str, asked: Path) -> None:
     assert "#SBATCH --cpus-per-task=3" in lines
     assert "module load cuda" in lines
     assert "export OMP_NUM_THREADS=3" in lines
-    assert any(line.startswith(f"{sys.executable} -m distributed.cli.dask_worker tcp://") for line in lines)
+    worker = f"{shlex.quote(sys.executable)} -m distributed.cli.dask_worker tcp://"
+    assert any(line.startswith(worker) for line in lines)
     assert "--gres" not in printed
     assert [path.name for path in asked.parent.iterdir()] == [asked.name]
 
