@@ -1,4 +1,4 @@
-"""What a sweep takes at least and at most, by counting alone: enough to plan large work without trying any of it.
+"""What a sweep takes at least, and hardly more than, by counting alone: enough to plan large work untried.
 
     seconds ≥ 2 P · Σ_runs e (3 n + v) / peak            bytes ≤ what is held + Σ_runs 4 P · copies
 
@@ -34,11 +34,11 @@ class Bounds:
         self._sizes: dict[tuple[Any, ...], int] = {}
 
     def seconds(self, unit: Unit) -> float:
-        """A core needs more than that."""
+        """A core hardly needs less."""
         return sum(map(self._products, unit.specs)) / PEAK
 
     def memory(self, units: Sequence[Unit]) -> int:
-        """Bytes: a process that does these units one after another needs less."""
+        """Bytes: a process that does these units one after another hardly needs more."""
         learned = [4 * COPIES * sum(map(self._size, unit.specs)) for unit in units]
         return resident() + HELD_BYTES + BESIDE + max(learned, default=0)
 

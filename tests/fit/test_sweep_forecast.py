@@ -13,11 +13,13 @@ import pytest
 
 from fusionkit import machine
 from fusionkit.fit import RunsFolder, crew, expand, fit, foresee
+from fusionkit.fit.bounds import PEAK, Bounds
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.forecast import plan
 from fusionkit.fit.given_draws import Drawn, with_draws
 from fusionkit.fit.materials import Materials
+from fusionkit.fit.memory import resident
 from fusionkit.fit.prepare import prepare
 from fusionkit.fit.sample import Cost, kind_of, measure
 from fusionkit.fit.units import plan_units
@@ -153,3 +155,16 @@ def test_cores_and_memory_are_the_containers_where_those_are_less(
     assert machine.spare_memory() == 2000
     (tmp_path / "memory.max").write_text("max\n")
     assert machine.spare_memory() is None or free is not None
+
+
+def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
+    chosen: dict[str, Any] = {"fusions": ("last",), "head": "linear-tagger", "shots": (1,), "epochs": (7,)}
+    specs = expand(store, task="tagging", seeds=2, **chosen)
+    materials = Materials(store)
+    bounds, (unit,) = Bounds(materials), plan_units(specs)
+    data = materials.data(specs[0])
+    numbers = (store.hidden + 1) * len(data.labels)
+    words = materials.learned(specs[0]) * len(data.train.rows) / len(data.train)
+    products = numbers * (3 * words + len(data.validation.rows))
+    assert bounds.seconds(unit) == pytest.approx(2 * 7 * 2 * products / PEAK)
+    assert bounds.memory([unit]) > bounds.memory([]) > resident() / 2
