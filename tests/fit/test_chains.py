@@ -21,7 +21,7 @@ def heads() -> list[nn.Sequential]:
 @pytest.mark.parametrize("learns", [True, False])
 def test_each_run_scores_as_its_own_head_does(count: int, shared: bool, learns: bool) -> None:
     own = heads()
-    assert own[0][0].weight.numel() >= LARGE  # so that many rows go one run after another
+    assert own[0].state_dict()["0.weight"].numel() >= LARGE  # so that many rows go one run after another
     steps = chain_of(own[0])
     assert steps is not None
     weights = {name: torch.stack([head.state_dict()[name] for head in own]) for name in own[0].state_dict()}
