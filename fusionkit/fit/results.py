@@ -5,6 +5,7 @@ RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
 RUNS/results.parquet               one row a run, made anew from the records
 RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score
 RUNS/.claims/{digest}              locked by the process that trains this run (fit/claims.py); gone when none does
+RUNS/logs/                         what TensorBoard, MLflow and wandb keep of the runs (fusionkit/logs)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fusionkit.files import disk_errors, read_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
-CLAIMS = ".claims"
+CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
 CURVE = pa.schema(
     [("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64())]
@@ -173,7 +174,7 @@ def is_runs(path: Path) -> bool:
 
 def _ours(path: Path) -> bool:
     # A run's folder may still be empty: the first one, of a process that was killed.
-    return path.is_dir() and (path.name == CLAIMS or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
+    return path.is_dir() and (path.name in (CLAIMS, LOGS) or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
 
 
 def digest_of_record(record: dict[str, Any]) -> str:

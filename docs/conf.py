@@ -1,0 +1,89 @@
+"""The site: README, docs/*.md and the reference, built where they lie, so that links hold here and on a code host.
+
+    make docs    # build/site/index.html
+
+What is read is the repository itself (``include_patterns``); nothing is fetched, at building or at reading.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+from sphinx.application import Sphinx
+
+project, author = "fusionkit", "The fusionkit authors"
+release = version("fusionkit")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_click"]
+root_doc = "README"
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "data/*/README.md"]
+
+html_theme = "furo"
+html_title = f"fusionkit {release}"
+html_copy_source = False
+myst_heading_anchors = 3  # links to headings, as code hosts make them
+
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+
+# Beside the README's own text, which a code host shows without them.
+CONTENTS = """
+```{{toctree}}
+:hidden:
+:caption: {caption}
+
+{pages}
+```
+"""
+PAGES = {
+    "Guides": ("docs/python", "docs/fusions", "docs/heads", "docs/cluster", "docs/statistics", "docs/shell"),
+    "Reference": ("docs/cli", "docs/api", "docs/store-format"),
+    "Behind it": ("docs/results", "docs/scaling", "docs/design", "data/travel-desk/README", "CONTRIBUTING", "CHANGELOG"),
+}
+REDIRECT = '<!doctype html><title>fusionkit</title><meta http-equiv="refresh" content="0; url=README.html">'
+
+
+def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
+    """The tree of pages, and a section a fusion in the reference."""
+    if name == root_doc:
+        listed = {page for pages in PAGES.values() for page in pages}
+        left = sorted(app.env.found_docs - listed - {root_doc})  # a page that nobody has given a place yet
+        parts = {**PAGES, "More": tuple(left)} if left else PAGES
+        source[0] += "".join(CONTENTS.format(caption=part, pages="\n".join(parts[part])) for part in parts)
+    if name == "docs/api":
+        from fusionkit.fusions import FUSIONS
+
+        modules = [fusion.__module__ for fusion in FUSIONS.values()]
+        source[0] = source[0].replace("FUSIONS", "\n".join(f".. automodule:: {name}\n   :members:\n" for name in modules))
+
+
+def plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
+    """Help is plain text: `norm=none|token` and RUN* mean nothing more to reStructuredText."""
+    lines[:] = [line if re.match(r"\s*(\.\.|:)", line) else re.sub(r"([|*_`\\])", r"\\\1", line) for line in lines]
+
+
+def as_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Single backticks in docstrings are code, as in Markdown."""
+    lines[:] = [re.sub(r"(?<![`:\w])`([^`]+)`(?![`_])", r"``\1``", line) for line in lines]
+
+
+def start_page(app: Sphinx, error: Exception | None) -> None:
+    """A folder of pages is opened at index.html."""
+    if error is None:
+        Path(app.outdir, "index.html").write_text(REDIRECT, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """What is done beside Sphinx's own work."""
+    app.connect("source-read", add_contents)
+    app.connect("autodoc-process-docstring", as_text)
+    for part in ("description", "options", "arguments", "epilog"):
+        app.connect(f"sphinx-click-process-{part}", plain)
+    app.connect("build-finished", start_page)
