@@ -7,16 +7,22 @@ What is read is the repository itself (``include_patterns``); nothing is fetched
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 from sphinx.application import Sphinx
 
+import fusionkit
+import fusionkit.fit
+
+for module in (fusionkit, fusionkit.fit):  # autodoc sees what is there, and these load their members when asked
+    vars(module).update({name: getattr(module, name) for name in module.__all__})
+
 project, author = "fusionkit", "The fusionkit authors"
-release = version("fusionkit")
+release = importlib.metadata.version("fusionkit")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_click"]
 root_doc = "README"
 include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "data/*/README.md"]
@@ -45,7 +51,14 @@ CONTENTS = """
 PAGES = {
     "Guides": ("docs/python", "docs/fusions", "docs/heads", "docs/cluster", "docs/statistics", "docs/shell"),
     "Reference": ("docs/cli", "docs/api", "docs/store-format"),
-    "Behind it": ("docs/results", "docs/scaling", "docs/design", "data/travel-desk/README", "CONTRIBUTING", "CHANGELOG"),
+    "Behind it": (
+        "docs/results",
+        "docs/scaling",
+        "docs/design",
+        "data/travel-desk/README",
+        "CONTRIBUTING",
+        "CHANGELOG",
+    ),
 }
 REDIRECT = '<!doctype html><title>fusionkit</title><meta http-equiv="refresh" content="0; url=README.html">'
 
@@ -61,7 +74,9 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
         from fusionkit.fusions import FUSIONS
 
         modules = [fusion.__module__ for fusion in FUSIONS.values()]
-        source[0] = source[0].replace("FUSIONS", "\n".join(f".. automodule:: {name}\n   :members:\n" for name in modules))
+        source[0] = source[0].replace(
+            "FUSIONS", "\n".join(f".. automodule:: {name}\n   :members:\n" for name in modules)
+        )
 
 
 def plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
@@ -70,8 +85,33 @@ def plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
 
 
 def as_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Single backticks in docstrings are code, as in Markdown."""
-    lines[:] = [re.sub(r"(?<![`:\w])`([^`]+)`(?![`_])", r"``\1``", line) for line in lines]
+    """Docstrings as this project writes them, made what napoleon reads.
+
+    Several arguments may stand in one line, each behind the other's full stop: a line each. Single backticks are code,
+    as in Markdown. A name that ends in ``_`` is no link.
+    """
+    known = {*getattr(obj, "__annotations__", {}), *getattr(getattr(obj, "__init__", None), "__annotations__", {})}
+    found, indent = [], None
+    for line in lines:
+        inside = len(line) - len(line.lstrip())
+        if re.fullmatch(r"\s*(Args|Attributes):", line):
+            indent = inside + 4
+        elif line.strip() and indent is not None and inside < indent:
+            indent = None
+        line = re.sub(r"(?<![`:\w])`([^`]+)`(?![`_])", r"``\1``", line)
+        line = re.sub(r"(\w)_(?=[\s,:;.)]|$)", r"\1\_", line)
+        begun = 0
+        for each in re.finditer(r"(?<=[.;] )((?:[\w\\]+, )*[\w\\]+): (?=\S)", line) if indent is not None else ():
+            names = {part.replace("\\", "") for part in each[1].split(", ")}
+            if names <= known or all(part.endswith("_") for part in names):
+                found.append(
+                    line[begun : each.start()].rstrip()
+                    if not begun
+                    else " " * indent + line[begun : each.start()].rstrip()
+                )
+                begun = each.start()
+        found.append(" " * (indent or 0) + line[begun:] if begun else line)
+    lines[:] = found
 
 
 def start_page(app: Sphinx, error: Exception | None) -> None:
@@ -83,7 +123,7 @@ def start_page(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """What is done beside Sphinx's own work."""
     app.connect("source-read", add_contents)
-    app.connect("autodoc-process-docstring", as_text)
+    app.connect("autodoc-process-docstring", as_text, priority=400)  # before napoleon's
     for part in ("description", "options", "arguments", "epilog"):
         app.connect(f"sphinx-click-process-{part}", plain)
     app.connect("build-finished", start_page)
