@@ -19,7 +19,7 @@ from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.stacks import Model, stack_of
 from fusionkit.specs import RunSpec
 
-Curve = list[dict[str, float | None]]
+Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
 
 
 @dataclass(frozen=True)
