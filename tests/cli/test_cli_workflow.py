@@ -60,6 +60,9 @@ def test_encode_reports_the_store_that_it_made(encoded: tuple[Path, Any]) -> Non
 def test_encoding_again_finds_nothing_to_do(fusionkit: Command, store: Path, corpus: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
     done = fusionkit("encode", corpus, "--out", store, "--layers", "0,3,6")
+    nobody = "tcp://127.0.0.1:1"  # where no scheduler is: for nothing to do, none is asked
+    elsewhere = fusionkit("encode", corpus, "--out", store, "--layers", "0,3,6", "--cluster", nobody)
+    assert (elsewhere.code, elsewhere.out) == (done.code, done.out)
     assert (done.code, done.out) == (0, f"{store} is complete already: nothing to do\n")
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
 
