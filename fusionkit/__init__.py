@@ -11,7 +11,7 @@ from fusionkit.errors import FusionkitError
 if TYPE_CHECKING:
     from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
     from fusionkit.exported import FusedHead
-    from fusionkit.fit.results import results
+    from fusionkit.fit.results import curves, results
     from fusionkit.predict import Predictor, load
     from fusionkit.ragged import Ragged
     from fusionkit.store import Store, open_store
@@ -27,6 +27,7 @@ __all__ = [
     "Ragged",
     "Store",
     "__version__",
+    "curves",
     "load",
     "open_store",
     "results",
@@ -41,6 +42,7 @@ LAZY = {
     "Predictor": "fusionkit.predict",
     "Ragged": "fusionkit.ragged",
     "Store": "fusionkit.store",
+    "curves": "fusionkit.fit.results",
     "load": "fusionkit.predict",
     "open_store": "fusionkit.store",
     "results": "fusionkit.fit.results",

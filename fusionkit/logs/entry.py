@@ -52,11 +52,13 @@ def entry_of(record: dict[str, Any], folder: Path) -> Entry:
     path, spec, metric = folder / RECORD, record["spec"], record["metric"]
     ended, seconds = path.stat().st_mtime, record.get("seconds") or 0.0
     began, points = ended - seconds, record.get("curve") or []
+    names = {"loss": "loss", f"validation/{metric}": "validation_score"}
     curve = [
         (
             int(point["epoch"]),
             began + point.get("seconds", seconds * place / len(points)),
-            {"loss": point["loss"], f"validation/{metric}": point["validation_score"]},
+            # Not every epoch is scored.
+            {name: point[key] for name, key in names.items() if point[key] is not None},
         )
         for place, point in enumerate(points, 1)
     ]
