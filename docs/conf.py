@@ -8,6 +8,7 @@ What is read is the repository itself (``include_patterns``); nothing is fetched
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,15 @@ CONTENTS = """
 ```
 """
 PAGES = {
-    "Guides": ("docs/python", "docs/fusions", "docs/heads", "docs/cluster", "docs/statistics", "docs/shell"),
+    "Guides": (
+        "docs/python",
+        "docs/fusions",
+        "docs/heads",
+        "docs/cluster",
+        "docs/statistics",
+        "docs/logging",
+        "docs/shell",
+    ),
     "Reference": ("docs/cli", "docs/api", "docs/store-format"),
     "Behind it": (
         "docs/results",
@@ -94,24 +103,27 @@ def as_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
     found, indent = [], None
     for line in lines:
         inside = len(line) - len(line.lstrip())
-        if re.fullmatch(r"\s*(Args|Attributes):", line):
+        if re.fullmatch(r"\s*(Args|Attributes|Raises):", line):
             indent = inside + 4
         elif line.strip() and indent is not None and inside < indent:
             indent = None
         line = re.sub(r"(?<![`:\w])`([^`]+)`(?![`_])", r"``\1``", line)
-        line = re.sub(r"(\w)_(?=[\s,:;.)]|$)", r"\1\_", line)
-        begun = 0
-        for each in re.finditer(r"(?<=[.;] )((?:[\w\\]+, )*[\w\\]+): (?=\S)", line) if indent is not None else ():
-            names = {part.replace("\\", "") for part in each[1].split(", ")}
-            if names <= known or all(part.endswith("_") for part in names):
-                found.append(
-                    line[begun : each.start()].rstrip()
-                    if not begun
-                    else " " * indent + line[begun : each.start()].rstrip()
-                )
-                begun = each.start()
-        found.append(" " * (indent or 0) + line[begun:] if begun else line)
+        for part in [line] if indent is None else _items(line, known):
+            name, colon, told = part.partition(": ") if indent is not None else ("", "", part)
+            found.append(name + colon + re.sub(r"(\w)_(?=[\s,:;.)]|$)", r"\1\_", told))
     lines[:] = found
+
+
+def _items(line: str, known: set[str]) -> list[str]:
+    """``a: told. b: told.`` as a line each, where ``b`` is a name and no word of the text."""
+    starts = [0]
+    for each in re.finditer(r"(?<=[.;] )((?:\w+, )*\w+): (?=\S)", line):
+        names = each[1].split(", ")
+        if {*names} <= known or all(name.endswith(("_", "Error")) for name in names):
+            starts.append(each.start())
+    space = line[: len(line) - len(line.lstrip())]
+    parts = [line[start:end].rstrip() for start, end in itertools.pairwise([*starts, len(line)])]
+    return [parts[0], *(space + part for part in parts[1:])]
 
 
 def start_page(app: Sphinx, error: Exception | None) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -148,69 +147,6 @@ class RunsFolder:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
         write_durably(self.path / name, sink.getvalue())
-
-
-def results(
-    *runs: str | Path | Iterable[str | Path], metric: str | None = None, each_test: bool = False
-) -> pd.DataFrame:
-    """The finished and failed runs of one folder or several as a flat table.
-
-    Args:
-        runs: folders that ``fusionkit fit`` wrote, or lists of such.
-        metric: the score to show; None is each task's own.
-        each_test: a row for each store that a run was scored on, where it was several.
-
-    Returns:
-        a row a run: its ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``status``, ``metric``,
-        ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds``, where the data came from, and
-        the ``folder``. A run that lies in several folders counts once, in the first.
-
-    Raises:
-        UsageError: no folder is named, one holds no finished run, or no run has such a score.
-        StoreError: a record is damaged.
-    """
-    return _of_all(runs, lambda folder: folder.frame(metric, each_test), [] if not each_test else ["evaluated"])
-
-
-def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
-    """The epochs of the runs of one folder or several, a row each, with what the run was.
-
-    Args:
-        runs: as those of :func:`results`.
-
-    Returns:
-        an epoch a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``metric``, then
-        ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where the epoch was not scored)
-        and the ``folder``.
-
-    Raises:
-        UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
-    """
-
-    def read(folder: RunsFolder) -> pd.DataFrame:
-        return pd.DataFrame(
-            [
-                {"digest": point["digest"], **record["spec"], "metric": record["metric"], **point}
-                for record in folder.records()
-                for point in curve_rows(record)
-            ]
-        )
-
-    return _of_all(runs, read, ["epoch"])
-
-
-def _of_all(
-    runs: Iterable[str | Path | Iterable[str | Path]], read: Callable[[RunsFolder], pd.DataFrame], within: list[str]
-) -> pd.DataFrame:
-    """The tables of all folders as one; ``digest`` and the columns ``within`` name a row."""
-    places = [Path(path) for each in runs for path in ([each] if isinstance(each, (str, Path)) else each)]
-    if not places:
-        raise UsageError("no folder of runs is named", remedy='name one or more: results("runs", "more")')
-    tables = [(str(place), read(RunsFolder(place.expanduser()))) for place in places]
-    # Not pd.concat: a column that is empty in one folder would change its type in all.
-    rows = [{**row, "folder": place} for place, table in tables for row in table.to_dict(orient="records")]
-    found = pd.DataFrame(rows)
-    return found.drop_duplicates(["digest", *within], ignore_index=True) if rows else found
 
 
 def is_runs(path: Path) -> bool:

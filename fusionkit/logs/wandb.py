@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import wandb
 
@@ -23,7 +24,7 @@ class Wandb:
     def __init__(self, folder: Path, group: str) -> None:
         self._folder, self._group = folder, group
         self._place = Path(os.environ.get("WANDB_DIR") or folder)
-        self._mode = os.environ.get("WANDB_MODE", "offline")
+        self._mode: Any = os.environ.get("WANDB_MODE", "offline")
         self.where = f"`wandb sync {self._place / 'wandb'}/offline-run-*` sends them" if self._mode == "offline" else (
             f"mode {self._mode}"
         )  # fmt: skip

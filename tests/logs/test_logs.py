@@ -146,7 +146,9 @@ def test_wandb_keeps_the_same_offline(tmp_path: Path, monkeypatch: pytest.Monkey
     from wandb.proto.wandb_internal_pb2 import Record
 
     [file] = (tmp_path / "logs" / "wandb" / "wandb").glob("offline-run-*/*.wandb")
-    config, history, summary, tags = {}, [], {}, []
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    history, tags = [], []
     for content in leveldb_records(file.read_bytes()):
         record = Record.FromString(content)
         if record.HasField("run"):
