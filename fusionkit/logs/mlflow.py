@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 from fusionkit.logs.entry import Entry
 
 DIGEST, STAMP = "fusionkit.run", "fusionkit.record"  # tags: which run, and, set last, which record of it
-AT_ONCE = 1000  # metrics that a store takes in one call
+AT_ONCE = 1000  # metrics, parameters and tags that a store takes in one call
 LONGEST = 500  # characters of a parameter that every store takes
 
 
@@ -47,8 +47,8 @@ class Mlflow:
         )
         run, metrics = made.info.run_id, list(_metrics(entry, ended))
         parameters = [Param(name, str(value)[:LONGEST]) for name, value in entry.parameters.items()]
-        self._client.log_batch(run, params=parameters)
-        for at in range(0, len(metrics), AT_ONCE):
+        self._client.log_batch(run, params=parameters, metrics=metrics[: AT_ONCE // 2])
+        for at in range(AT_ONCE // 2, len(metrics), AT_ONCE):
             self._client.log_batch(run, metrics=metrics[at : at + AT_ONCE])
         failed = entry.tags["status"] == "failed"
         self._client.set_terminated(run, "FAILED" if failed else "FINISHED", end_time=ended)
