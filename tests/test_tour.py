@@ -18,7 +18,7 @@ def kinds(cell: Any) -> set[str]:
 
 
 def test_the_tour_runs_from_encoding_to_figure_and_prediction(tmp_path: Path) -> None:
-    notebook = nbformat.read(TOUR, as_version=4)
+    notebook = nbformat.read(TOUR, as_version=4)  # type: ignore[no-untyped-call]
     kept = [kinds(cell) for cell in notebook.cells]
     client = NotebookClient(
         notebook,

@@ -44,7 +44,7 @@ class TensorBoard:
 def _write(writer: SummaryWriter, entry: Entry) -> None:
     parameters = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in entry.parameters.items()}
     # What the hparams dashboard reads; `add_hparams` would make a second folder for it.
-    for summary in hparams(parameters | entry.tags, dict.fromkeys(entry.scores, 0)):
+    for summary in hparams(parameters | entry.tags, dict.fromkeys(entry.scores, 0)):  # type: ignore[no-untyped-call]
         writer._get_file_writer().add_summary(summary, walltime=entry.began)  # type: ignore[no-untyped-call]
     for epoch, when, values in entry.curve:
         for name, value in values.items():
