@@ -31,7 +31,8 @@ def test_the_tour_runs_from_encoding_to_figure_and_prediction(tmp_path: Path) ->
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(code) == 7
     streams = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
-    assert "rows of words × 7 layers × 384" in streams
+    assert "columns: tokens = tokens · tags = slots · labels = intent" in streams
+    assert ", 7, 384) float16" in streams
     data = [output.data for cell in code for output in cell.outputs if "data" in output]
     assert [image["image/png"][:4] for image in data if "image/png" in image] == ["iVBO"]
     assert all(fusion in str(data) for fusion in ("last", "linear", "attention"))
