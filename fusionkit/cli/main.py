@@ -14,6 +14,7 @@ COMMANDS = {
     "estimate": "Say what an encode would cost, before it starts.",
     "encode": "Encode a source once into a store of every layer's states.",
     "fit": "Train late-fusion heads over a store.",
+    "run": "Take a study from sources to tables, figures and a page.",
     "results": "Summarise runs: mean, std and interval by any columns.",
     "predict": "Run trained heads over new texts in one pass.",
     "export": "Write a run's head as a folder with a model card.",

@@ -1,0 +1,125 @@
+"""The commands' own encode, fit and tables, as a study asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+from fusionkit.cli.clustering import crew_by, elsewhere_by, job_of_worker
+from fusionkit.cli.console import Bars, log, stop_on_sigterm
+from fusionkit.cli.encoding import load_inputs
+from fusionkit.cli.latex import latex
+from fusionkit.cli.live import SweepTable
+from fusionkit.cli.markdown import markdown
+from fusionkit.cli.notes import comparison_notes
+from fusionkit.cli.working import stopped_by_sigterm
+from fusionkit.encode import encode
+from fusionkit.encode.estimate import Estimate, estimate
+from fusionkit.fit import RunsFolder, foresee
+from fusionkit.fit import fit as run_fit
+from fusionkit.fit.blocks import Sweep
+from fusionkit.fit.forecast import Forecast
+from fusionkit.fit.mixing import Mix
+from fusionkit.store import Store
+
+if TYPE_CHECKING:
+    from fusionkit.cluster import ClusterSettings
+
+
+@dataclass(frozen=True)
+class CommandHands:
+    """What the options of ``fusionkit run`` say of who works.
+
+    Attributes:
+        settings: of a cluster, None for this machine. workers: processes of a sweep, None for as many as are worth it.
+        threads: of a sweep's process. device: of the encoder.
+    """
+
+    settings: ClusterSettings | None
+    workers: int | None
+    threads: int
+    device: str
+    trust_remote_code: bool
+    retry_failed: bool
+
+    def say(self, line: str) -> None:
+        """On standard error, with all else that is no result."""
+        log().print(line)
+
+    def job(self) -> str:
+        """The script that ``--print-job`` shows."""
+        return job_of_worker(self.settings)
+
+    def encode(self, options: Mapping[str, Any], store: Path) -> None:
+        """As ``fusionkit encode`` does."""
+        log().print(f"encoding {options['source']} into {store}")
+        with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
+            inputs = load_inputs(bars.say, **self._loaded(options, self.device if self.settings is None else "cpu"))
+            elsewhere = None if self.settings is None else stack.enter_context(elsewhere_by(self.settings, self.device))
+            source, columns, spec, encoder = inputs
+            encode(
+                source,
+                columns,
+                store,
+                spec,
+                encoder,
+                progress=bars,
+                run_parts=None if elsewhere is None else elsewhere.parts(encoder, stop, bars.note),
+                stop=stop,
+                device=None if elsewhere is None else elsewhere.device,
+            )
+
+    def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
+        """As ``fusionkit fit`` does."""
+        folder = RunsFolder(runs)
+        log().print(f"fitting {len(sweep.specs)} runs into {runs}")
+        there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
+        there = [record for record in there if not (self.retry_failed and record["status"] == "failed")]
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            with stopped_by_sigterm(), SweepTable(sweep.specs, there) as progress, ExitStack() as stack:
+                crew = None
+                if self.settings is not None and len(there) < len(sweep.specs):
+                    crew = stack.enter_context(crew_by(self.settings, progress.note))
+                given = (store, sweep.specs, folder, progress, sweep.starts, sweep.draws)
+                run_fit(*given, self.workers, self.retry_failed, crew)
+        finally:
+            torch.set_num_threads(before)
+
+    def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
+        """As below the table of ``fusionkit results``."""
+        return comparison_notes(summary, **choice)
+
+    def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
+        """Markdown, and the forms of ``fusionkit results --format``."""
+        return {
+            "md": markdown(summary, notes, across),
+            "csv": summary.to_csv(index=False),
+            "tex": latex(summary, notes) + "\n",
+        }
+
+    def estimate(self, options: Mapping[str, Any]) -> Estimate:
+        """As ``fusionkit estimate`` does."""
+        with Bars() as bars:
+            return estimate(*load_inputs(bars.say, **self._loaded(options, self.device)))
+
+    def foresee(self, store: Store | Mix, sweep: Sweep, runs: Path) -> Forecast:
+        """As ``fusionkit fit --dry-run`` does."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            return foresee(
+                store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed
+            )[0]
+        finally:
+            torch.set_num_threads(before)
+
+    def _loaded(self, options: Mapping[str, Any], device: str) -> dict[str, Any]:
+        return {**options, "device": device, "trust_remote_code": self.trust_remote_code}
