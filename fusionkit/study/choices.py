@@ -20,7 +20,7 @@ from fusionkit.study.written import Keys, Written
 from fusionkit.tasks import TASKS
 
 HEADS = tuple(dict.fromkeys(head for task in TASKS.values() for head in task.heads))
-COLUMNS = (*(field.name for field in dataclasses.fields(RunSpec)), *FLAT)
+COLUMNS = ("sweep", *(field.name for field in dataclasses.fields(RunSpec)), *FLAT)
 ANY = RunSpec(store="0" * 16, task="classification", label="label", fusion="last", head="classifier")
 # Parameters of `expand` that take several, by the field of a run that each of their values goes to.
 FIELDS = {"lrs": "lr", "batch_sizes": "batch_size"}

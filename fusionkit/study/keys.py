@@ -70,11 +70,13 @@ TOP: dict[str, Field] = {
     "data": Field("The folder that ${data} stands for; relative to this file. --set data=FOLDER goes first."),
     **{name: Field(f"{field.help} Of all sources.", field.kind, field.choices) for name, field in ENCODING.items()},
     "sources": Field("What is encoded, by a name of one's own: a place, or a block with its options."),
+    "fit": Field("Options of fit that all sweeps share; a sweep's own go first."),
     "sweeps": Field("What is trained, by a name of one's own: a block as `fusionkit fit --sweep` files have it."),
     "comparisons": Field("Tables of results, by a name of one's own."),
     "figures": Field("Names of figures, or all.", several=True),
     "report": Field("yes, or a block with title and baseline: a page of all runs."),
 }
+FROM = ("init-from", "draw-from")  # names of earlier sweeps
 SWEEP = (*SHARED, *KEYS, "runs")
 
 

@@ -21,11 +21,9 @@ def preflight(study: Study, fittings: Mapping[str, Fitting], done: Sequence[str]
     """
     columns = {name: columns_of(each) for name, each in study.sources.items() if f"encode {name}" not in done}
     for name, sweep in study.sweeps.items():
-        if sweep.begins:
-            continue  # its runs are known when those that it begins from are
-        if not set(sweep.sources) & set(columns):
+        if not set(sweep.sources) & set(columns) and not sweep.begins:
             fittings[name].sweep  # noqa: B018
-            continue
+            continue  # one that begins from others is known when these are done
         labels = {label for block in sweep.blocks for label in str(block.get("label") or "").split(",") if label}
         for source in sweep.sources:
             for label in labels if source in columns else ():

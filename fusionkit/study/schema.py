@@ -16,7 +16,7 @@ from fusionkit.fusions.spelling import Option, options_of
 from fusionkit.report import FIGURES
 from fusionkit.specs import CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, ORDERS, PARTS, POOLS, SCHEDULES
 from fusionkit.study.choices import COLUMNS, HEADS
-from fusionkit.study.keys import ALL_FIGURES, COMPARISON, REPORT, SOURCE, TOP, Field
+from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP, Field
 from fusionkit.tasks import TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -45,6 +45,7 @@ def study_schema() -> Schema:
     comparison["across"] = {"enum": list(COLUMNS), "description": COMPARISON["across"].help}
     parts: Schema = {
         "sources": _named({"anyOf": [{"type": "string"}, {**_closed(_fields(SOURCE)), "required": ["source"]}]}),
+        "fit": _closed({name: part for name, part in block.items() if name not in FROM}),
         "sweeps": _named({**_closed(sweep), "required": ["store"]}),
         "comparisons": _named(_closed(comparison)),
         "figures": {"anyOf": [{"const": ALL_FIGURES}, figures, {"type": "array", "items": figures}]},

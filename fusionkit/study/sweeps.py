@@ -8,11 +8,9 @@ from typing import Any
 from fusionkit.fit.shares import parse_share
 from fusionkit.fit.sweep_file import KEYS, SHARED, Block, overlaid, products, read_block
 from fusionkit.study.choices import check_option, check_together
-from fusionkit.study.keys import SWEEP
+from fusionkit.study.keys import FROM, SWEEP
 from fusionkit.study.study import SweepStep
 from fusionkit.study.written import Keys, Written
-
-FROM = ("init-from", "draw-from")  # names of earlier sweeps
 
 
 def read_sweep_step(
@@ -40,7 +38,9 @@ def read_sweep_step(
             expected="one or more blocks of options, each behind a dash",
             remedy="write `- fusion: …` below it, or leave it out and its options above",
         )
-    shared = _options(written, keys, {key: value for key, value in top.items() if key in KEYS}, before)
+    own = {key: value for key, value in top.items() if key in KEYS}
+    every = shared_options(written)
+    shared = overlaid(_options(written, ("fit",), every, {}), _options(written, keys, own, before))
     blocks: list[Block] = []
     for number, part in enumerate(parts):
         at = (*keys, "runs", str(number))
@@ -58,9 +58,29 @@ def read_sweep_step(
         tuple(each for each, _ in judges),
         tuple(blocks),
         tuple(dict.fromkeys(each for each in begins if each is not None)),
-        top,
+        {**_without_rivals(every, own), **top},
         written.where(*keys),
     )
+
+
+def shared_options(written: Written) -> dict[str, Any]:
+    """The options below ``fit:``, as texts.
+
+    Raises:
+        UsageError: it is no block, or an option that sweeps cannot share.
+    """
+    found = written.value.get("fit", {})
+    if not isinstance(found, dict):
+        raise written.wrong(("fit",), "'fit' is a block", expected="options of fit below it", received=repr(found))
+    for key in found:
+        written.among(("fit", key), "option that sweeps can share", key, [key for key in KEYS if key not in FROM])
+    return found
+
+
+def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The shared options that a sweep's own do not take the place of."""
+    named = [{KEYS[option].name: option for option in block} for block in (every, own)]
+    return {option: every[option] for option in overlaid(*named).values() if option in every and option not in own}
 
 
 def _options(written: Written, keys: Keys, block: Mapping[str, Any], before: Mapping[str, object]) -> Block:

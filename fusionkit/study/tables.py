@@ -53,17 +53,18 @@ def plain(comparison: Comparison) -> dict[str, Any]:
 
 
 def frame_of(comparison: Comparison, fittings: Mapping[str, Fitting]) -> pd.DataFrame:
-    """One row a run and store that it was scored on.
+    """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
 
     Raises:
         UsageError: no run has the comparison's metric.
     """
-    records = [record for name in comparison.sweeps for record in fittings[name].records()]
-    known = {name for record in records for name in record.get("scores", {}).get("validation", {})}
+    records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
+    known = {name for _, record in records for name in record.get("scores", {}).get("validation", {})}
     if comparison.metric is not None and comparison.metric not in known:
         raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
-    frame = pd.DataFrame([row for record in records for row in flat_tests(record, comparison.metric)])
-    return frame.drop_duplicates(["digest", "evaluated"])  # a run may be of two sweeps
+    rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
+    # A run may be of two sweeps: it counts once, unless the sweeps are what is compared.
+    return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
 
 
 def summary_of(comparison: Comparison, frame: pd.DataFrame, hands: Hands) -> tuple[pd.DataFrame, list[str]]:
