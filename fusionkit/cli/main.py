@@ -15,6 +15,7 @@ COMMANDS = {
     "encode": "Encode a source once into a store of every layer's states.",
     "fit": "Train late-fusion heads over a store.",
     "results": "Summarise runs: mean, std and interval by any columns.",
+    "report": "Write a page of runs: tables, charts, a look inside.",
     "predict": "Run trained heads over new texts in one pass.",
     "export": "Write a run's head as a folder with a model card.",
     "info": "Show what a store or a folder of runs holds.",
