@@ -42,7 +42,8 @@ def compared(study: Study, baseline: str | None = None) -> tuple[pd.DataFrame, l
                 f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."
             )
         hidden = {"fusion", *METHOD_AXES}
-        tells = [{name for name in str(value or "").split(", ") if name} - hidden for value in table["also_differs"]]
+        said = ["" if pd.isna(value) else str(value) for value in table["also_differs"]]
+        tells = [{name for name in text.split(", ") if name} - hidden for text in said]
         table["also_differs"] = [", ".join(sorted(names)) or None for names in tells]
         if also := sorted(set().union(*tells)):
             notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")

@@ -1,7 +1,7 @@
 """The page: its template, style and scripts filled with a report's content, one file that asks for nothing.
 
-The policy in its head forbids every request, and every script but those whose SHA-256 it names; a text of a data set that
-holds a script is data: it stands in JSON, where no tag can end or begin, and goes into the page as text alone.
+The policy in its head forbids every request, and every script but those whose SHA-256 it names; a text of a data set
+that holds a script is data: it stands in JSON, where no tag can end or begin, and goes into the page as text alone.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     byte  =  round(255 · weight),   [rows, layers] in the order of the sentences, base64
 
-At most :data:`ROWS` rows of weights stand in a page, shared evenly between the runs that have any; the sentences are drawn
-at random, the same for every run of a task, and counts are of the whole split.
+At most :data:`ROWS` rows of weights stand in a page, shared evenly between the runs that have any; the sentences are
+drawn at random, the same for every run of a task, and counts are of the whole split.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def _look(looks: Looks, look: Look, chosen: list[int]) -> dict[str, Any]:
         "wrong": None if look.kind == "number" else wrong,
         "predicted": [_short(look.predicted[i]) for i in chosen],
         "weights": None if look.weights is None else _bytes(look, chosen),
+        "varies": look.weights is not None and bool(np.ptp(look.weights, axis=0).max(initial=0) > 1 / 255),
         "confusion": [] if look.kind == "number" else counted(look),
         "entities": count_kinds(zip(look.gold, look.predicted, strict=True)) if look.kind == "spans" else None,
         "mistakes": [_mistakes(look, i) for i in chosen] if look.kind == "spans" else None,

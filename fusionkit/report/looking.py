@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def _look(
     rows = split.rows if split.read is None else split.rows[split.read]
     if split.kept is not None and split.word_offsets is not None:
         bounds = split.word_offsets.tolist()
-        has_row = [split.kept[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+        has_row = [split.kept[start:stop] for start, stop in pairwise(bounds)]
         # An example's words are those of the sequence that its first row lies in; without any row it has no text.
         tokens = [
             texts.words_of(rows[start], len(has)) if stop > start else ["?"] * len(has)
@@ -174,9 +175,9 @@ def _look(
         ]
         whole = None
     else:
-        tokens = [texts.rows(rows[start:stop]) for start, stop in zip(offsets, offsets[1:], strict=False)]
+        tokens = [texts.rows(rows[start:stop]) for start, stop in pairwise(offsets)]
         has_row = [np.ones(len(one), dtype=bool) for one in tokens]
-        whole = [texts.whole(rows[start:stop]) for start, stop in zip(offsets, offsets[1:], strict=False)]
+        whole = [texts.whole(rows[start:stop]) for start, stop in pairwise(offsets)]
     return Look(
         digest, task, method, data.label, kind, split_name, layers, list(split.gold), said, tokens, whole, weights,
         offsets, has_row,
@@ -214,6 +215,11 @@ def _source(study: Study, spec: RunSpec) -> Store | Mix:
 
 def _has_weights(record: dict[str, Any]) -> bool:
     return record.get("layer_weights") is not None or (record.get("slots") or {}).get("layer_weights") is not None
+
+
+def validation_of(study: Study, look: Look) -> float:
+    """The validation score of a run that is looked at, the larger the better: perplexities are not looked at."""
+    return float(study.records[look.digest]["validation_score"])
 
 
 def sample(look: Look, rows: int, seed: int = 0) -> list[int]:

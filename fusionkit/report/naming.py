@@ -43,7 +43,7 @@ def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
     """Each run's method: its fusion, and behind it the choices that differ between runs."""
     names = frame["fusion"].astype(str)
     for axis in METHOD_AXES:
-        if frame[axis].nunique(dropna=False) > 1:
+        if len(frame[axis].drop_duplicates()) > 1:
             has = frame[axis].notna()
             names = names.where(~has, names + f" {axis.replace('_', ' ')} " + frame[axis].astype(str))
     return names

@@ -78,8 +78,7 @@ def lead_of(study: Study, failed: int) -> str:
         f"{_many(len(study.methods), 'fusion method')} on {_many(len(study.tasks), 'task')}, "
         f"{least if least == most else f'{least} to {most}'} {'run' if most == 1 else 'runs'} each. "
         "Scores are of the test split, or of validation where there is no test; ± is the standard deviation over "
-        "the runs, brackets are the 95 % interval of their mean. Where several rates or other options were tried, those "
-        "with the best validation score count."
+        "the runs. Where several rates or other options were tried, those with the best validation score count."
     )
     return told + (f" {_many(failed, 'run')} failed." if failed else "")
 

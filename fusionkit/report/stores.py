@@ -1,4 +1,4 @@
-"""The stores of runs, found again by the digest of their identity: a run says which store it read, not where it lies."""
+"""The stores of runs, found again by the digest of their identity: a run says which it read, not where that lies."""
 
 from __future__ import annotations
 

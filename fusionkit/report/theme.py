@@ -32,6 +32,7 @@ def config(theme: str) -> dict[str, Any]:
             "titlePadding": 6,
             "tickSize": 4,
         },
+        "axisX": {"grid": False, "domainColor": colours["quiet"], "tickColor": colours["quiet"]},
         "axisBand": {"grid": False, "domain": False, "ticks": False},
         "header": {
             "labelColor": colours["ink"],
@@ -41,11 +42,12 @@ def config(theme: str) -> dict[str, Any]:
             "labelPadding": 6,
         },
         "legend": {**text, "labelColor": colours["ink"], "labelFontSize": 12, "orient": "top", "columns": 6,
-                   "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 2, "labelLimit": 260},
+                   "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 2,
+                   "symbolOpacity": 1, "labelLimit": 260},
         "view": {"stroke": None},
         "facet": {"spacing": 22},
         "style": {
-            "cell": {"color": colours["cell"], "fill": colours["cell"]},
-            "on-cell": {"color": colours["ink"], "fill": colours["ink"]},
+            "heat": {"color": colours["cell"], "fill": colours["cell"]},
+            "on-heat": {"color": colours["ink"], "fill": colours["ink"]},
         },
     }  # fmt: skip

@@ -3,9 +3,9 @@
     once(n)   =  Σ_splits s  +  Σ_{i ≤ n} t_i
     again(n)  =  Σ_{i ≤ n} (E_i · (s_train · x_i / X + s_validation) + s_test + t_i)
 
-Symbols: ``s`` the seconds that a split's encoding took, ``t_i`` the seconds that head i took over the store, ``E_i`` its
-epochs, ``x_i`` the examples it learned from of ``X`` in train. ``once`` is measured; ``again`` is counted from the same
-measurements: it is what the frozen encoder would cost if its states were not kept.
+Symbols: ``s`` the seconds that a split's encoding took, ``t_i`` the seconds that head i took over the store, ``E_i``
+its epochs, ``x_i`` the examples it learned from of ``X`` in train. ``once`` is measured; ``again`` is counted from the
+same measurements: it is what the frozen encoder would cost if its states were not kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
         seconds = _seconds(study, str(digest), name)
         if seconds is None or len(group) < 2:
             continue
-        task = name if runs.loc[runs["data"] == name, "store"].nunique() == 1 else f"{name} · rows of {_rows(group)}"
+        alone = len(set(runs.loc[runs["data"] == name, "store"])) == 1
+        task = name if alone else f"{name} · rows of {_rows(group)}"
         once, again, number = sum(seconds.values()), 0.0, 0
         rows += [_row(task, ONCE, 0, once), _row(task, AGAIN, 0, 0.0)]
         for run in group["digest"]:
@@ -87,7 +88,7 @@ def chart(study: Study, data: pd.DataFrame) -> Any:
     points = base.mark_point(filled=True, size=14, opacity=1).encode(
         tooltip=tooltip(way="way", heads="heads", minutes__n="minutes")
     )
-    return panels(alt.layer(line, points), data, "store", list(dict.fromkeys(data["store"])))
+    return panels(alt.layer(line, points), data, "store", list(dict.fromkeys(data["store"])), names=54)
 
 
 def _row(store: str, way: str, heads: int, seconds: float) -> dict[str, Any]:

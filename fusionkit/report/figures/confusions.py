@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.figures.parts import shade, tooltip
+from fusionkit.report.figures.parts import panels, shade, tooltip
 from fusionkit.report.library import altair
-from fusionkit.report.looking import Look, Looks, confusion
+from fusionkit.report.looking import Look, Looks, confusion, validation_of
 from fusionkit.report.study import Study
 
 MOST_CLASSES = 18
@@ -20,7 +20,9 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
     best: dict[str, Look] = {}
     for look in looks.all:
         task = f"{look.task} · {look.column}" if f"· {look.column}" not in look.task else look.task
-        if look.kind != "number" and (task not in best or _score(study, look) > _score(study, best[task])):
+        if look.kind != "number" and (
+            task not in best or validation_of(study, look) > validation_of(study, best[task])
+        ):
             best[task] = look
     rows = [{"task": f"{task} · {look.method}", **row} for task, look in best.items() for row in counted(look)]
     return pd.DataFrame(rows) if rows else None
@@ -53,23 +55,16 @@ def chart(study: Study, data: pd.DataFrame) -> Any:
     alt = altair()
     order = data.groupby("gold")["count"].sum().sort_values(ascending=False).index.tolist()
     order = [name for name in order if name != REST] + [REST]
-    axis = {"labelLimit": 110, "labelFontSize": 9}
+    axis = {"labelFontSize": 9}
     base = alt.Chart().encode(
-        x=alt.X("predicted:N", title="predicted", sort=order, axis=alt.Axis(labelAngle=-60, **axis)),
+        x=alt.X("predicted:N", title="predicted", sort=order, axis=alt.Axis(labelAngle=-60, labelLimit=110, **axis)),
         y=alt.Y("gold:N", title="gold", sort=order, axis=alt.Axis(**axis)),
     )
     told = tooltip(gold="gold", predicted="predicted", count="count", share__n="share of gold")
-    cells = base.mark_rect(style="cell").encode(fillOpacity=shade("share"), tooltip=told)
-    texts = base.mark_text(style="on-cell", fontSize=8).encode(text="count:Q")
+    cells = base.mark_rect(style="heat").encode(fillOpacity=shade("share"), tooltip=told)
+    texts = base.mark_text(style="on-heat", fontSize=8).encode(text="count:Q")
     size = 22 * min(max(data.groupby("task")["gold"].nunique()), MOST_CLASSES)
-    tasks = list(dict.fromkeys(data["task"]))
-    made = alt.layer(cells, texts).properties(width=max(size, 120), height=max(size, 80)).facet(
-        facet=alt.Facet("task:N", title=None, sort=tasks, header=alt.Header(labelLimit=320)),
-        data=data, columns=min(2, len(tasks)),
+    return panels(
+        alt.layer(cells, texts), data, "task", list(dict.fromkeys(data["task"])), free=("x", "y"),
+        size=(max(size, 120), max(size, 80)), names=118, below=120, columns=2, square=True,
     )  # fmt: skip
-    made = made.resolve_scale(x="independent", y="independent")
-    return made.properties(usermeta={"panels": len(tasks), "free": True, "names": 110, "square": True})
-
-
-def _score(study: Study, look: Look) -> float:
-    return float(study.records[look.digest]["validation_score"])

@@ -41,7 +41,7 @@ def chart(x: str) -> Callable[[Study, pd.DataFrame], Any]:
         methods = methods_of(data)
         # A frozen LM head under `last` learns nothing, which a logarithm cannot show.
         scale = alt.Scale(type="log", nice=False, padding=12) if (data[x] > 0).all() else alt.Scale(type="symlog")
-        axis = alt.Axis(format="~s", tickCount=5)
+        axis = alt.Axis(format="~s", tickCount=4)
         base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=TITLES[x], scale=scale, axis=axis), color=hue(methods))
         told = tooltip(
             method="method", score__s="mean", low__s="from", high__s="to",

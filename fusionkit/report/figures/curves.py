@@ -23,6 +23,7 @@ from fusionkit.report.study import Study
 
 X_TITLES = {"epoch": "epoch", "seconds": "seconds a head", "step": "steps of the optimizer"}
 LOG = ("seconds", "step")
+MOST_BANDS = 5  # more of them hide each other
 
 
 def curves(study: Study, x: str, y: str) -> pd.DataFrame | None:
@@ -67,14 +68,21 @@ def chart(x: str, y: str) -> Callable[[Study, pd.DataFrame], Any]:
         alt = altair()
         methods = methods_of(data)
         scale = alt.Scale(type="log", nice=False) if x in LOG else alt.Scale(nice=False, zero=False)
-        axis = alt.Axis(tickCount=5, format="~s") if x in LOG else alt.Axis(tickMinStep=1)
+        axis = alt.Axis(tickCount=4, format="~s") if x in LOG else alt.Axis(tickMinStep=1)
         base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=X_TITLES[x], scale=scale, axis=axis), color=hue(methods))
         level = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False))
         told = tooltip(method="method", epoch="epoch", **{f"{x}__n": X_TITLES[x]}, value__n="mean", runs="runs")
         line = base.mark_line(strokeWidth=1.8).encode(y=level, strokeDash=dash(methods))
+        few = data.groupby("task")["method"].nunique().max() <= MOST_BANDS
         band = base.mark_area(opacity=0.13).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
         points = base.mark_point(filled=True, size=12, opacity=1).encode(y=level, tooltip=told)
-        return panels(alt.layer(band, line, points), data, "task", list(dict.fromkeys(data["task"])), free=("x", "y"))
+        return panels(
+            alt.layer(*([band] if few else []), line, points),
+            data,
+            "task",
+            list(dict.fromkeys(data["task"])),
+            free=("x", "y"),
+        )
 
     return made
 

@@ -15,6 +15,7 @@ from fusionkit.statistics import INTERVALS
 
 WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, where no page says otherwise
 COLUMNS = 3
+GAP, NAMES = 24, 36  # between panels, and beside one for the labels of its axis
 
 
 def methods_of(data: pd.DataFrame) -> list[str]:
@@ -48,21 +49,43 @@ def shade(field: str) -> Any:
     return alt.FillOpacity(f"{field}:Q", scale=alt.Scale(domain=[0, 1], range=[0.05, 1]), legend=None)
 
 
-def panels(layers: Any, data: pd.DataFrame, by: str, order: Sequence[str], *, free: Sequence[str] = ("y",)) -> Any:
+def panels(
+    layers: Any,
+    data: pd.DataFrame,
+    by: str,
+    order: Sequence[str],
+    *,
+    free: Sequence[str] = ("y",),
+    size: tuple[int, Any] = (WIDTH, HEIGHT),
+    names: int = NAMES,
+    below: int = 40,
+    columns: int = COLUMNS,
+    square: bool = False,
+) -> Any:
     """One panel a value of ``by``, each with axes of its own in ``free``.
 
-    The page lays the panels out for its width: ``usermeta`` tells it how many there are.
+    The page lays the panels out for its width: ``usermeta`` tells it what it must know for that.
+
+    Args:
+        size: of a panel. names: pixels that the labels of its left axis take. below: those of its lower axis.
+        square: its width is never more than this.
     """
     alt = altair()
     values = [value for value in order if value in set(data[by])]
-    made = layers.properties(width=WIDTH, height=HEIGHT).facet(
-        facet=alt.Facet(f"{by}:N", title=None, sort=values, header=alt.Header(labelLimit=300)),
+    made = layers.properties(width=size[0], height=size[1]).facet(
+        facet=alt.Facet(f"{by}:N", title=None, sort=values, header=alt.Header(labelLimit=320)),
         data=data,
-        columns=min(COLUMNS, len(values)),
+        columns=min(columns, len(values)),
+        # Panels stand on one line whatever their labels; room for these is kept by hand.
+        bounds="flush",
+        spacing={"column": GAP + (names if "y" in free else 0), "row": 34 + below},
     )
-    for axis in free:
-        made = made.resolve_scale(**{axis: "independent"})
-    return made.properties(usermeta={"panels": len(values), "free": "y" in free})
+    if free:
+        made = made.resolve_scale(**dict.fromkeys(free, "independent"))
+    # One scale, but an axis below every panel: the last line may be shorter than the others.
+    made = made.resolve_axis(x="independent")
+    meta = {"panels": len(values), "free": "y" in free, "names": names, "square": square, "below": below}
+    return made.properties(usermeta=meta)
 
 
 def interval(values: pd.Series[Any]) -> tuple[float, float, float]:

@@ -6,6 +6,7 @@ from fusionkit.report.figures import break_even, confusions, costs, curves, shot
 from fusionkit.report.figures.figure import Figure
 
 SPREAD = "mean and 95 % t interval over the seeds"
+BANDS = f"mean over the seeds; bands are 95 % t intervals, drawn for at most {curves.MOST_BANDS} methods"
 
 FIGURES: dict[str, Figure] = {
     "shots": Figure(
@@ -33,7 +34,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "score-by-epoch": Figure(
         "Score by epoch",
-        f"Validation score after each epoch: {SPREAD}.",
+        f"Validation score after each epoch: {BANDS}.",
         "runs with an epoch or more",
         curves.data("epoch", "validation_score"),
         curves.chart("epoch", "validation_score"),
@@ -48,7 +49,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "loss-by-step": Figure(
         "Loss by step",
-        f"Mean training loss of each epoch by steps of the optimizer, on a logarithmic axis: {SPREAD}. Losses of "
+        f"Mean training loss of each epoch by steps of the optimizer, on a logarithmic axis: {BANDS}. Losses of "
         "different heads are not on one scale.",
         "runs with an epoch or more that tell how many examples they learned from: a draw, or their store",
         curves.data("step", "loss"),
@@ -78,15 +79,17 @@ FIGURES: dict[str, Figure] = {
     ),
     "layer-weights-by-seed": Figure(
         "Layer weights by seed",
-        "The same, a dot a run: where the dots of a method lie apart, the seed decides where it looks. Lines are means.",
+        "The same, a dot a run: where the dots of a method lie apart, the seed decides where it looks. Lines are "
+        "means.",
         "several runs of one task with a fusion that weighs its layers",
         weights.by_seed,
         weights.chart_by_seed,
     ),
     "layer-weights-by-label": Figure(
         "Layer weights by label",
-        "Mean weight of each layer over the rows of each gold label (of tags that mark spans: of each type), in the run "
-        f"with the best validation score. At most {weights.MOST_LABELS} labels, the most frequent ones.",
+        "Mean weight of each layer over the rows of each gold label (of tags that mark spans: of each type), in the "
+        "task's best run by validation whose fusion weighs rows differently. "
+        f"At most {weights.MOST_LABELS} labels, the most frequent ones.",
         "runs of a fusion that weighs each row by itself, their stores and their weights",
         weights.by_label,
         weights.chart_by_label,
@@ -109,8 +112,8 @@ FIGURES: dict[str, Figure] = {
     ),
     "confusion": Figure(
         "Gold and predicted classes",
-        "How many of each gold class were predicted as what; the colour is the share of the gold class. The run with the "
-        f"best validation score; of more than {confusions.MOST_CLASSES} classes the rarest stand together.",
+        "How many of each gold class were predicted as what; the colour is the share of the gold class. The run with "
+        f"the best validation score; of more than {confusions.MOST_CLASSES} classes the rarest stand together.",
         "runs that decide between classes, their stores and their weights",
         confusions.data,
         confusions.chart,

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fusionkit.report.figures.parts import WIDTH, dash, hue, methods_of, panels, shade, tooltip
 from fusionkit.report.library import altair
-from fusionkit.report.looking import Looks, label_weights
+from fusionkit.report.looking import Look, Looks, label_weights, validation_of
 from fusionkit.report.study import Study
 
 # Languages of the data sets that the papers use, and their neighbours; a data set says its own by its name.
@@ -77,12 +77,18 @@ def by_seed(study: Study, looks: Looks) -> pd.DataFrame | None:
 
 
 def by_label(study: Study, looks: Looks) -> pd.DataFrame | None:
-    """Mean weights over the rows of each gold label, of the runs that can be looked into."""
-    rows = []
+    """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
+    best: dict[str, Look] = {}
     for look in looks.all:
         told = label_weights(look)
         if len(told) < 2 or look.weights is None or np.ptp(look.weights, axis=0).max() < 1e-6:
             continue  # one weight for all rows: every label would look alike
+        name = f"{look.task} · {look.column}"
+        if name not in best or validation_of(study, look) > validation_of(study, best[name]):
+            best[name] = look
+    rows = []
+    for look in best.values():
+        told = label_weights(look)
         kept = sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]
         for name in kept:
             count, weights = told[name]
@@ -113,7 +119,8 @@ def heat_by(column: str) -> Any:
 def chart_by_label(study: Study, data: pd.DataFrame) -> Any:
     """A panel a task and method, a line a label."""
     data = data.assign(panel=data["task"] + " · " + data["method"])
-    return _heat(data, "label", None, "panel", list(dict.fromkeys(data["panel"])))
+    lines = data.groupby("panel", sort=False)["label"].nunique()  # panels of like height stand side by side
+    return _heat(data, "label", None, "panel", lines.sort_values(ascending=False, kind="stable").index.tolist())
 
 
 def chart_by_seed(study: Study, data: pd.DataFrame) -> Any:
@@ -139,27 +146,17 @@ def _mean(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, panels_in_order: list[str]) -> Any:
     alt = altair()
-    lines = max(data.groupby(panel)[line].nunique())
     base = alt.Chart().encode(
         x=alt.X("layer:O", title="layer (0 is the embedding output)", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y(f"{line}:N", title=None, sort=order, axis=alt.Axis(labelLimit=210)),
+        y=alt.Y(f"{line}:N", title=None, sort=order, axis=alt.Axis()),
     )
-    cells = base.mark_rect(style="cell").encode(
+    cells = base.mark_rect(style="heat").encode(
         fillOpacity=shade("weight"),
         tooltip=tooltip(**{panel: panel, line: line, "layer": "layer", "weight__n": "weight"}),
     )
-    texts = base.mark_text(style="on-cell", fontSize=9).encode(text=alt.Text("weight:Q", format=".2f"))
-    values = [value for value in panels_in_order if value in set(data[panel])]
-    made = (
-        alt.layer(cells, texts)
-        .properties(width=WIDTH, height=LINE * lines)
-        .facet(
-            facet=alt.Facet(f"{panel}:N", title=None, sort=values, header=alt.Header(labelLimit=320)),
-            data=data,
-            columns=min(3, len(values)),
-        )
-    )
-    if order is None:
-        made = made.resolve_scale(y="independent")
+    texts = base.mark_text(style="on-heat", fontSize=9).encode(text=alt.Text("weight:Q", format=".2f"))
     longest = max(len(str(name)) for name in data[line])
-    return made.properties(usermeta={"panels": len(values), "free": order is None, "names": min(longest * 6, 210)})
+    return panels(
+        alt.layer(cells, texts), data, panel, panels_in_order,
+        free=("y",) if order is None else (), size=(WIDTH, alt.Step(LINE)), names=min(longest * 6 + 8, 218),
+    )  # fmt: skip

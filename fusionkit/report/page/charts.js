@@ -7,22 +7,23 @@ const PANEL = { least: 215, most: 330 };
 // Facets get as many columns as fit; a panel's width is what is left beside its axis.
 function fitted(spec, width, config) {
   const copy = structuredClone(spec);
-  const meta = copy.usermeta || { panels: 1, free: true };
-  const names = meta.names || 0;
-  const side = meta.free ? Math.max(names, 34) + 14 : 0;
-  const once = meta.free ? 0 : Math.max(names, 34) + 14;
-  const gap = 22;
-  const square = meta.square && copy.spec ? copy.spec.width : null;
-  const least = square || PANEL.least;
-  const columns = Math.max(1, Math.min(meta.panels, square ? 2 : 4, Math.floor((width - once + gap) / (least + side + gap))));
-  const room = Math.floor((width - once + gap) / columns) - gap - side;
-  if (copy.spec) {
-    copy.columns = columns;
-    copy.spec.width = square ? Math.min(square, Math.max(room, 140)) : Math.max(120, Math.min(room, columns === 1 ? 560 : PANEL.most));
-  }
+  const meta = copy.usermeta;
+  const gap = 24;
+  const names = Math.min(meta.names, Math.floor(width * 0.45));
+  const square = meta.square ? copy.spec.width : null;
+  const side = meta.free ? names : 0; // labels beside every panel, or beside the first of a line
+  const room = width - names - 6;
+  const fits = Math.floor((room + gap + side) / ((square || PANEL.least) + gap + side));
+  const columns = Math.max(1, Math.min(meta.panels, square ? 2 : 4, fits));
+  const share = Math.floor((room - (columns - 1) * (gap + side)) / columns);
+  copy.columns = columns;
+  copy.spacing = { column: gap + side, row: 34 + meta.below };
+  copy.spec.width = Math.max(110, square ? Math.min(square, share) : Math.min(share, columns === 1 ? 560 : PANEL.most));
   delete copy.usermeta;
+  // Long names of a heat map's lines are cut where a phone has no room for them.
+  const axisY = { ...config.axisY, labelLimit: names };
   const legend = { ...config.legend, columns: Math.max(1, Math.floor(width / 165)) };
-  return { ...copy, config: { ...config, legend, autosize: { type: "pad" } } };
+  return { ...copy, config: { ...config, legend, axisY, autosize: { type: "pad" } } };
 }
 
 // The rows behind a chart: its data sets as the specification holds them.
@@ -42,13 +43,15 @@ function csvOf(rows) {
 
 const drawn = new Map(); // place → {spec, width, done}
 
+// `ast` makes Vega read its expressions instead of compiling them: the page's policy allows no eval. Its warnings are of
+// panels whose height follows their own labels, which is meant.
 async function drawChart(place, config) {
   const told = drawn.get(place);
   const width = Math.floor(place.clientWidth);
   if (told.width === width || width === 0) return;
   told.width = width;
   const result = await vegaEmbed(place, fitted(told.spec, width, config), {
-    actions: false, renderer: "svg", ast: true, defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "custom" },
+    actions: false, renderer: "svg", ast: true, logLevel: vega.Error, defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "custom" },
   });
   const svg = place.querySelector("svg");
   if (svg) {

@@ -32,7 +32,10 @@ function showInside(place, inside, left) {
     place.append(element("p", { class: "note" }, "No run can be looked into: its store or its weights are gone."), missing(left));
     return;
   }
-  const state = { look: inside.looks[0], errors: false, text: "", kind: "", shown: LIST_STEP, current: null };
+  // Tokens that differ in their weights are worth most of a look.
+  const worth = (look) => (look.varies ? 1 : 0) + (inside.sources[look.source].whole ? 0 : 2);
+  const first = inside.looks.reduce((best, look) => (worth(look) > worth(best) ? look : best));
+  const state = { look: first, errors: false, text: "", kind: "", shown: LIST_STEP, current: null };
   const tasks = [...new Set(inside.looks.map((look) => `${look.task} \u2192 ${look.column}`))];
   const taskOf = (look) => `${look.task} \u2192 ${look.column}`;
   const list = element("ul", { class: "sentences", "aria-label": "Sentences" });
@@ -109,7 +112,8 @@ function showInside(place, inside, left) {
     return made;
   }
 
-  fillRuns(tasks[0]);
+  task.value = taskOf(state.look);
+  fillRuns(task.value);
   place.append(
     element("p", { class: "note" }, "Of each task and method the run with the best validation score. A cell is the weight of a layer at a token; layer 0 is the embedding output."),
     element("div", { class: "controls" }, labelled("Task", task), labelled("Run", runs), labelled("Search", text), kindLabel, labelled("errors only", errors, "check")),
