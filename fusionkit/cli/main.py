@@ -16,6 +16,7 @@ COMMANDS = {
     "fit": "Train late-fusion heads over a store.",
     "run": "Take a study from sources to tables, figures and a page.",
     "results": "Summarise runs: mean, std and interval by any columns.",
+    "report": "Write a page of runs: tables, charts, a look inside.",
     "predict": "Run trained heads over new texts in one pass.",
     "export": "Write a run's head as a folder with a model card.",
     "info": "Show what a store or a folder of runs holds.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.report.library import altair, vl_convert
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.study.fitting import Fitting
 from fusionkit.study.study import SourceStep, Study
@@ -19,6 +20,8 @@ def preflight(study: Study, fittings: Mapping[str, Fitting], done: Sequence[str]
     Raises:
         UsageError, DataError: what an encode or a fit would refuse.
     """
+    if study.figures != () or study.report is not None:
+        altair(), vl_convert()  # without them nothing could be drawn, hours from now
     columns = {name: columns_of(each) for name, each in study.sources.items() if f"encode {name}" not in done}
     for name, sweep in study.sweeps.items():
         if not set(sweep.sources) & set(columns) and not sweep.begins:

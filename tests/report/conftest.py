@@ -1,0 +1,98 @@
+"""Runs over a few sentences of the corpus, two of them hostile; their page; and one browser for all tests of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.bundled import travel_desk
+from fusionkit.cli.main import main
+from fusionkit.report.looking import Looks
+from fusionkit.report.study import Study, read_study
+
+SCRIPT = "<script>window.stolen=1</script>"
+HOSTILE = [
+    {"tokens": ["Oslo", SCRIPT, "</script>", "<!--"], "slots": ["B-city", "O", "O", "O"], "intent": "<b>bold</b>"},
+    {"tokens": ['<img src=x onerror="window.stolen=2">', "Rom"], "slots": ["O", "B-city"], "intent": "<b>bold</b>"},
+]
+FUSIONS = ("last", "layer:0", "layer:3", "linear", "attention", "attention:scale=yes")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A store, its runs and the page of them. Attributes: told: what ``report --json`` printed."""
+
+    store: Path
+    runs: Path
+    page: Path
+    figures: Path
+    told: dict[str, Any]
+
+
+def command(*args: object) -> str:
+    """``fusionkit ARGS`` in this process; standard output. It must end well."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["fusionkit", *map(str, args)])
+        patch.setenv("TOKENIZERS_PARALLELISM", "false")
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0, err.getvalue()
+    return out.getvalue()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Slots by six fusions, two sizes of draw and two seeds; intents by two fusions."""
+    folder = tmp_path_factory.mktemp("a report")
+    source = folder / "desk-de"
+    source.mkdir()
+    for name, count in (("train", 40), ("validation", 10), ("test", 14)):
+        lines = (travel_desk("de") / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[:count]
+        lines += [json.dumps({"id": f"{name}-{k}", "text": "", **row}) for k, row in enumerate(HOSTILE)]
+        (source / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    store, runs = folder / "desk.store", folder / "runs"
+    command("encode", source, "--out", store, "--rows", "words", "--layers", "0,3,6")
+    options = ["--epochs", 2, "--lr", "5e-3", "--out", runs]
+    chosen = [word for fusion in FUSIONS for word in ("--fusion", fusion)]
+    command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--shots", 2, "--seeds", 2, *options)
+    command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--seeds", 2, *options)
+    command("fit", store, "--label", "intent", "--fusion", "last", "--fusion", "attention", "--pool", "mean",
+            "--seeds", 2, *options)  # fmt: skip
+    page, figures = folder / "report.html", folder / "figures"
+    told = json.loads(command("report", runs, "--out", page, "--figures", figures, "--json"))
+    return Made(store, runs, page, figures, told)
+
+
+@pytest.fixture(scope="session")
+def study(made: Made) -> Study:
+    """The same runs as the figures see them."""
+    return read_study([made.runs])
+
+
+@pytest.fixture(scope="session")
+def looks(study: Study) -> Looks:
+    """What can be looked into."""
+    return Looks(study)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium of this machine."""
+    if BROWSER is None:
+        pytest.skip("no Chromium on this machine: the page is not opened (apt-get install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
