@@ -74,6 +74,12 @@ def fusionkit() -> Command:
 
 
 @pytest.fixture(scope="session")
+def tiny() -> str:
+    """The text of a small study over two sources."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two folders of a few sentences of travel-desk, German and French."""
     folder = tmp_path_factory.mktemp("data")

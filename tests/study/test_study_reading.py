@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import pytest
-from conftest import TINY
 
 from fusionkit.cli.encode import encode
 from fusionkit.errors import UsageError
@@ -29,8 +28,8 @@ def test_a_source_has_a_key_for_each_option_of_encode() -> None:
         assert field.kind is {click.INT: int, click.FLOAT: float}.get(kind, str), name
 
 
-def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path) -> None:
-    study = written(TINY)
+def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path, tiny: str) -> None:
+    study = written(tiny)
     assert {name: source.options for name, source in study.sources.items()} == {
         name: {"encoder": "minilm", "rows": "tokens", "layers": "0,6", "source": str(data / name)}
         for name in ("one", "two")
@@ -46,19 +45,19 @@ def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path) -> None
     assert (study.title, study.figures, study.report) == ("study", (), None)
 
 
-def test_set_goes_before_the_file_and_only_takes_what_it_needs(written: Read) -> None:
-    study = written(TINY, "encoder=roberta-large", "sweeps.base.runs.0.fusion=[attention, concat]", "fit.lr=1e-3")
+def test_set_goes_before_the_file_and_only_takes_what_it_needs(written: Read, tiny: str) -> None:
+    study = written(tiny, "encoder=roberta-large", "sweeps.base.runs.0.fusion=[attention, concat]", "fit.lr=1e-3")
     assert study.sources["one"].options["encoder"] == "roberta-large"
     assert study.sweeps["base"].blocks[0]["fusions"] == ("attention", "concat")
     assert {block["lrs"] for sweep in study.sweeps.values() for block in sweep.blocks} == {(1e-3,)}
-    assert written(TINY, "sweeps.moved.data-seeds=3", "report.title=A page").report.title == "A page"
-    only = written(TINY, only=("base",))
+    assert written(tiny, "sweeps.moved.data-seeds=3", "report.title=A page").report.title == "A page"
+    only = written(tiny, only=("base",))
     assert (list(only.sources), list(only.sweeps), only.comparisons["wide"].sweeps) == (["one"], ["base"], ("base",))
-    assert list(written(TINY, only=("moved",)).sweeps) == ["base", "moved"]  # it begins from the other
+    assert list(written(tiny, only=("moved",)).sweeps) == ["base", "moved"]  # it begins from the other
 
 
-def test_a_sweeps_own_seeds_take_the_place_of_those_that_all_share(written: Read) -> None:
-    study = written(TINY, "sweeps.base.data-seeds=3")
+def test_a_sweeps_own_seeds_take_the_place_of_those_that_all_share(written: Read, tiny: str) -> None:
+    study = written(tiny, "sweeps.base.data-seeds=3")
     assert [(block.get("seeds"), block["data_seeds"]) for block in study.sweeps["base"].blocks] == [(None, 3)] * 2
     assert "seeds" not in study.sweeps["base"].block
 
@@ -101,10 +100,12 @@ MISTAKES: list[tuple[str, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("old", "new", "says", "also"), MISTAKES)
-def test_a_mistake_is_one_message_with_its_line(old: str, new: str, says: str, also: str, written: Read) -> None:
-    assert TINY.count(old) >= 1
+def test_a_mistake_is_one_message_with_its_line(
+    old: str, new: str, says: str, also: str, written: Read, tiny: str
+) -> None:
+    assert tiny.count(old) >= 1
     with pytest.raises(UsageError) as caught:
-        written(TINY.replace(old, new, 1))
+        written(tiny.replace(old, new, 1))
     assert says in str(caught.value)
     assert also in str(caught.value)
     assert "study.yaml" in caught.value.what
@@ -121,16 +122,16 @@ def test_a_mistake_is_one_message_with_its_line(old: str, new: str, says: str, a
         ("title=[", "no value that YAML reads"),
     ],
 )
-def test_a_wrong_setting_is_told_by_its_key(setting: str, says: str, written: Read) -> None:
+def test_a_wrong_setting_is_told_by_its_key(setting: str, says: str, written: Read, tiny: str) -> None:
     with pytest.raises(UsageError) as caught:
-        written(TINY, setting)
+        written(tiny, setting)
     assert says in str(caught.value)
 
 
-def test_without_its_folder_of_data_a_study_says_what_to_add(tmp_path: Path) -> None:
+def test_without_its_folder_of_data_a_study_says_what_to_add(tmp_path: Path, tiny: str) -> None:
     from fusionkit.study import read_study
 
-    (tmp_path / "study.yaml").write_text(TINY)
+    (tmp_path / "study.yaml").write_text(tiny)
     with pytest.raises(UsageError, match="add --set data=FOLDER") as caught:
         read_study(tmp_path / "study.yaml")
     assert "study.yaml, line 6" in caught.value.what

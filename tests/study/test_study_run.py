@@ -15,9 +15,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import Ran
 
 Command = Callable[..., Any]
+Ran = Any
 STEPS = ["encode one", "encode two", "fit base", "fit moved", "table wide", "table against"]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from conftest import TINY
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.sweep_file import KEYS
@@ -81,7 +80,7 @@ def test_a_shipped_study_keeps_the_schema_and_can_be_read(path: Path, tmp_path: 
     assert text.splitlines()[0] == "# yaml-language-server: $schema=../study.schema.json"
     assert faults(text) == []
     for name in set(re.findall(r"\$\{data\}/([\w./-]+)", text)):
-        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
     assert read_study(path, [f"data={tmp_path}"]).sweeps
 
 
@@ -136,9 +135,11 @@ def test_the_grid_of_the_paper_is_six_hundred_runs(written: Callable[..., Any], 
         ("rows: tokens", "report: maybe"),
     ],
 )
-def test_what_a_study_is_refused_for_the_schema_marks_too(old: str, new: str, written: Callable[..., Any]) -> None:
-    wrong = TINY.replace(old, new, 1)
-    assert faults(TINY) == []
+def test_what_a_study_is_refused_for_the_schema_marks_too(
+    old: str, new: str, written: Callable[..., Any], tiny: str
+) -> None:
+    wrong = tiny.replace(old, new, 1)
+    assert faults(tiny) == []
     assert faults(wrong)
     with pytest.raises(UsageError):
         written(wrong)
