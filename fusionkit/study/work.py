@@ -19,6 +19,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors, read_json, write_json
+from fusionkit.fit.claims import UNKNOWN_HERE
 from fusionkit.locks import holder_of, sign, try_lock
 from fusionkit.specs import canonical_json
 
@@ -81,9 +82,15 @@ class Work:
         Raises:
             UsageError: another process has it.
         """
-        with disk_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = try_lock(self.path / LOCK)
+        try:
+            with disk_errors(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                file = try_lock(self.path / LOCK)
+        except OSError as error:
+            if error.errno not in UNKNOWN_HERE:
+                raise
+            yield  # a file system without locks: stores and runs are written safely all the same
+            return
         if file is None:
             raise UsageError(
                 f"another `fusionkit run` works in {self.path}",
