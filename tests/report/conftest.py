@@ -30,13 +30,18 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 
 @dataclass(frozen=True)
 class Made:
-    """A store, its runs and the page of them. Attributes: told: what ``report --json`` printed."""
+    """A store, its runs and the page of them.
+
+    Attributes:
+        told: what ``report --json`` printed. script: what one of the sentences holds.
+    """
 
     store: Path
     runs: Path
     page: Path
     figures: Path
     told: dict[str, Any]
+    script: str = SCRIPT
 
 
 def command(*args: object) -> str:
@@ -63,7 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         (source / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     store, runs = folder / "desk.store", folder / "runs"
     command("encode", source, "--out", store, "--rows", "words", "--layers", "0,3,6")
-    options = ["--epochs", 2, "--lr", "5e-3", "--out", runs]
+    options = ["--epochs", 6, "--lr", "2e-2", "--batch-size", 16, "--out", runs]
     chosen = [word for fusion in FUSIONS for word in ("--fusion", fusion)]
     command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--shots", 2, "--seeds", 2, *options)
     command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--seeds", 2, *options)
