@@ -126,6 +126,18 @@ def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:
     return powers / segment_sum(powers, offsets)[ids]
 
 
+def side_by_side(offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Which row stands where when examples lie side by side.
+
+    Returns:
+        row numbers int64 ``[examples, longest]`` (some row behind each end), mask bool ``[examples, longest]``.
+    """
+    lengths = offsets.diff().unsqueeze(-1)
+    steps = torch.arange(int(lengths.max()) if len(lengths) else 0, device=offsets.device)
+    mask = steps < lengths
+    return torch.where(mask, offsets[:-1, None] + steps, 0), mask
+
+
 def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Rows side by side for recurrences over positions.
 

@@ -35,7 +35,7 @@ COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 LATER = (
     "fusion_layers", "optimizer", "warmup", "clip_norm", "label_smoothing", "class_weights", "patience",
     "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
-    "draw", "draw_ids", "validate_on", "order",
+    "draw", "draw_ids", "validate_on", "order", "validate_every",
 )  # fmt: skip
 
 
@@ -148,7 +148,8 @@ class RunSpec:
         clip_norm: the norm that the gradient of all weights together is cut down to; None leaves it.
         label_smoothing: share of each target that is spread over all classes.
         class_weights: ``balanced`` weighs a class in the loss by one over its share of the training labels.
-        patience: epochs without a better validation score after which a run stops; None trains all of them.
+        patience: epochs without a better validation score after which a run stops, where one is scored; None trains all
+            of them.
         joint_fusion: whether the two heads of a joint run have one fusion, ``shared``, or one ``each``.
         mix: stores that are trained on together, or a share of one: digests with shares, ``3f…,a0…:5%``, in order;
             ``store`` is the first. None is the whole of ``store``.
@@ -160,6 +161,7 @@ class RunSpec:
         draw: how shots are drawn, ``uniform``, ``stratified`` or ``nested``; ``ids`` are examples that were given.
         draw_ids: digest of the ids of a draw that was given.
         validate_on: validation examples that are scored while training; None is all of them.
+        validate_every: epochs from one scoring of validation to the next; the last epoch is always scored.
         order: of an epoch's examples: ``shuffle`` all of them, or ``window``: shuffle the store's chunks, then the
             examples of a few chunks at a time.
     """
@@ -196,6 +198,7 @@ class RunSpec:
     draw_ids: str | None = None
     validate_on: int | None = None
     order: str = SHUFFLE
+    validate_every: int = 1
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
@@ -215,6 +218,7 @@ class RunSpec:
         _require(
             self.draw == GIVEN or self.draw_ids is None, "draw_ids", "none where the draw is no 'ids'", self.draw_ids
         )
+        _require(self.validate_every >= 1, "validate_every", "1 epoch or more", self.validate_every)
         _require(
             self.validate_on is None or self.validate_on >= 1, "validate_on", "1 example or more", self.validate_on
         )

@@ -22,6 +22,7 @@ OTHER: dict[str, Any] = {
     "patience": 2, "joint_fusion": "each", "mix": "0123456789abcdef,89abcdef01234567:5%",
     "evaluate_on": "89abcdef01234567", "init_from": "0123456789abcdef", "init_part": "fusion", "freeze": "head",
     "draw": "nested", "draw_ids": "0123456789abcdef", "validate_on": 800,  "order": "window",
+    "validate_every": 5,
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
@@ -32,6 +33,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("clip_norm", 0.0), ("clip_norm", float("inf")), ("clip_norm", float("nan")), ("label_smoothing", -0.1),
     ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"), ("init_part", "all"), ("freeze", "none"),
     ("draw", "stratifeid"), ("draw", "ids"), ("draw_ids", "0123456789abcdef"), ("validate_on", 0), ("order", "sorted"),
+    ("validate_every", 0),
 ]  # fmt: skip
 
 
@@ -80,9 +82,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert name in str(caught.value).splitlines()[0]
 
 
-def test_the_table_of_values_out_of_range_covers_twenty_two_fields() -> None:
-    assert len(OUT_OF_RANGE) == 31
-    assert len({name for name, _ in OUT_OF_RANGE}) == 22
+def test_the_table_of_values_out_of_range_covers_twenty_three_fields() -> None:
+    assert len(OUT_OF_RANGE) == 32
+    assert len({name for name, _ in OUT_OF_RANGE}) == 23
 
 
 @pytest.mark.parametrize(

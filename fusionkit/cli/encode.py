@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluste
 from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encoding import encoding_options, load_inputs
 from fusionkit.cli.info import store_summary
-from fusionkit.encode import encode as run_encode
-from fusionkit.encode.job import job_of
+from fusionkit.encode.job import encode_job, is_finished, job_of
 from fusionkit.encode.share import Share, encode_share, parse_share
 from fusionkit.errors import UsageError
 from fusionkit.places import Place
@@ -60,24 +60,15 @@ def encode(
         # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
         here = device if settings is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, device=here, **options)
-        # A source or encoder that cannot be read is refused before anybody's job is queued for it.
-        elsewhere = None if settings is None else stack.enter_context(elsewhere_by(settings, device))
+        job, run_parts = job_of(source, columns, store, spec, encoder, bars, limit), None
+        # Nobody's job is queued for what cannot be read, or is there already.
+        if settings is not None and (overwrite or not is_finished(job)):
+            elsewhere = stack.enter_context(elsewhere_by(settings, device))
+            job, run_parts = replace(job, device=elsewhere.device), elsewhere.parts(encoder, stop, bars.note)
         if share is None:
-            report = run_encode(
-                source,
-                columns,
-                store,
-                spec,
-                encoder,
-                overwrite=overwrite,
-                progress=bars,
-                run_parts=None if elsewhere is None else elsewhere.parts(encoder, stop, bars.note),
-                stop=stop,
-                budget=limit,
-                device=None if elsewhere is None else elsewhere.device,
-            )
+            report = encode_job(job, overwrite=overwrite, run_parts=run_parts, stop=stop)
         else:
-            report = encode_share(job_of(source, columns, store, spec, encoder, bars, limit), share, stop)
+            report = encode_share(job, share, stop)
     if report.outcome == "share":
         if as_json:
             print_json({"outcome": "share", "call_seconds": round(report.seconds, 3), "tokens": report.tokens})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ from fusionkit.cli.live import SweepTable
 from fusionkit.cli.markdown import markdown
 from fusionkit.cli.notes import comparison_notes
 from fusionkit.cli.working import stopped_by_sigterm
-from fusionkit.encode import encode
 from fusionkit.encode.estimate import Estimate, estimate
+from fusionkit.encode.job import encode_job, is_finished, job_of
 from fusionkit.fit import RunsFolder, foresee
 from fusionkit.fit import fit as run_fit
 from fusionkit.fit.blocks import Sweep
@@ -60,20 +60,13 @@ class CommandHands:
         """As ``fusionkit encode`` does."""
         log().print(f"encoding {options['source']} into {store}")
         with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
-            inputs = load_inputs(bars.say, **self._loaded(options, self.device if self.settings is None else "cpu"))
-            elsewhere = None if self.settings is None else stack.enter_context(elsewhere_by(self.settings, self.device))
-            source, columns, spec, encoder = inputs
-            encode(
-                source,
-                columns,
-                store,
-                spec,
-                encoder,
-                progress=bars,
-                run_parts=None if elsewhere is None else elsewhere.parts(encoder, stop, bars.note),
-                stop=stop,
-                device=None if elsewhere is None else elsewhere.device,
-            )
+            here = self.device if self.settings is None else "cpu"
+            source, columns, spec, encoder = load_inputs(bars.say, **self._loaded(options, here))
+            job, run_parts = job_of(source, columns, store, spec, encoder, bars), None
+            if self.settings is not None and not is_finished(job):
+                elsewhere = stack.enter_context(elsewhere_by(self.settings, self.device))
+                job, run_parts = replace(job, device=elsewhere.device), elsewhere.parts(encoder, stop, bars.note)
+            encode_job(job, run_parts=run_parts, stop=stop)
 
     def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
         """As ``fusionkit fit`` does."""

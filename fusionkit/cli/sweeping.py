@@ -67,6 +67,14 @@ OPTIONS = (
         "--validate-on", metavar="N|P%", help="Choose the epoch by so much of validation. [default: all of it]"
     ),
     click.option(
+        "--validate-every",
+        type=int,
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Score validation after each N-th epoch, and after the last.",
+    ),
+    click.option(
         "--order",
         type=click.Choice((AUTO, *ORDERS)),
         default=AUTO,

@@ -149,7 +149,14 @@ def encode(
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
     job = job_of(source, columns, out, spec, encoder, progress, budget, device)
-    out, watch = job.out, job.watch
+    return encode_job(job, overwrite=overwrite, run_parts=run_parts, stop=stop)
+
+
+def encode_job(
+    job: Job, *, overwrite: bool = False, run_parts: PartsRunner | None = None, stop: Callable[[], bool] = lambda: False
+) -> EncodeReport:
+    """Do a job, or finish it; arguments and errors as :func:`encode`."""
+    out, watch, encoder = job.out, job.watch, job.encoder
     with place_errors(out), only_encoder(out) as held:
         began = time.perf_counter()
         clear_leftovers(out)
@@ -171,7 +178,7 @@ def encode(
             held()
             fresh.append(record)
         held()
-        manifest = commit(out, plan, device or str(encoder.device))
+        manifest = commit(out, plan, job.device or str(encoder.device))
         return EncodeReport(
             "resumed" if resumed else "encoded",
             time.perf_counter() - began,
@@ -212,6 +219,12 @@ def job_of(
     return Job(source, columns, out, spec, encoder, identity, watch, budget, device)
 
 
+def is_finished(job: Job) -> bool:
+    """Whether the store is complete and of this very work, so that nobody is needed for it."""
+    with place_errors(job.out):
+        return is_complete(job.out) and _work(checked(job.out / MANIFEST)) == _wanted(job)
+
+
 def planned(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
     """The store's plan, or the manifest where it is complete already, and whether it was there; the lock must be held.
 
@@ -219,7 +232,7 @@ def planned(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
         IdentityError: the place holds a store of something else.
     """
     out, watch = job.out, job.watch
-    wanted = _work({"identity": json.loads(json.dumps(job.identity)), "compression": job.spec.compress})
+    wanted = _wanted(job)
     resumed = is_store(out) and (not overwrite or _begun(out, wanted))
     if resumed:
         known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
@@ -354,6 +367,10 @@ def _refuse_changed_files(out: Place, plan: dict[str, Any]) -> None:
             received="another file" if changed in found else "none",
             remedy="encode again with --overwrite",
         )
+
+
+def _wanted(job: Job) -> dict[str, Any]:
+    return _work({"identity": json.loads(json.dumps(job.identity)), "compression": job.spec.compress})
 
 
 def _work(known: dict[str, Any]) -> dict[str, Any]:

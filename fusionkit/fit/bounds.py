@@ -46,7 +46,7 @@ class Bounds:
         data = self._materials.data(spec)
         watched = min(spec.validate_on or len(data.validation), len(data.validation))
         learned = self._materials.learned(spec)
-        rows = 3 * learned * _rows(data.train) + watched * _rows(data.validation)
+        rows = 3 * learned * _rows(data.train) + watched * _rows(data.validation) / spec.validate_every
         return 2.0 * self._size(spec) * spec.epochs * rows
 
     def _size(self, spec: RunSpec) -> int:

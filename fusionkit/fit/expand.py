@@ -50,6 +50,7 @@ def expand(
     class_weights: str = "none",
     patience: int | None = None,
     validate_on: int | str | None = None,
+    validate_every: int = 1,
     order: str = AUTO,
     joint_fusion: str = "shared",
     starts: Sequence[Start] = (),
@@ -63,6 +64,7 @@ def expand(
         data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
+        validate_every: epochs from one scoring to the next.
         order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
         starts: finished runs, of which each run begins with the one that suits it. init_part: what it takes of that
             one, ``both`` unless said. freeze: the part that is not trained.
@@ -125,6 +127,7 @@ def expand(
             class_weights=class_weights,
             patience=patience,
             validate_on=watched,
+            validate_every=validate_every,
             order=ordered if shot is None and not draws else drawn,
             joint_fusion=joint_fusion,
             mix=None if mix is None else mix.text,

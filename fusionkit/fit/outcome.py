@@ -19,6 +19,8 @@ from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.stacks import Model, stack_of
 from fusionkit.specs import RunSpec
 
+Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -28,8 +30,8 @@ class Outcome:
         metric: the score's name. score: on test, None without one. validation_score: at the best epoch, on all of
             validation.
         best_epoch: from 1; 0 where there was nothing to train.
-        scores: all metrics by split. curve: loss and validation score, an epoch each. watched: how many validation
-            examples chose the epoch; the curve's scores are of these.
+        scores: all metrics by split. curve: loss and validation score, an epoch each; None where it was not
+            scored. watched: how many validation examples chose the epoch; the curve's scores are of these.
         seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
         temperature: what the fusion's scores are divided by, where it has scores.
@@ -44,7 +46,7 @@ class Outcome:
     validation_score: float
     scores: dict[str, dict[str, float]]
     best_epoch: int
-    curve: list[dict[str, float]]
+    curve: Curve
     seconds: float
     fusion_parameters: int
     head_parameters: int
@@ -86,7 +88,7 @@ class Trained:
     spec: RunSpec
     model: Model
     best: Best
-    curve: list[dict[str, float]]
+    curve: Curve
     seconds: float
     draw: TaskSplit
 

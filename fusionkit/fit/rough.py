@@ -4,8 +4,8 @@
 
 Symbols: ``s`` a row's scores in float32, ``s̃`` in bfloat16; ``s̃_(1)`` and ``s̃_(2)`` the two best. An error e in each
 score moves the margin of two by 2 e at most, so b leaves twice what was seen. Rows that are not sure are decided again
-in float32. CPUs with bfloat16 instructions multiply two to four times as fast in it; after every epoch of a few-shot
-run, scoring validation is most of the work.
+in float32; where a row depends on all rows of its example, with these. CPUs with bfloat16 instructions multiply two to
+four times as fast in it; after every epoch of a few-shot run, scoring validation is most of the work.
 
 Measured on MiniLM's states of SST-2 and CoNLL-2003 (last, linear, attention, on SST-2 concat too; three rates, up to 8
 and 50 epochs): 0 to 4 % of the rows are not sure; of 4.7 million decisions that bfloat16 alone would have made, 952
@@ -31,7 +31,7 @@ LEAST_ROWS = 8 * SAMPLE_ROWS  # below that the sample would be most of the work
 
 
 class Score(Protocol):
-    """Scores of a batch in its own precision, each row by itself: ``[R, n, classes]``, or ``[1, …]`` of one run."""
+    """Scores of a batch in its own precision: ``[R, n, classes]``, or ``[1, …]`` of one run."""
 
     def __call__(self, batch: Batch, run: int | None = None) -> Tensor: ...
 
@@ -47,11 +47,11 @@ class Rough:
     """The decisions of a stack whose weights stay as they are.
 
     Args:
-        score: what a batch's rows score.
+        score: what a batch's rows score. whole_examples: whether a row's score depends on all rows of its example.
     """
 
-    def __init__(self, score: Score) -> None:
-        self._score = score
+    def __init__(self, score: Score, whole_examples: bool = False) -> None:
+        self._score, self._part = score, _examples_of if whole_examples else _rows
         self._batches, self._error = 0, torch.zeros(())
 
     def decide(self, batch: Batch, rough: Tensor) -> Tensor:
@@ -62,20 +62,30 @@ class Rough:
         """
         scores = self._score(dataclasses.replace(batch, states=rough)).float()  # [R, n, classes]
         if self._batches % EVERY == 0:
-            some = torch.arange(min(SAMPLE_ROWS, len(rough)))
-            seen = (self._score(_rows(batch, some)) - scores[:, some]).abs().amax((1, 2))  # [R]
+            some, sample = self._part(batch, torch.arange(min(SAMPLE_ROWS, len(rough))))
+            seen = (self._score(sample) - scores[:, some]).abs().amax((1, 2))  # [R]
             self._error = torch.maximum(self._error, seen)
         self._batches += 1
         best = scores.topk(2, -1).values  # [R, n, 2]
         sure = best[..., 0] - best[..., 1] > MARGIN * self._error.unsqueeze(1)  # [R, n]; never where something is NaN
         decided = scores.argmax(-1)
         for run in (~sure).any(1).nonzero().squeeze(1).tolist():
-            unsure = (~sure[run]).nonzero().squeeze(1)
-            decided[run, unsure] = self._score(_rows(batch, unsure), run)[0].argmax(-1)
+            again, unsure = self._part(batch, (~sure[run]).nonzero().squeeze(1))
+            decided[run, again] = self._score(unsure, run)[0].argmax(-1)
         return decided
 
 
-def _rows(batch: Batch, rows: Tensor) -> Batch:
-    """Some rows as examples of their own."""
+def _rows(batch: Batch, rows: Tensor) -> tuple[Tensor, Batch]:
+    """Some rows, as examples of their own."""
     offsets = torch.arange(len(rows) + 1)
-    return Batch(batch.states[rows], offsets, batch.targets[:0], None, offsets)
+    return rows, Batch(batch.states[rows], offsets, batch.targets[:0], None, offsets)
+
+
+def _examples_of(batch: Batch, rows: Tensor) -> tuple[Tensor, Batch]:
+    """All rows of the examples that some rows belong to, and these examples."""
+    lengths = batch.offsets.diff()
+    chosen = torch.zeros(len(lengths), dtype=torch.bool)
+    chosen[torch.searchsorted(batch.offsets, rows, right=True) - 1] = True
+    every = chosen.repeat_interleave(lengths).nonzero().squeeze(1)
+    offsets = torch.nn.functional.pad(lengths[chosen].cumsum(0), (1, 0))
+    return every, Batch(batch.states[every], offsets, batch.targets[:0], None, offsets)

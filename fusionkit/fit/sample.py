@@ -43,8 +43,8 @@ class Cost:
         """Of a whole run that learns from so many examples; with ``patience`` it may be less."""
         watched = min(spec.validate_on or len(data.validation), len(data.validation))
         after = len(data.validation) + sum(len(split) for split in _tests(data))
-        each = -(-learned // spec.batch_size) * self.step + watched * self.scored
-        return self.once + spec.epochs * each + after * self.scored
+        steps, times = spec.epochs * -(-learned // spec.batch_size), -(-spec.epochs // spec.validate_every)
+        return self.once + steps * self.step + (times * watched + after) * self.scored
 
 
 def kind_of(spec: RunSpec, learned: int) -> RunSpec:
@@ -58,6 +58,7 @@ def kind_of(spec: RunSpec, learned: int) -> RunSpec:
         draw="uniform",
         draw_ids=None,
         validate_on=None,
+        validate_every=1,
         epochs=1,
         batch_size=min(spec.batch_size, learned),
         weight_decay=0.0,

@@ -23,7 +23,7 @@ from torch.func import functional_call, vmap
 
 from fusionkit.fit.adam import StackedAdam
 from fusionkit.fit.algebra import stacked_fusion
-from fusionkit.fit.chains import chain_of, chained
+from fusionkit.fit.chains import MANY_ROWS, chain_of, chained
 from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import with_run_dropout
 from fusionkit.fit.joint import JointModel
@@ -174,15 +174,15 @@ class Stacked:
         }
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
-        # Every row is decided by itself, by its best score.
+        # Every row that is read is decided by its own best score.
         head = models[0].head
         self._by_row = (
             isinstance(head, Softmax)
             and not getattr(head.score, "across_rows", False)
-            and not sees_examples(specs[0].fusion)
             and models[0].pool in (None, "cls")
             and models[0].sides == 1
         )
+        self._whole_examples = sees_examples(specs[0].fusion)
         self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw")
 
     def _begin(self, specs: Sequence[RunSpec], generators: Sequence[torch.Generator]) -> None:
@@ -215,7 +215,7 @@ class Stacked:
     def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
         """As :class:`Stack` says."""
         self._base.eval()
-        if rough is None or not self._by_row:
+        if rough is None or not self._by_row or (self._whole_examples and batch.read is not None):
             return self._call(self._weights(), [batch], "decide").unbind()
         if self._sure is None:
             weights = self._weights()
@@ -227,7 +227,7 @@ class Stacked:
                     chosen = {name: w[run : run + 1] for name, w in chosen.items()}
                 return self._call(chosen, [batch], "score")
 
-            self._sure = Rough(score)
+            self._sure = Rough(score, self._whole_examples)
         return self._sure.decide(batch, rough).unbind()
 
     def weights(self, run: int) -> dict[str, Tensor]:
@@ -307,13 +307,16 @@ class Stacked:
             # [S, n, layers, hidden]; one seed's without a copy
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
             return self._fuse(fusion, own, seeds, counts[0]).flatten(0, 1)
-        states, dim = _side_by_side([batch.states for batch in batches], counts)
         assert isinstance(fusion, nn.Module)
 
         def one(own: Mapping[str, Tensor], states: Tensor) -> Tensor:
             found: Tensor = functional_call(fusion, dict(own), (states, offsets))
             return found
 
+        if len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
+            runs = range(len(next(iter(own.values()))))
+            return torch.stack([one({name: w[run] for name, w in own.items()}, states) for run in runs])
+        states, dim = _side_by_side([batch.states for batch in batches], counts)
         found: Tensor = vmap(one, (0, dim))(own, states)
         return found
 

@@ -14,8 +14,8 @@ AXES = (
     "data", "evaluated", "init_data", "encoder", "rows", "sides", "store", "mix", "evaluate_on",
     "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "draw", "epochs",
     "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
-    "class_weights", "patience", "joint_fusion", "init_part", "freeze", "validate_on", "order", "init_from",
-    "draw_ids",
+    "class_weights", "patience", "joint_fusion", "init_part", "freeze", "validate_on", "validate_every", "order",
+    "init_from", "draw_ids",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 

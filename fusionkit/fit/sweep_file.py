@@ -70,6 +70,7 @@ KEYS: dict[str, Key] = {
     "class-weights": Key("class_weights"),
     "patience": Key("patience", int),
     "validate-on": Key("validate_on"),
+    "validate-every": Key("validate_every", int),
     "order": Key("order"),
     "joint-fusion": Key("joint_fusion"),
     "init-from": Key("init_from", list="whole", place=True),

@@ -25,7 +25,7 @@ from fusionkit.fit.joint import model_of
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.ordering import Order
-from fusionkit.fit.outcome import Best, DivergenceError, Outcome, Trained, outcomes_of
+from fusionkit.fit.outcome import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
 from fusionkit.fit.predicting import BLOCK_ROWS, blocks, score
 from fusionkit.fit.progress import counted
 from fusionkit.fit.scoring import Judge, decide_all
@@ -45,20 +45,26 @@ Ended = tuple[RunSpec, Outcome | DivergenceError]
 
 @dataclass(eq=False)
 class _Run:
-    """A run under way; ``loss`` is the mean of its last epoch."""
+    """A run under way; ``loss`` is the mean of its last epoch, ``best`` of those that were scored."""
 
     spec: RunSpec
     layers: Layers
     loss: float = 0.0
-    curve: list[dict[str, float]] = field(default_factory=list)
+    curve: Curve = field(default_factory=list)
     best: Best | None = None
     seconds: float = 0.0
 
+    def is_due(self, epoch: int) -> bool:
+        """Whether it is scored now: no other run of its stack has a say in it."""
+        return epoch % self.spec.validate_every == 0 or epoch == self.spec.epochs
+
     def is_done(self, epoch: int) -> bool:
-        """Whether it has had its epochs, or none was better for as many as it has patience."""
-        assert self.best is not None
-        late = self.spec.patience is not None and epoch - self.best.epoch >= self.spec.patience
-        return late or epoch >= self.spec.epochs
+        """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
+        if epoch >= self.spec.epochs:
+            return True
+        if self.spec.patience is None or self.best is None or not self.is_due(epoch):
+            return False
+        return epoch - self.best.epoch >= self.spec.patience
 
 
 @dataclass(eq=False)
@@ -268,18 +274,21 @@ class _Unit:
 
     def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
         """Score all runs on validation, and keep what is the best so far."""
+        for run in (run for group in groups for run in group.runs if epoch and run not in failed):
+            run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
+        groups = [group for group in groups if any(run.is_due(epoch) and run not in failed for run in group.runs)]
         decided: list[list[Any]] = [[None] * len(group.runs) for group in groups]
         if self._judge is not None and groups:  # of nobody, all of validation would be read for nothing
             stacks = [(group.stack, group.places) for group in groups]
             decided = decide_all(stacks, self._watched, self._watched_layers)
         for group, found in zip(groups, decided, strict=True):
             for at, (run, answers) in enumerate(zip(group.runs, found, strict=True)):
-                if run in failed:
+                if run in failed or not run.is_due(epoch):
                     continue
                 scores = None if self._judge is not None else self._scores(group.stack, at, run, epoch)
                 metric, value = next(iter(scores.items())) if scores else self._own(answers)
                 if epoch:
-                    run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": value})
+                    run.curve[-1]["validation_score"] = value
                 if run.best is None or is_better(metric, value, run.best.value):
                     run.best = Best(value, epoch, group.stack.weights(at), answers, scores)
 

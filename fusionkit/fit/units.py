@@ -43,8 +43,9 @@ def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
     """Runs in units of at most ``widest``: those that see the same minibatches first, in the order given."""
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
-        key = (*data_key(spec), spec.shots, spec.draw, spec.draw_ids, spec.validate_on, spec.batch_size, _pass_of(spec))
-        together.setdefault(key, []).append(spec)
+        key = (*data_key(spec), spec.shots, spec.draw, spec.draw_ids, spec.batch_size)
+        watched = (spec.validate_on, spec.validate_every)
+        together.setdefault((*key, *watched, _pass_of(spec)), []).append(spec)
     units = []
     for alike in together.values():
         alike = sorted(alike, key=lambda spec: spec.data_seed)

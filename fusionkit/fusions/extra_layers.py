@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.ragged import pad
+from fusionkit.ragged import side_by_side
 
 HEAD, STD = 64, 0.02
 
@@ -47,15 +47,15 @@ class ExtraLayers(nn.Module):
 
     def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
         """``[rows, 1, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
-        last = states[:, -1]
-        if not len(last):
-            return last
-        padded, mask = pad(last, offsets)  # [examples, longest, hidden], [examples, longest]
-        seen = mask.clone()
+        x = states[:, -1]
+        if not len(x):
+            return x
+        places, seen = side_by_side(offsets)  # [examples, longest], [examples, longest]
+        own = seen.flatten().nonzero().squeeze(1)  # [rows]
         seen[:, 0] = True  # a softmax over nothing, of an example without rows, would make all gradients NaN
         for layer in self.layers:
-            padded = layer(padded, seen)
-        return padded[mask]
+            x = layer(x, places, own, seen)
+        return x
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
         """One layer carries all the weight: none to show."""
@@ -63,7 +63,7 @@ class ExtraLayers(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """One layer of BERT."""
+    """One layer of BERT. Rows are padded for the attention between them alone: the products are most of the work."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -75,15 +75,29 @@ class TransformerLayer(nn.Module):
             nn.init.normal_(linear.weight, std=STD)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        """``[examples, longest, hidden]``, rows to attend to ``[examples, longest]`` → the same shape as x."""
-        a = self.attention_norm(x + self.out(self._attend(x, seen)))
+    def forward(self, x: Tensor, places: Tensor, own: Tensor, seen: Tensor) -> Tensor:
+        """The next states of the rows.
+
+        Args:
+            x: ``[rows, hidden]``. places: which row stands where when examples lie side by side,
+                ``[examples, longest]``. own: where each row stands there, flat, ``[rows]``. seen: places to attend to,
+                ``[examples, longest]``.
+
+        Returns:
+            ``[rows, hidden]``.
+        """
+        a = self.attention_norm(x + self.out(self._attend(x, places, own, seen)))
         return self.norm(a + self.down(functional.gelu(self.up(a))))  # type: ignore[no-any-return]
 
-    def _attend(self, x: Tensor, seen: Tensor) -> Tensor:
+    def _attend(self, x: Tensor, places: Tensor, own: Tensor, seen: Tensor) -> Tensor:
         # Written out: torch's own attention on CPUs cannot be stacked over runs.
-        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        q, k, v = (self._side_by_side(f(x), places) for f in (self.query, self.key, self.value))
         scores = q @ k.mT / math.sqrt(q.shape[-1])  # [examples, heads, longest, longest]
         weights = scores.masked_fill(~seen[:, None, None, :], -torch.inf).softmax(-1)
-        mixed: Tensor = weights @ v  # [examples, heads, longest, width of a head]
-        return mixed.transpose(1, 2).flatten(2)  # [examples, longest, hidden]
+        mixed = (weights @ v).transpose(1, 2).reshape(-1, x.shape[-1])  # [examples · longest, hidden]
+        return mixed if len(own) == len(mixed) else mixed.index_select(0, own)  # [rows, hidden]
+
+    def _side_by_side(self, x: Tensor, places: Tensor) -> Tensor:
+        """``[rows, hidden]`` → ``[examples, heads, longest, width of a head]``."""
+        padded = x if len(x) == places.numel() else x.index_select(0, places.flatten())
+        return padded.reshape(*places.shape, self.heads, -1).transpose(1, 2)

@@ -26,17 +26,33 @@ MOST_EXAMPLES = 400  # of one run: a list that people still look through
 def inside_of(looks: Looks, rows: int = ROWS) -> dict[str, Any]:
     """``sources``, the sentences with their gold labels, and ``looks``, each with its ``source``'s place among them."""
     found = looks.all
-    weighing = sum(look.weights is not None for look in found)
-    budget = rows // max(weighing, 1)
+    budget = _fair([_size(look) for look in found if look.weights is not None], rows)
     sources: dict[str, dict[str, Any]] = {}
     told = []
     for look in found:
-        chosen = sample(look, budget)[:MOST_EXAMPLES]
+        chosen = sample(look, budget, MOST_EXAMPLES)
         source = _source(look, chosen)
         key = json.dumps(source, sort_keys=True)
         sources.setdefault(key, source)
         told.append({**_look(looks, look, chosen), "source": list(sources).index(key)})
     return {"sources": list(sources.values()), "looks": told, "kinds": list(KINDS)}
+
+
+def _fair(sizes: list[int], total: int) -> int:
+    """The most that each may have so that all together have at most ``total``: what small ones leave goes to others."""
+    left = total
+    for number, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - number)
+        if size > share:
+            return share
+        left -= size
+    return max(sizes, default=total)
+
+
+def _size(look: Look) -> int:
+    """Rows of the examples that a page would list."""
+    every = sum(max(len(tokens), 1) for tokens in look.tokens)
+    return sum(max(len(look.tokens[i]), 1) for i in sample(look, every, MOST_EXAMPLES))
 
 
 def _source(look: Look, chosen: list[int]) -> dict[str, Any]:

@@ -222,10 +222,13 @@ def validation_of(study: Study, look: Look) -> float:
     return float(study.records[look.digest]["validation_score"])
 
 
-def sample(look: Look, rows: int, seed: int = 0) -> list[int]:
-    """Examples drawn at random whose rows are at most so many together, in their order; the same for equal seeds."""
-    order = np.random.default_rng(seed).permutation(len(look.gold))
-    sizes = np.array([max(len(tokens), 1) for tokens in look.tokens])[order]
+def sample(look: Look, rows: int, examples: int, seed: int = 0) -> list[int]:
+    """At most so many examples drawn at random whose rows are at most so many together, in their order.
+
+    The same for equal seeds, and those of fewer rows are among those of more.
+    """
+    order = np.random.default_rng(seed).permutation(len(look.gold))[:examples]
+    sizes = np.array([max(len(tokens), 1) for tokens in look.tokens], dtype=np.int64)[order]
     return sorted(order[: int(np.searchsorted(np.cumsum(sizes), rows, side="right"))].tolist())
 
 

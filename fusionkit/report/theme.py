@@ -44,6 +44,7 @@ def config(theme: str) -> dict[str, Any]:
         "legend": {**text, "labelColor": colours["ink"], "labelFontSize": 12, "orient": "top", "columns": 6,
                    "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 2,
                    "symbolOpacity": 1, "labelLimit": 260},
+        "title": {"anchor": "start", "frame": "group", "fontSize": 12, "fontWeight": 600, "color": colours["ink"]},
         "view": {"stroke": None},
         "facet": {"spacing": 22},
         "style": {

@@ -1,8 +1,8 @@
 """What a sweep would take over stores that are not there yet: a few steps over a sample, scaled to all of it.
 
-    Σ over runs of  t₀ + e · (k · step + v · scored) + (v_all + tests) · scored       (fit/sample.py)
+    Σ over runs of  t₀ + e · k · step + (s · v + v_all + tests) · scored       (fit/sample.py)
 
-Symbols: ``t₀``, ``step``, ``scored`` measured over the sample; e epochs, k steps, v validation examples watched,
+Symbols: ``t₀``, ``step``, ``scored`` measured over the sample; e epochs, k steps in each, s scorings of v examples,
 counted from the sources as they are.
 """
 
@@ -121,5 +121,5 @@ def _sizes(sweep: SweepStep, counts: Mapping[str, Counts]) -> _Sizes:
 
 def _seconds(cost: Cost, spec: RunSpec, learned: int, sizes: _Sizes) -> float:
     watched = min(spec.validate_on or sizes.validation, sizes.validation)
-    each = -(-learned // spec.batch_size) * cost.step + watched * cost.scored
-    return cost.once + spec.epochs * each + (sizes.validation + sizes.tests) * cost.scored
+    steps, times = spec.epochs * -(-learned // spec.batch_size), -(-spec.epochs // spec.validate_every)
+    return cost.once + steps * cost.step + (times * watched + sizes.validation + sizes.tests) * cost.scored

@@ -39,7 +39,7 @@ def steps_of(study: Study, work: Work, hands: Hands, fittings: Mapping[str, Fitt
     steps += [fit_step(sweep, work, hands, fittings[name]) for name, sweep in study.sweeps.items()]
     steps += [table_step(comparison, work, hands, fittings) for comparison in study.comparisons.values()]
     if study.sweeps and study.figures != ():
-        steps.append(figures_step(study.figures, work, list(study.sweeps), hands))
+        steps.append(figures_step(study.figures, work, list(study.sweeps), list(study.sources), hands))
     if study.sweeps and study.report is not None:
         steps.append(report_step(study.report, work, list(study.sweeps), list(study.sources), hands))
     return steps

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import UsageError
-from fusionkit.report import draw_figures, write_report
+from fusionkit.report import write_report
+from fusionkit.report.drawing import draw, write_figures
+from fusionkit.report.looking import Looks
+from fusionkit.report.study import read_study
 from fusionkit.study.fitting import all_digests, runs_content
 from fusionkit.study.hands import Hands
 from fusionkit.study.steps import Made, Step
@@ -16,20 +19,21 @@ from fusionkit.study.study import Report
 from fusionkit.study.work import Work, content_of
 
 
-def figures_step(names: tuple[str, ...] | None, work: Work, sweeps: Sequence[str], hands: Hands) -> Step:
+def figures_step(
+    names: tuple[str, ...] | None, work: Work, sweeps: Sequence[str], stores: Sequence[str], hands: Hands
+) -> Step:
     """Draw figures; one that these runs have no data for is left out, and said."""
 
     def make() -> Made:
-        folders = [work.runs(name) for name in sweeps]
-        if names is None:
-            return _contents(work, draw_figures(folders, work.figures))
-        found: list[Path] = []
-        for name in names:
+        # As `draw_figures` does, but that it is told where the stores are.
+        study = read_study([work.runs(name) for name in sweeps], [work.store(name) for name in stores])
+        looks, drawn = Looks(study), []
+        for each in names or [None]:
             try:
-                found += draw_figures(folders, work.figures, [name])
+                drawn += draw(study, looks, None if each is None else [each])
             except UsageError as error:
-                hands.say(f"figure {name} is left out: {error.what}")
-        return _contents(work, found)
+                hands.say(f"figure {each} is left out: {error.what}")
+        return _contents(work, write_figures(drawn, work.figures))
 
     told = ["all"] if names is None else list(names)
     command = shlex.join(

@@ -22,6 +22,7 @@ FIT_KEYS = {
     "largest_weight", "fusion_layers", "seconds", "optimizer", "warmup", "clip_norm", "label_smoothing",
     "class_weights", "patience", "sides", "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
     "trained_parameters", "evaluated", "init_data", "draw", "draw_ids", "validate_on", "order",
+    "validate_every",
 }  # fmt: skip
 
 
@@ -59,6 +60,9 @@ def test_encode_reports_the_store_that_it_made(encoded: tuple[Path, Any]) -> Non
 def test_encoding_again_finds_nothing_to_do(fusionkit: Command, store: Path, corpus: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
     done = fusionkit("encode", corpus, "--out", store, "--layers", "0,3,6")
+    nobody = "tcp://127.0.0.1:1"  # where no scheduler is: for nothing to do, none is asked
+    elsewhere = fusionkit("encode", corpus, "--out", store, "--layers", "0,3,6", "--cluster", nobody)
+    assert (elsewhere.code, elsewhere.out) == (done.code, done.out)
     assert (done.code, done.out) == (0, f"{store} is complete already: nothing to do\n")
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
 

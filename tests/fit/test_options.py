@@ -21,7 +21,7 @@ from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.options import balanced_weights, rate_factor
 from fusionkit.fit.outcome import Outcome
-from fusionkit.fit.train import train_run
+from fusionkit.fit.train import train_run, train_unit
 from fusionkit.specs import LATER, SCHEDULES, RunSpec
 from fusionkit.store import Store
 
@@ -203,6 +203,50 @@ def test_a_run_stops_when_its_patience_ends_and_keeps_the_best_epoch(toy: Toy, p
     assert (stopped.best_epoch, stopped.validation_score) == (best + 1, scores[best])
     assert torch.equal(flat(stopped), flat(train(replace(spec, epochs=best + 1), data)))
     assert len(seen) == 30  # a bar over epochs comes to its end
+
+
+def test_validation_is_scored_after_each_nth_epoch_and_after_the_last(toy: Toy) -> None:
+    data = toy(learnable=False)
+    spec = run_spec(data, epochs=11, lr=1e-2, init_seed=3, schedule="constant")
+    whole, seldom = train(spec, data), train(replace(spec, validate_every=4), data)
+    due = [4, 8, 11]
+    scores = {epoch: whole.curve[epoch - 1]["validation_score"] for epoch in due}
+    best = max(due, key=lambda epoch: (scores[epoch], -epoch))
+    assert seldom.curve == [
+        point if point["epoch"] in due else {**point, "validation_score": None} for point in whole.curve
+    ]
+    assert (seldom.best_epoch, seldom.validation_score) == (best, scores[best])
+    assert torch.equal(flat(seldom), flat(train(replace(spec, epochs=best), data)))
+
+
+def test_no_run_of_a_stack_is_scored_because_another_one_is(toy: Toy) -> None:
+    data = toy(learnable=False)
+    short = run_spec(data, epochs=5, lr=1e-2, init_seed=3, validate_every=4)
+    longer = replace(short, epochs=7, init_seed=4)
+    beside = dict(train_unit([short, longer], data, lambda _: (1,), HIDDEN, lambda: None))
+    for spec, due in ((short, [4, 5]), (longer, [4, 7])):
+        outcome = beside[spec]
+        assert isinstance(outcome, Outcome)
+        assert [point["epoch"] for point in outcome.curve if point["validation_score"] is not None] == due
+        assert outcome.best_epoch in due
+
+
+def test_patience_ends_a_run_only_where_it_was_scored(toy: Toy) -> None:
+    data, seen = toy(learnable=False), list[None]()
+    spec = run_spec(data, epochs=40, lr=1e-2, init_seed=3, schedule="constant", validate_every=3)
+    whole = [point["validation_score"] for point in train(spec, data).curve]
+    stopped = train_run(replace(spec, patience=4), data, (1,), HIDDEN, lambda: seen.append(None))
+    best, last = 3, 0
+    for last in range(3, 40, 3):
+        now, before = whole[last - 1], whole[best - 1]
+        assert now is not None
+        assert before is not None
+        best = last if now > before else best
+        if last - best >= 4:
+            break
+    assert last < 36
+    assert (len(stopped.curve), stopped.best_epoch) == (last, best)
+    assert len(seen) == 40
 
 
 REFUSED = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from itertools import accumulate
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,6 +18,12 @@ ROWS, HIDDEN = 2000, 32
 def batch_of(states: Tensor) -> Batch:
     offsets = torch.arange(len(states) + 1)
     return Batch(states, offsets, torch.zeros(len(states), dtype=torch.int64), None, offsets)
+
+
+def examples_of(states: Tensor, lengths: list[int]) -> Batch:
+    offsets = torch.tensor([0, *accumulate(lengths)])
+    assert offsets[-1] == len(states)
+    return dataclasses.replace(batch_of(states), offsets=offsets, read_offsets=offsets)
 
 
 def decide(score: Scorer, batch: Batch) -> Tensor:
@@ -35,6 +44,16 @@ class Scorer:
         return batch.states[:, -1] @ chosen.to(batch.states.dtype)
 
 
+class Within(Scorer):
+    """A row's scores are those of the sum over its example, and its own."""
+
+    def __call__(self, batch: Batch, run: int | None = None) -> Tensor:
+        own, lengths = super().__call__(batch, run), batch.offsets.diff()
+        number = torch.arange(len(lengths)).repeat_interleave(lengths)
+        sums = torch.zeros(len(own), len(lengths), own.shape[-1], dtype=own.dtype).index_add(1, number, own)
+        return own + sums[:, number]
+
+
 @pytest.mark.parametrize("classes", [2, 9])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
 def test_decisions_are_those_of_float32(classes: int, scale: float) -> None:
@@ -46,6 +65,19 @@ def test_decisions_are_those_of_float32(classes: int, scale: float) -> None:
     score.exact_rows = 0
     assert torch.equal(decide(score, batch), exact)
     assert SAMPLE_ROWS < score.exact_rows < ROWS / 3  # of both runs together
+
+
+def test_where_rows_depend_on_each_other_whole_examples_are_decided_again() -> None:
+    torch.manual_seed(5)
+    batch = examples_of(torch.randn(ROWS, 3, HIDDEN), [0, 7, 0, 30, 1, 150, *([4] * 453)])
+    score = Within(9, 1.0)
+    exact = score(batch).argmax(-1)
+    rough = score(dataclasses.replace(batch, states=batch.states.bfloat16())).argmax(-1)
+    assert not torch.equal(rough, exact)
+    score.exact_rows = 0
+    found = Rough(score, whole_examples=True).decide(batch, batch.states.bfloat16())
+    assert torch.equal(found, exact)
+    assert SAMPLE_ROWS < score.exact_rows < 2 * ROWS
 
 
 def test_rows_of_nan_are_decided_by_float32() -> None:

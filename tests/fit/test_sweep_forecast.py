@@ -44,13 +44,22 @@ def test_a_runs_time_is_that_of_its_steps_and_of_the_examples_it_scores(toy: Cal
     assert whole == pytest.approx(0.5 + 3 * (4 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
     watched = cost.seconds(spec_of(batch_size=16, epochs=3, validate_on=40), data, 60)
     assert whole - watched == pytest.approx(3 * 60 * 0.001)
+    seldom = cost.seconds(spec_of(batch_size=16, epochs=3, validate_every=2), data, 60)  # after epochs 2 and 3
+    assert whole - seldom == pytest.approx(100 * 0.001)
     few = cost.seconds(spec_of(batch_size=16, epochs=3, shots=10), data, 20)  # 10 of each of 2 classes
     assert few == pytest.approx(0.5 + 3 * (2 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
 
 
 def test_runs_that_cost_the_same_a_step_are_one_kind() -> None:
     one = spec_of(batch_size=16)
-    for name, value in {"lr": 0.1, "data_seed": 3, "init_seed": 4, "epochs": 99, "shots": 20, "validate_on": 5}.items():
+    for name, value in {
+        "lr": 0.1,
+        "data_seed": 3,
+        "init_seed": 4,
+        "epochs": 99,
+        "shots": 20,
+        "validate_every": 5,
+    }.items():
         assert kind_of(dataclasses.replace(one, **{name: value}), 40) == kind_of(one, 60)  # type: ignore[arg-type]
     for name, other in {"fusion": "linear", "batch_size": 8, "optimizer": "adam"}.items():
         assert kind_of(dataclasses.replace(one, **{name: other}), 60) != kind_of(one, 60)  # type: ignore[arg-type]

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from fusionkit.errors import IdentityError, StoppedError, UsageError
+from fusionkit.encode.failures import record_failure
+from fusionkit.encode.parts import all_parts, finished_parts
+from fusionkit.encode.status import store_status
+from fusionkit.errors import FusionkitError, IdentityError, StoppedError, UsageError
 from fusionkit.places import read_all, sizes_below
 from fusionkit.store import is_complete, is_store, open_store
+from fusionkit.store.manifest import read_plan
 
 Encoding = Callable[..., Any]
 Same = Callable[..., None]
@@ -55,6 +59,24 @@ def test_a_stopped_encode_is_gone_on_with_by_parts(
     assert not [key for key in written if key.removeprefix("s/parts/") in done]
     for name, record in done.items():
         assert (bucket.folder / "s" / "parts" / name).read_bytes() == record
+
+
+def test_status_tells_what_is_done_and_set_aside_until_all_is_done(bucket: Any, encoded: Encoding) -> None:
+    out = bucket / "s"
+    with pytest.raises(StoppedError):
+        encoded(out, stop=stopping_after(5))
+    missing = next(part for part in all_parts(read_plan(out)) if part not in finished_parts(out, read_plan(out)))
+    record_failure(out, missing, FusionkitError("it broke"), attempts=3)
+    found = store_status(out)
+    assert found["state"] == "unfinished"
+    assert sum(split["done"] for split in found["splits"].values()) == len(list((bucket.folder / "s/parts").iterdir()))
+    (failed,) = found["failed"]
+    assert (failed["split"], failed["chunk"], failed["attempts"]) == (missing.split, missing.chunk, 3)
+    assert failed["error"].startswith("it broke")
+    assert encoded(out).outcome == "resumed"
+    found = store_status(out)
+    assert (found["state"], found["failed"]) == ("complete", [])
+    assert not sizes_below(out / "failed")
 
 
 @pytest.mark.parametrize("spoilt", ["a record cut off", "no chunk behind a record", "a chunk cut off"])

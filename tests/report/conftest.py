@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from fusionkit.bundled import travel_desk
 from fusionkit.cli.main import main
@@ -25,18 +28,24 @@ HOSTILE = [
     {"tokens": ['<img src=x onerror="window.stolen=2">', "Rom"], "slots": ["O", "B-city"], "intent": "<b>bold</b>"},
 ]
 FUSIONS = ("last", "layer:0", "layer:3", "linear", "attention", "attention:scale=yes")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PACKAGES = ("chromium", "fonts-liberation")
 
 
 @dataclass(frozen=True)
 class Made:
-    """A store, its runs and the page of them. Attributes: told: what ``report --json`` printed."""
+    """A store, its runs and the page of them.
+
+    Attributes:
+        told: what ``report --json`` printed. script: what one of the sentences holds.
+    """
 
     store: Path
     runs: Path
     page: Path
     figures: Path
     told: dict[str, Any]
+    script: str = SCRIPT
 
 
 def command(*args: object) -> str:
@@ -63,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         (source / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     store, runs = folder / "desk.store", folder / "runs"
     command("encode", source, "--out", store, "--rows", "words", "--layers", "0,3,6")
-    options = ["--epochs", 2, "--lr", "5e-3", "--out", runs]
+    options = ["--epochs", 6, "--lr", "2e-2", "--batch-size", 16, "--out", runs]
     chosen = [word for fusion in FUSIONS for word in ("--fusion", fusion)]
     command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--shots", 2, "--seeds", 2, *options)
     command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--seeds", 2, *options)
@@ -86,13 +95,25 @@ def looks(study: Study) -> Looks:
     return Looks(study)
 
 
+def chromium() -> str | None:
+    """The Chromium of this machine, installed where that is needed and possible; None where there is none."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update"], ["install", "--yes", "--no-install-recommends", *PACKAGES]):
+            if subprocess.run(["apt-get", *words], env=quiet, capture_output=True).returncode:
+                return None
+        found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    return found
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium of this machine."""
-    if BROWSER is None:
-        pytest.skip("no Chromium on this machine: the page is not opened (apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+    program = chromium()
+    if program is None:
+        pytest.skip("no Chromium, and no apt-get as root to install it: the page is not opened")
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
         opened.close()

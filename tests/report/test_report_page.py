@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from conftest import Made, SCRIPT
-
 Open = Callable[..., Any]
 PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture
-def open_page(browser: Any, made: Made) -> Iterator[Open]:
+def open_page(browser: Any, made: Any) -> Iterator[Open]:
     """Opens the page, all charts drawn; afterwards nothing may have been said in its console or asked for."""
     contexts, said, asked = [], [], []
 
@@ -44,7 +42,13 @@ def column(page: Any, place: int) -> list[str]:
     return [str(text).split(" ")[0] for text in cells]
 
 
-def test_the_page_shows_its_tables_charts_and_foot(open_page: Open, made: Made) -> None:
+def choose(page: Any, place: int, part: str) -> None:
+    """Choose the option that holds these words, in the look inside."""
+    options = page.locator(f"#inside-body select >> nth={place}").locator("option").all_inner_texts()
+    page.select_option(f"#inside-body select >> nth={place}", label=next(text for text in options if part in text))
+
+
+def test_the_page_shows_its_tables_charts_and_foot(open_page: Open, made: Any) -> None:
     page = open_page()
     assert "desk-de" in page.inner_text("h1")
     assert "28 heads" in page.inner_text("#lead")
@@ -105,30 +109,26 @@ def test_the_theme_is_the_systems_until_it_is_switched(open_page: Open) -> None:
     assert dark.evaluate(label) == before
 
 
-def test_a_script_in_a_corpus_is_shown_and_not_run(open_page: Open) -> None:
+def test_a_script_in_a_corpus_is_shown_and_not_run(open_page: Open, made: Any) -> None:
     page = open_page()
     page.fill("#inside-body input[type=search]", "onerror")
     assert page.locator("#inside-body .sentences button").count() == 1
     page.fill("#inside-body input[type=search]", "<script>")
-    assert SCRIPT in page.inner_text("#inside-body .sentences")
-    assert SCRIPT in page.inner_text("#inside-body table.heat")
+    assert made.script in page.inner_text("#inside-body .sentences")
+    assert made.script in page.inner_text("#inside-body table.heat")
     assert "</script>" in page.inner_text("#inside-body table.heat")
     assert page.evaluate("window.stolen === undefined")
     assert page.locator("img").count() == 0
-    page.select_option("#inside-body select >> nth=0", index=0)
     page.fill("#inside-body input[type=search]", "")
-    labels = page.locator("#inside-body select >> nth=0").locator("option").all_inner_texts()
-    page.select_option("#inside-body select >> nth=0", label=next(text for text in labels if "intent" in text))
+    choose(page, 0, "intent")
     assert "<b>bold</b>" in page.inner_text("#inside-body table.confusion")
     assert page.locator("b").count() == 0
 
 
 def test_a_look_inside_has_weights_that_sum_to_one_and_filters_to_errors(open_page: Open) -> None:
     page = open_page(wait=False)
-    labels = page.locator("#inside-body select >> nth=0").locator("option").all_inner_texts()
-    page.select_option("#inside-body select >> nth=0", label=next(text for text in labels if "slots" in text))
-    runs = page.locator("#inside-body select >> nth=1").locator("option").all_inner_texts()
-    page.select_option("#inside-body select >> nth=1", label=next(text for text in runs if text.startswith("attention,")))
+    choose(page, 0, "slots")
+    choose(page, 1, "attention,")
     for row in page.locator("#inside-body table.heat tbody tr").all():
         weights = [float(text) for text in row.locator("td.weight").all_inner_texts()]
         assert len(weights) == 3
@@ -182,5 +182,5 @@ def test_the_keyboard_reaches_the_content_first(open_page: Open) -> None:
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "content"
-    unnamed = "[...document.querySelectorAll('select, input, button')].filter(e => !(e.labels && e.labels.length) && !e.innerText).length"
-    assert page.evaluate(unnamed) == 0
+    named = "e => (e.labels && e.labels.length > 0) || e.innerText !== ''"
+    assert page.evaluate(f"[...document.querySelectorAll('select, input, button')].every({named})")

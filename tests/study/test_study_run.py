@@ -149,6 +149,18 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
     assert [line.split()[:3] for line in lines[2:4]] == [["encode", name, "there"] for name in ("one", "two")]
 
 
+def test_figures_and_a_page_follow_the_runs(ran: Ran, copy: Path) -> None:
+    more = ("--set", "figures=[loss-by-step, shots]", "--set", "report=yes", "--json")
+    done = ran.command(*more, work=copy)
+    assert made(done) == ["figures", "report"]
+    assert "figure shots is left out" in done.err
+    assert {path.name for path in (copy / "figures").glob("*.[sc][vs][gv]")} == {"loss-by-step.svg", "loss-by-step.csv"}
+    assert "</html>" in (copy / "report.html").read_text(encoding="utf-8")
+    assert made(ran.command(*more, work=copy)) == []
+    (copy / "figures" / "loss-by-step.svg").unlink()
+    assert made(ran.command(*more, work=copy)) == ["figures"]
+
+
 def test_killed_in_the_middle_of_a_sweep_it_goes_on(ran: Ran, copy: Path) -> None:
     shutil.rmtree(copy / "runs")
     more = ["--set", f"data={ran.data}", "--set", "fit.epochs=3", "--set", "sweeps.base.data-seeds=4"]

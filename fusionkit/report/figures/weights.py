@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.report.figures.parts import WIDTH, dash, hue, methods_of, panels, shade, tooltip
+from fusionkit.report.figures.parts import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
 from fusionkit.report.library import altair
 from fusionkit.report.looking import Look, Looks, label_weights, validation_of
 from fusionkit.report.study import Study
@@ -148,15 +148,25 @@ def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, pa
     alt = altair()
     base = alt.Chart().encode(
         x=alt.X("layer:O", title="layer (0 is the embedding output)", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y(f"{line}:N", title=None, sort=order, axis=alt.Axis()),
+        y=alt.Y(f"{line}:N", title=None, sort=order),
     )
     cells = base.mark_rect(style="heat").encode(
         fillOpacity=shade("weight"),
         tooltip=tooltip(**{panel: panel, line: line, "layer": "layer", "weight__n": "weight"}),
     )
     texts = base.mark_text(style="on-heat", fontSize=9).encode(text=alt.Text("weight:Q", format=".2f"))
-    longest = max(len(str(name)) for name in data[line])
-    return panels(
-        alt.layer(cells, texts), data, panel, panels_in_order,
-        free=("y",) if order is None else (), size=(WIDTH, alt.Step(LINE)), names=min(longest * 6 + 8, 218),
-    )  # fmt: skip
+    layers = alt.layer(cells, texts)
+    names = min(max(len(str(name)) for name in data[line]) * 6 + 8, 218)
+    if order is not None:
+        size = (WIDTH, alt.Step(LINE))
+        return panels(layers, data, panel, panels_in_order, free=(), size=size, names=names)
+    # Panels with lines of their own are as high as these, which facets cannot be.
+    made = [
+        layers.transform_filter(alt.datum[panel] == value).properties(title=value, width=WIDTH, height=alt.Step(LINE))
+        for value in panels_in_order
+    ]
+    joined = alt.concat(
+        *made, data=data, columns=min(3, len(made)), bounds="flush", spacing={"column": GAP + names, "row": 74}
+    )
+    joined = joined.resolve_scale(x="independent", y="independent")
+    return joined.properties(usermeta={"panels": len(made), "free": True, "names": names, "square": False, "below": 40})

@@ -10,7 +10,8 @@ function fitted(spec, width, config) {
   const meta = copy.usermeta;
   const gap = 24;
   const names = Math.min(meta.names, Math.floor(width * 0.45));
-  const square = meta.square ? copy.spec.width : null;
+  const parts = copy.concat || [copy.spec];
+  const square = meta.square ? parts[0].width : null;
   const side = meta.free ? names : 0; // labels beside every panel, or beside the first of a line
   const room = width - names - 6;
   const fits = Math.floor((room + gap + side) / ((square || PANEL.least) + gap + side));
@@ -18,7 +19,8 @@ function fitted(spec, width, config) {
   const share = Math.floor((room - (columns - 1) * (gap + side)) / columns);
   copy.columns = columns;
   copy.spacing = { column: gap + side, row: 34 + meta.below };
-  copy.spec.width = Math.max(110, square ? Math.min(square, share) : Math.min(share, columns === 1 ? 560 : PANEL.most));
+  const wide = Math.max(110, square ? Math.min(square, share) : Math.min(share, columns === 1 ? 560 : PANEL.most));
+  parts.forEach((part) => { part.width = wide; });
   delete copy.usermeta;
   // Long names of a heat map's lines are cut where a phone has no room for them.
   const axisY = { ...config.axisY, labelLimit: names };
@@ -43,15 +45,14 @@ function csvOf(rows) {
 
 const drawn = new Map(); // place → {spec, width, done}
 
-// `ast` makes Vega read its expressions instead of compiling them: the page's policy allows no eval. Its warnings are of
-// panels whose height follows their own labels, which is meant.
+// `ast` makes Vega read its expressions instead of compiling them: the page's policy allows no eval.
 async function drawChart(place, config) {
   const told = drawn.get(place);
   const width = Math.floor(place.clientWidth);
   if (told.width === width || width === 0) return;
   told.width = width;
   const result = await vegaEmbed(place, fitted(told.spec, width, config), {
-    actions: false, renderer: "svg", ast: true, logLevel: vega.Error, defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "custom" },
+    actions: false, renderer: "svg", ast: true, defaultStyle: false, tooltip: { disableDefaultStyle: true, theme: "custom" },
   });
   const svg = place.querySelector("svg");
   if (svg) {

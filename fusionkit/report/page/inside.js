@@ -127,7 +127,7 @@ function heat(look, source, k) {
   const gaps = new Set(source.gaps[k] || []);
   const layers = look.bytes ? look.layers : [];
   const head = element("tr", {}, element("th", { scope: "col" }, source.whole && tokens.length === 1 ? "row" : "token"),
-    ...(tagged ? [element("th", { scope: "col" }, "gold"), element("th", { scope: "col" }, "predicted")] : []),
+    ...(tagged ? [element("th", { scope: "col" }, "gold tag, ✗ predicted")] : []),
     ...layers.map((layer) => element("th", { scope: "col", class: "number" }, String(layer))));
   const body = element("tbody");
   let at = source.offsets[k] * layers.length;
@@ -135,7 +135,7 @@ function heat(look, source, k) {
     const row = element("tr", {}, element("th", { scope: "row" }, token));
     if (tagged) {
       const [gold, said] = [source.gold[k][place], look.predicted[k][place]];
-      row.append(element("td", {}, gold), element("td", { class: gold === said ? null : "wrong" }, said, gold === said ? "" : " ✗"));
+      row.append(element("td", {}, gold, gold === said ? null : element("span", { class: "wrong" }, ` ✗ ${said}`)));
     }
     for (let layer = 0; layer < layers.length; layer += 1) {
       const cell = element("td", { class: "weight" });
