@@ -19,8 +19,9 @@ FLOORS = {
     3: ("encode", "fit"),
     4: ("demo", "estimator", "exported", "predict", "reading", "finetune"),
     5: ("cluster", "logs", "report"),
-    6: ("cli",),
-    7: ("__init__", "__main__"),
+    6: ("study",),
+    7: ("cli",),
+    8: ("__init__", "__main__"),
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
 STAGE_ONE, STAGE_TWO = ("sources", "encoder", "encode"), (

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fusionkit.cli.clustering import cluster_options, crew_by, given_cluster, job_of_worker, on_cpus
+from fusionkit.cli.clustering import cluster_options, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.completing import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
 from fusionkit.cli.sweeping import given_sweep, stores_or_file, sweep_options
-from fusionkit.cli.working import print_forecast, stopped_by_sigterm, working_options
+from fusionkit.cli.working import print_forecast, working_options
 
 
 @click.command()
@@ -51,7 +50,7 @@ def fit(
     import torch
 
     from fusionkit.fit import RunsFolder, foresee
-    from fusionkit.logs import Logs, check_logs
+    from fusionkit.logs import check_logs
 
     # Two threads on products this small win little, and lose much as soon as anything else runs.
     torch.set_num_threads(threads)
@@ -60,29 +59,17 @@ def fit(
     if print_job:
         click.echo(job_of_worker(settings and on_cpus(settings)), nl=False)
         return
-    sweep, folder = given.sweep, RunsFolder(runs)
+    sweep = given.sweep
     check_logs(log_to)
     if dry_run:
-        forecast = foresee(given.store, sweep.specs, folder, sweep.starts, sweep.draws, workers, retry_failed)
+        forecast = foresee(given.store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, workers, retry_failed)
         print_forecast(*forecast, as_json)
         return
-    from fusionkit.cli.live import SweepTable
-    from fusionkit.cli.logged import Logged
-    from fusionkit.fit import fit as run_fit
+    from fusionkit.cli.training import train
 
-    there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
-    there = [record for record in there if not (retry_failed and record["status"] == "failed")]
-    with stopped_by_sigterm(), SweepTable(sweep.specs, there) as progress, ExitStack() as stack:
-        left = len(there) < len(sweep.specs)  # where nothing is, no worker is asked for
-        crew = stack.enter_context(crew_by(settings, progress.note)) if settings is not None and left else None
-        logs = Logs(log_to, runs, progress.say)
-        logs.catch_up(there)
-        watcher = Logged(progress, logs)
-        records = run_fit(
-            given.store, sweep.specs, folder, watcher, sweep.starts, sweep.draws, workers, retry_failed, crew
-        )
-        logs.catch_up(records)  # what another process kept just before this one asked
-        logs.close()
+    records = train(
+        given.store, sweep, runs, workers=workers, retry_failed=retry_failed, settings=settings, log_to=log_to
+    )
     _print(records, runs, as_json)
 
 

@@ -20,7 +20,15 @@ from fusionkit.cli.cells import (
 )
 from fusionkit.metrics import is_better
 
-SAME_TASK = ("data", "evaluated", "task", "label", "metric", "shots")  # rows that agree in these compete for the bold
+SAME_TASK = (
+    "sweep",
+    "data",
+    "evaluated",
+    "task",
+    "label",
+    "metric",
+    "shots",
+)  # rows that agree in these compete for the bold
 
 
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:

@@ -125,13 +125,13 @@ def read_sweep(path: str | Path) -> SweepFile:
             received=_shown(parts),
             remedy="write `- fusion: …` below it, or leave it out and its options above",
         )
-    shared = _read(top, {**KEYS, **SHARED}, path, str(path))
+    shared = read_block(top, {**KEYS, **SHARED}, path, str(path))
     stores, judges = (shared.pop(name, ()) for name in ("stores", "evaluate_on"))
     blocks = [
-        overlaid(shared, _read(part, KEYS, path, f"{path}, block {number} of runs"))
+        overlaid(shared, read_block(part, KEYS, path, f"{path}, block {number} of runs"))
         for number, part in enumerate(parts, 1)
     ]
-    return SweepFile(stores, judges, tuple(each for block in blocks for each in _products(block)), cluster)
+    return SweepFile(stores, judges, tuple(each for block in blocks for each in products(block)), cluster)
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Block:
@@ -140,15 +140,23 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Block:
     return {**{name: value for name, value in below.items() if name not in gone}, **above}
 
 
-def _products(block: Block) -> Iterator[Block]:
+def products(block: Block) -> Iterator[Block]:
     """A block for each combination of what was listed for parameters that take one value."""
     listed = {name: value for name, value in block.items() if isinstance(value, list)}
     for values in itertools.product(*listed.values()):
         yield {**block, **dict(zip(listed, values, strict=True))}
 
 
-def _read(found: Mapping[str, Any], known: Mapping[str, Key], path: Path, where: str) -> Block:
-    """Values by parameter: tuples for those that take several, lists for what makes a product."""
+def read_block(found: Mapping[str, Any], known: Mapping[str, Key], path: Path, where: str) -> Block:
+    """Values by parameter: tuples for those that take several, lists for what makes a product.
+
+    Args:
+        found: texts, or lists of them, by option. path: the file; places are relative to its folder. where: what
+            errors begin with.
+
+    Raises:
+        UsageError: an option that is not ``known``, or a value of another kind.
+    """
     read: Block = {}
     for option, value in found.items():
         if option not in known:

@@ -13,10 +13,9 @@ import pytest
 
 from fusionkit.cli.fit import fit
 from fusionkit.fit import expand
-from fusionkit.fit.sweep_file import ELSEWHERE, KEYS, SHARED, read_sweep
+from fusionkit.fit.sweep_file import ELSEWHERE, KEYS, SHARED
 
 Command = Callable[..., Any]
-ROOT = Path(__file__).parent.parent.parent
 
 
 def test_a_file_has_a_key_for_each_option_by_its_parameter() -> None:
@@ -141,21 +140,3 @@ def test_a_wrong_sweep_is_one_message(fusionkit: Command, store: Path, tmp_path:
     assert what in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "runs").exists()
-
-
-def test_the_grid_of_the_paper_is_six_hundred_runs() -> None:
-    blocks = read_sweep(ROOT / "pipelines" / "dwatt-grid.yaml").blocks
-    counted = [
-        len(block["fusions"]) * len(block["lrs"]) * len(block["shots"]) * len(block["epochs"]) * block["seeds"]
-        for block in blocks
-    ]
-    assert sum(counted) == 600
-    rates = {fusion: block["lrs"] for block in blocks for fusion in block["fusions"]}
-    assert rates == {
-        "last": (2e-3,), "linear": (2e-3,), "attention": (2e-3,),
-        "concat-affine": (5e-4,), "dwatt": (5e-4,), "extra-layers:1": (5e-4,),
-    }  # fmt: skip
-    assert {(block["shots"], block["epochs"]) for block in blocks} == {((8, 16, 32, 64, 128), (25, 50, 75, 100))}
-    assert {(block["batch_sizes"], block["validate_on"], block["head"]) for block in blocks} == {
-        ((16,), "800", "tagger")
-    }

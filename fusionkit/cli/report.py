@@ -1,0 +1,47 @@
+"""``fusionkit report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=FOLDER)
+@click.option("--out", "page", required=True, type=FOLDER, help="The page to write, report.html.")
+@click.option("--figures", type=FOLDER, help="Folder for every figure as SVG, PNG and CSV.")
+@click.option("--baseline", help="Method to compare with. [default: last]")
+@click.option("--store", "stores", multiple=True, type=FOLDER, help="Where stores are, if not beside RUNS.")
+@click.option("--title", help="Title of the page.")
+@JSON_OPTION
+def report(
+    runs: tuple[Path, ...],
+    page: Path,
+    figures: Path | None,
+    baseline: str | None,
+    stores: tuple[Path, ...],
+    title: str | None,
+    as_json: bool,
+) -> None:
+    """Write a page of the runs in RUNS: tables, charts and a look inside, one file that opens offline.
+
+    Sentences with their layer weights, predictions and confusions need the runs' stores. They are looked for beside
+    RUNS and beside the folder that RUNS lies in; --store names others.
+    """
+    from fusionkit.report import write_report
+
+    facts = write_report(runs, page, figures=figures, baseline=baseline, stores=stores, title=title)
+    if as_json:
+        print_json({
+            "page": str(facts.page), "bytes": facts.bytes, "runs": facts.runs,
+            "figures": [str(path) for path in facts.figures], "left_out": facts.left_out,
+        })  # fmt: skip
+        return
+    out().print(f"{facts.runs:,} runs → {facts.page}, {facts.bytes / 1e6:.1f} MB")
+    if facts.figures:
+        out().print(f"{len(facts.figures)} files of figures → {figures}")
+    for told in facts.left_out:
+        log().print(f"left out: {told}")

@@ -1,0 +1,114 @@
+"""``fusionkit run``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fusionkit.cli.clustering import cluster_options, given_cluster
+from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
+from fusionkit.cli.times import clock
+from fusionkit.cli.working import working_options
+
+if TYPE_CHECKING:
+    from fusionkit.study.forecast import Foreseen
+
+
+def print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Print the JSON schema of a study's file and end, whatever else is asked for."""
+    if asked:
+        from fusionkit.study.schema import study_schema
+
+        click.echo(json.dumps(study_schema(), indent=1, ensure_ascii=False))
+        context.exit()
+
+
+@click.command()
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option("--out", "work", required=True, type=FOLDER, help="Folder for all that is made.")
+@click.option("--set", "settings", multiple=True, metavar="KEY.KEY=VALUE", help="Goes before the file.")
+@click.option("--only", multiple=True, metavar="SWEEP", help="This sweep and what it needs; several times.")
+@click.option("--device", default="auto", show_default=True, help="Of the encoder: auto, cpu or cuda:0.")
+@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=print_schema,
+              help="Print the JSON schema of a study for editors, and end.")  # fmt: skip
+@working_options
+@cluster_options
+@JSON_OPTION
+def run(
+    study: Path,
+    work: Path,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    device: str,
+    trust_remote_code: bool,
+    threads: int,
+    workers: int | None,
+    retry_failed: bool,
+    log_to: tuple[str, ...],
+    dry_run: bool,
+    cluster: str | None,
+    cluster_config: Path | None,
+    print_job: bool,
+    as_json: bool,
+) -> None:
+    """Take a study from its sources to tables, figures and a page: encode, fit, compare, draw.
+
+    STUDY is a YAML file. Only what is missing is done, told by content; run again, it goes on where it stopped.
+    """
+    from fusionkit.cli.studying import CommandHands
+    from fusionkit.logs import check_logs
+    from fusionkit.study import read_study, run_study
+    from fusionkit.study.forecast import foresee_study
+    from fusionkit.study.work import Work
+
+    check_logs(log_to)
+    found = read_study(study, settings, only)
+    where = given_cluster(cluster, cluster_config, workers=workers)
+    hands = CommandHands(where, workers, threads, device, trust_remote_code, retry_failed, log_to)
+    if print_job:
+        click.echo(hands.job(), nl=False)
+        return
+    place = Work(work)
+    if dry_run:
+        print_plan(found.title, foresee_study(found, place, hands), as_json)
+        return
+    done = []
+    for each in run_study(found, place, hands, shlex.join(["fusionkit", *sys.argv[1:]])):
+        log().print(f"{each.step}: " + (f"done in {clock(each.seconds)}" if each.made else "there already"))
+        done.append({"step": each.step, "made": each.made, "seconds": round(each.seconds, 3)})
+    if as_json:
+        print_json(done)
+        return
+    made = sum(bool(each["made"]) for each in done)
+    out().print(f"{work}: {made} of {len(done)} steps done now, {len(done) - made} there already")
+    for name in found.comparisons:
+        out().print(f"  {place.table(name, 'md')}")
+    if found.report is not None:
+        out().print(f"  {place.report}")
+
+
+def print_plan(title: str, plan: list[Foreseen], as_json: bool) -> None:
+    """Each step with what there is to do: as numbers, or for people."""
+    if as_json:
+        print_json([each.plain() for each in plan])
+        return
+    columns = [("step", "left"), ("", "left"), ("MB", "right"), ("time", "right"), ("of", "left")]
+    rows = [
+        [
+            each.step,
+            each.state,
+            f"{each.bytes / 1e6:,.0f}" if each.bytes else "",
+            clock(each.seconds) if each.seconds else "",
+            each.told,
+        ]
+        for each in plan
+    ]
+    out().print(table(title, columns, rows))
+    seconds, size = sum(each.seconds or 0.0 for each in plan), sum(each.bytes or 0 for each in plan)
+    out().print(f"\nto do: about {clock(seconds)}, as busy as this machine is now, and {size / 1e6:,.0f} MB of states")

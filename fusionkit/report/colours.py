@@ -1,0 +1,62 @@
+"""A colour and a shape for each fusion, the same in every chart and in every report.
+
+Each colour has a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11); a fusion's
+shape says the same to eyes that see few colours. Options of a fusion (``attention:scale=yes``) keep its colour and are
+drawn dashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusionkit.report.naming import family
+
+# What is compared with is grey; near relatives do not have near colours.
+FAMILIES: dict[str, tuple[str, str]] = {
+    "last": ("#78828c", "circle"),
+    "layer": ("#a3694a", "stroke"),
+    "linear": ("#b27b00", "square"),
+    "concat": ("#d8591a", "triangle-up"),
+    "concat-affine": ("#d64b6a", "triangle-down"),
+    "attention": ("#3f7de0", "diamond"),
+    "dwatt": ("#b455c8", "cross"),
+    "extra-layers": ("#3a9a3f", "triangle-right"),
+    "element-wise": ("#16958c", "triangle-left"),
+    "mlp-weights": ("#8b6fe0", "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z"),
+    "depth-lstm": ("#808a1e", "M-1,-0.4L1,-0.4L1,0.4L-1,0.4Z"),
+}
+OTHER = ("#78828c", "circle")
+DASHES: tuple[list[int], ...] = ([1, 0], [5, 3], [2, 2], [8, 2, 2, 2])
+
+
+def colour(method: str) -> str:
+    """``#rrggbb`` of a method."""
+    return FAMILIES.get(family(method), OTHER)[0]
+
+
+def shape(method: str) -> str:
+    """A Vega symbol, or an SVG path within a unit circle."""
+    return FAMILIES.get(family(method), OTHER)[1]
+
+
+def dashes(methods: Sequence[str]) -> list[list[int]]:
+    """A dash pattern a method: a family's first is solid, its variants are not."""
+    seen: dict[str, int] = {}
+    found = []
+    for method in methods:
+        number = seen.get(family(method), 0)
+        seen[family(method)] = number + 1
+        found.append(DASHES[number % len(DASHES)])
+    return found
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two ``#rrggbb``, 1 to 21: ``(L₁ + 0.05) / (L₂ + 0.05)`` of relative luminances (WCAG 2.2)."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

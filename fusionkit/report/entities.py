@@ -1,0 +1,81 @@
+"""What kind of mistake a span is, where tags are spans.
+
+Every gold span and every predicted one is counted once, in this order, each with the leftmost partner that is left:
+
+    correct             same words, same type
+    wrong type          same words, another type
+    wrong boundary      words in common, same type
+    type and boundary   words in common, another type
+    missed              gold alone
+    spurious            predicted alone
+
+So gold spans are the first five together, predicted ones all but ``missed``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fusionkit.tags import spans_of
+
+Span = tuple[str, int, int]
+CORRECT = "correct"
+MISTAKES = ("wrong type", "wrong boundary", "type and boundary", "missed", "spurious")
+KINDS = (CORRECT, *MISTAKES)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One span and what is to be said of it. Attributes: gold, predicted: type, first word, word behind the last."""
+
+    kind: str
+    gold: Span | None
+    predicted: Span | None
+
+
+def verdicts(gold: Sequence[str], predicted: Sequence[str]) -> list[Verdict]:
+    """Every span of one sentence, from left to right.
+
+    Args:
+        gold, predicted: a tag a word.
+    """
+    left, right, found = spans_of(gold), spans_of(predicted), []
+    tests: dict[str, Callable[[Span, Span], bool]] = {
+        CORRECT: lambda one, other: one == other,
+        "wrong type": lambda one, other: one[1:] == other[1:],
+        "wrong boundary": lambda one, other: _meet(one, other) and one[0] == other[0],
+        "type and boundary": _meet,
+    }
+    for kind, fits in tests.items():
+        for one in list(left):
+            partner = next((other for other in right if fits(one, other)), None)
+            if partner is not None:
+                found.append(Verdict(kind, one, partner))
+                left.remove(one)
+                right.remove(partner)
+    found += [Verdict("missed", one, None) for one in left] + [Verdict("spurious", None, other) for other in right]
+    return sorted(found, key=_place)
+
+
+def count_kinds(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, dict[str, int]]:
+    """By entity type how many spans are of each kind; a span counts for its gold type, a spurious one for its own."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for gold, predicted in sentences:
+        for verdict in verdicts(gold, predicted):
+            span = verdict.gold or verdict.predicted
+            assert span is not None
+            counts[span[0], verdict.kind] += 1
+    types = sorted({kind for kind, _ in counts})
+    return {name: {kind: counts[name, kind] for kind in KINDS} for name in types}
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[1] < other[2] and other[1] < one[2]
+
+
+def _place(verdict: Verdict) -> tuple[int, int]:
+    span = verdict.gold or verdict.predicted
+    assert span is not None
+    return span[1], span[2]

@@ -1,0 +1,46 @@
+"""Few-shot curves: score by labelled examples a class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.fit.summary import scores_of
+from fusionkit.report.figures.parts import dash, form, hue, interval, methods_of, panels, tooltip
+from fusionkit.report.library import altair
+from fusionkit.report.looking import Looks
+from fusionkit.report.naming import times_of, unit_of
+from fusionkit.report.study import CELL, Study
+
+
+def data(study: Study, looks: Looks) -> pd.DataFrame | None:
+    """A row a task, size of draw and method, of tasks with two sizes or more."""
+    runs = study.chosen
+    sizes = runs.groupby("task_name")["shots_name"].transform("nunique")
+    rows = []
+    for (task, shots, method), group in runs[sizes > 1].groupby(CELL, sort=False):
+        metric = study.metric(task)
+        mean, low, high = interval(pd.Series(scores_of(group)) * times_of(metric))
+        rows.append({
+            "task": f"{task} ({unit_of(metric)})", "shots": shots, "method": method, "score": mean, "low": low,
+            "high": high, "runs": len(group),
+        })  # fmt: skip
+    return pd.DataFrame(rows) if rows else None
+
+
+def chart(study: Study, data: pd.DataFrame) -> Any:
+    """A line a method, its interval as a bar at each size."""
+    alt = altair()
+    methods = methods_of(data)
+    sizes = [size for size in study.shots if size in set(data["shots"])]
+    base = alt.Chart().encode(
+        x=alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0)),
+        color=hue(methods),
+    )
+    score = alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
+    told = tooltip(method="method", shots="shots", score__s="mean", low__s="from", high__s="to", runs="runs")
+    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dash(methods))
+    bars = base.mark_rule(strokeWidth=1, opacity=0.55).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=form(methods), tooltip=told)
+    return panels(alt.layer(bars, line, points), data, "task", list(dict.fromkeys(data["task"])))

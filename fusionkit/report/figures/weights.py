@@ -1,0 +1,172 @@
+"""Where fusions look: each layer's weight by task, label, language and seed (figure 2 of Cao et al. 2022)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fusionkit.report.figures.parts import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
+from fusionkit.report.library import altair
+from fusionkit.report.looking import Look, Looks, label_weights, validation_of
+from fusionkit.report.study import Study
+
+# Languages of the data sets that the papers use, and their neighbours; a data set says its own by its name.
+LANGUAGES = {
+    "ar": "Arabic", "bg": "Bulgarian", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
+    "es": "Spanish", "fi": "Finnish", "fr": "French", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian",
+    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "nl": "Dutch", "no": "Norwegian",
+    "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sv": "Swedish", "sw": "Swahili",
+    "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
+}  # fmt: skip
+LINE = 19  # pixels of a heat map's line
+MOST_LABELS = 24  # rows of a heat map that a reader still takes in; the most frequent
+
+
+def by_run(study: Study) -> pd.DataFrame | None:
+    """A row a run, column it answers, and layer: the mean weight over validation rows, as the record has it."""
+    runs = study.whole.drop_duplicates(["digest", "task_name"])
+    rows: list[dict[str, Any]] = []
+    for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
+        record = study.records[digest]
+        slots = (record.get("slots") or {}).get("layer_weights")
+        columns = record["spec"]["label"].split(",") if slots is not None else [None]
+        found = [record.get("layer_weights"), slots][: len(columns)]
+        for column, weights in zip(columns, found, strict=True):
+            for layer, weight in zip(record["layers"], weights or (), strict=False):
+                rows.append({
+                    "task": task if column is None else f"{task} · {column}", "method": method,
+                    "language": language_of(record["data"]), "data_seed": record["spec"]["data_seed"],
+                    "init_seed": record["spec"]["init_seed"], "layer": layer, "weight": weight,
+                })  # fmt: skip
+    return pd.DataFrame(rows) if rows else None
+
+
+def language_of(name: str) -> str | None:
+    """The language that a data set's name holds as a part of its own: German of ``mtop-de``; else None."""
+    parts = [part for part in re.split(r"[^A-Za-z]+", name) if part]
+    return next((LANGUAGES[part.lower()] for part in reversed(parts) if part.lower() in LANGUAGES), None)
+
+
+def by_task(study: Study, looks: Looks) -> pd.DataFrame | None:
+    """Mean weights over the seeds: a row a method, task and layer."""
+    found = by_run(study)
+    return None if found is None else _mean(found, ["method", "task"])
+
+
+def by_language(study: Study, looks: Looks) -> pd.DataFrame | None:
+    """The same by language, where the names of the data sets tell two or more."""
+    found = by_run(study)
+    if found is None or found["language"].nunique() < 2:
+        return None
+    found = found[found["language"].notna()]
+    columns = {task: task.partition(" · ")[2] for task in found["task"]}
+    several = len(set(columns.values())) > 1
+    found = found.assign(language=found["language"] + (" · " + found["task"].map(columns) if several else ""))
+    return _mean(found, ["method", "language"])
+
+
+def by_seed(study: Study, looks: Looks) -> pd.DataFrame | None:
+    """Each run's own weights, where a task and method has several."""
+    found = by_run(study)
+    if found is None or not (found.groupby(["task", "method", "layer"]).size() > 1).any():
+        return None
+    return found.drop(columns=["language"])
+
+
+def by_label(study: Study, looks: Looks) -> pd.DataFrame | None:
+    """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
+    best: dict[str, Look] = {}
+    for look in looks.all:
+        told = label_weights(look)
+        if len(told) < 2 or look.weights is None or np.ptp(look.weights, axis=0).max() < 1e-6:
+            continue  # one weight for all rows: every label would look alike
+        name = f"{look.task} · {look.column}"
+        if name not in best or validation_of(study, look) > validation_of(study, best[name]):
+            best[name] = look
+    rows = []
+    for look in best.values():
+        told = label_weights(look)
+        kept = sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]
+        for name in kept:
+            count, weights = told[name]
+            rows += [
+                {
+                    "task": look.task,
+                    "method": look.method,
+                    "label": name,
+                    "rows": count,
+                    "layer": layer,
+                    "weight": weight,
+                }
+                for layer, weight in zip(look.layers, weights, strict=True)
+            ]
+    return pd.DataFrame(rows) if rows else None
+
+
+def heat_by(column: str) -> Any:
+    """A panel a method, a line a value of the column, a cell a layer."""
+
+    def made(study: Study, data: pd.DataFrame) -> Any:
+        order = list(dict.fromkeys(data[column]))
+        return _heat(data, column, order, "method", methods_of(data))
+
+    return made
+
+
+def chart_by_label(study: Study, data: pd.DataFrame) -> Any:
+    """A panel a task and method, a line a label."""
+    data = data.assign(panel=data["task"] + " · " + data["method"])
+    lines = data.groupby("panel", sort=False)["label"].nunique()  # panels of like height stand side by side
+    return _heat(data, "label", None, "panel", lines.sort_values(ascending=False, kind="stable").index.tolist())
+
+
+def chart_by_seed(study: Study, data: pd.DataFrame) -> Any:
+    """A panel a task: a dot a run, a line the mean of each method."""
+    alt = altair()
+    methods = methods_of(data)
+    base = alt.Chart().encode(x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)), color=hue(methods))
+    told = tooltip(method="method", layer="layer", weight__n="weight", data_seed="data seed", init_seed="init seed")
+    y = alt.Y("weight:Q", title=None)
+    dots = base.mark_point(filled=True, size=22, opacity=0.75).encode(y=y, tooltip=told)
+    line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("mean(weight):Q", title=None), strokeDash=dash(methods))
+    return panels(alt.layer(line, dots), data, "task", list(dict.fromkeys(data["task"])))
+
+
+def _mean(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    return (
+        found.groupby([*by, "layer"], sort=False)["weight"]
+        .agg(["mean", "std", "size"])
+        .reset_index()
+        .rename(columns={"mean": "weight", "std": "std_over_runs", "size": "runs"})
+    )
+
+
+def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, panels_in_order: list[str]) -> Any:
+    alt = altair()
+    base = alt.Chart().encode(
+        x=alt.X("layer:O", title="layer (0 is the embedding output)", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y(f"{line}:N", title=None, sort=order),
+    )
+    cells = base.mark_rect(style="heat").encode(
+        fillOpacity=shade("weight"),
+        tooltip=tooltip(**{panel: panel, line: line, "layer": "layer", "weight__n": "weight"}),
+    )
+    texts = base.mark_text(style="on-heat", fontSize=9).encode(text=alt.Text("weight:Q", format=".2f"))
+    layers = alt.layer(cells, texts)
+    names = min(max(len(str(name)) for name in data[line]) * 6 + 8, 218)
+    if order is not None:
+        size = (WIDTH, alt.Step(LINE))
+        return panels(layers, data, panel, panels_in_order, free=(), size=size, names=names)
+    # Panels with lines of their own are as high as these, which facets cannot be.
+    made = [
+        layers.transform_filter(alt.datum[panel] == value).properties(title=value, width=WIDTH, height=alt.Step(LINE))
+        for value in panels_in_order
+    ]
+    joined = alt.concat(
+        *made, data=data, columns=min(3, len(made)), bounds="flush", spacing={"column": GAP + names, "row": 74}
+    )
+    joined = joined.resolve_scale(x="independent", y="independent")
+    return joined.properties(usermeta={"panels": len(made), "free": True, "names": names, "square": False, "below": 40})

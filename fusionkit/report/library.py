@@ -1,0 +1,43 @@
+"""Altair and vl-convert, which the extra ``report`` brings: asked for here alone, so that their lack is said once."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import ModuleType
+from typing import Any
+
+from fusionkit.errors import UsageError
+
+
+def optional(name: str) -> ModuleType:
+    """A library of the extra.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            "figures and the page need packages that are not installed",
+            expected="altair and vl-convert-python",
+            received=str(error),
+            remedy="pip install 'fusionkit[report]'",
+        ) from error
+
+
+def altair() -> Any:
+    """Altair: Vega-Lite specifications, checked against their schema."""
+    return optional("altair")
+
+
+def vl_convert() -> Any:
+    """vl-convert: the same specifications as SVG and PNG, and Vega itself for the page."""
+    return optional("vl_convert")
+
+
+@functools.cache
+def vega_script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, which names them on ``window``."""
+    return str(vl_convert().javascript_bundle())

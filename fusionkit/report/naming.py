@@ -1,0 +1,86 @@
+"""What a reader calls things: tasks by their data and label, methods by their fusion, scores by their metric.
+
+A name holds what tells things apart in this report, and no more: one encoder throughout is named in no task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fusionkit.fusions.table import FUSIONS
+from fusionkit.metrics import LESS_IS_BETTER
+
+# What a task is: runs that differ in one of these answer different questions.
+TASK_AXES = ("data", "label", "evaluated", "init_data", "mix", "evaluate_on", "encoder", "task", "head", "sides")
+# What a method is, beside its fusion.
+METHOD_AXES = ("fusion_layers", "joint_fusion", "init_part", "freeze")
+ALL = "all"
+METRICS = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "macro_f1": "macro F1"}
+
+
+def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
+    """Each run's task: ``atis · intent``, and behind it what tells it from others of that name."""
+    base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
+    moved = frame["evaluated"].astype(str) != frame["data"].astype(str)
+    base = base.where(~moved, base + " → " + frame["evaluated"].astype(str))
+    told = {
+        "encoder": lambda value: str(value),
+        "task": lambda value: str(value),
+        "head": lambda value: str(value),
+        "sides": lambda value: "two texts" if value == 2 else "one text",
+        "init_data": lambda value: "afresh" if pd.isna(value) else f"from {value}",
+        "mix": lambda value: "whole" if pd.isna(value) else f"mix {value}",
+    }
+    for name, write in told.items():
+        several = frame.groupby(base)[name].transform(lambda values: values.nunique(dropna=False)) > 1
+        base = base.where(~several, base + " · " + frame[name].map(write).astype(str))
+    return base
+
+
+def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
+    """Each run's method: its fusion, and behind it the choices that differ between runs."""
+    names = frame["fusion"].astype(str)
+    for axis in METHOD_AXES:
+        if len(frame[axis].drop_duplicates()) > 1:
+            has = frame[axis].notna()
+            names = names.where(~has, names + f" {axis.replace('_', ' ')} " + frame[axis].astype(str))
+    return names
+
+
+def family(method: str) -> str:
+    """The fusion without its options: ``dwatt`` of ``dwatt:scale=yes``."""
+    return method.split(" ", 1)[0].split(":", 1)[0]
+
+
+def in_order(methods: Sequence[str]) -> list[str]:
+    """Methods as the table of fusions has them, plain ones before their variants."""
+    order = list(FUSIONS)
+    place = {name: number for number, name in enumerate(order)}
+
+    def key(method: str) -> tuple[int, list[int], int, str]:
+        digits = [int(part) for part in method.partition(":")[2].split(",")[0].split() if part.lstrip("-").isdigit()]
+        return place.get(family(method), len(place)), digits, len(method), method
+
+    return sorted(dict.fromkeys(methods), key=key)
+
+
+def metric_name(metric: str | None) -> str:
+    """A metric as a paper writes it."""
+    return METRICS.get(str(metric), str(metric).replace("_", " "))
+
+
+def unit_of(metric: str | None) -> str:
+    """``F1, %`` or ``perplexity``: what an axis says."""
+    return metric_name(metric) if metric in LESS_IS_BETTER else f"{metric_name(metric)}, %"
+
+
+def times_of(metric: str | None) -> float:
+    """What a score is shown times: shares in percent, a perplexity as it is."""
+    return 1.0 if metric in LESS_IS_BETTER else 100.0
+
+
+def shots_name(shots: float | None) -> str:
+    """``8`` or ``all``."""
+    return ALL if shots is None or pd.isna(shots) else f"{int(shots)}"

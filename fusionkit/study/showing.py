@@ -1,0 +1,80 @@
+"""The steps of figures and page, over all runs of a study."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import UsageError
+from fusionkit.report import write_report
+from fusionkit.report.drawing import draw, write_figures
+from fusionkit.report.looking import Looks
+from fusionkit.report.study import read_study
+from fusionkit.study.fitting import all_digests, runs_content
+from fusionkit.study.hands import Hands
+from fusionkit.study.steps import Made, Step
+from fusionkit.study.study import Report
+from fusionkit.study.work import Work, content_of
+
+
+def figures_step(
+    names: tuple[str, ...] | None, work: Work, sweeps: Sequence[str], stores: Sequence[str], hands: Hands
+) -> Step:
+    """Draw figures; one that these runs have no data for is left out, and said."""
+
+    def make() -> Made:
+        # As `draw_figures` does, but that it is told where the stores are.
+        study = read_study([work.runs(name) for name in sweeps], [work.store(name) for name in stores])
+        looks, drawn = Looks(study), []
+        for each in names or [None]:
+            try:
+                drawn += draw(study, looks, None if each is None else [each])
+            except UsageError as error:
+                hands.say(f"figure {each} is left out: {error.what}")
+        return _contents(work, write_figures(drawn, work.figures))
+
+    told = ["all"] if names is None else list(names)
+    command = shlex.join(
+        ["fusionkit", "report", *(str(work.runs(name)) for name in sweeps), "--figures", str(work.figures)]
+    )
+    return Step("figures", command, lambda: {"figures": told, **_runs(work, sweeps)}, _there(work), make)
+
+
+def report_step(report: Report, work: Work, sweeps: Sequence[str], stores: Sequence[str], hands: Hands) -> Step:
+    """Write the page."""
+
+    def make() -> Made:
+        facts = write_report(
+            [work.runs(name) for name in sweeps],
+            work.report,
+            baseline=report.baseline,
+            title=report.title,
+            stores=[work.store(name) for name in stores],
+        )
+        for line in facts.left_out:
+            hands.say(f"report: {line}")
+        return _contents(work, [work.report])
+
+    options = ["--title", report.title, *(["--baseline", report.baseline] if report.baseline else [])]
+    runs = [str(work.runs(name)) for name in sweeps]
+    command = shlex.join(["fusionkit", "report", *runs, "--out", str(work.report), *options])
+    told = {"title": report.title, "baseline": report.baseline}
+    return Step("report", command, lambda: {**told, **_runs(work, sweeps)}, _there(work), make)
+
+
+def _runs(work: Work, sweeps: Sequence[str]) -> dict[str, Any]:
+    """All runs of their folders, which is what figures and page show."""
+    return {"runs": {name: runs_content(work.runs(name), all_digests(work.runs(name))) for name in sweeps}}
+
+
+def _contents(work: Work, files: Sequence[Path]) -> Made:
+    return {work.name(path): content_of(path) for path in files}
+
+
+def _there(work: Work) -> Any:
+    def look(known: Mapping[str, str]) -> Made:
+        return {name: content_of(work.path / name) for name in known if (work.path / name).is_file()}
+
+    return look

@@ -1,0 +1,143 @@
+"""A study's sweeps: blocks of fit's options over sources by their names, each option checked where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusionkit.fit.shares import parse_share
+from fusionkit.fit.sweep_file import KEYS, SHARED, Block, overlaid, products, read_block
+from fusionkit.study.choices import check_option, check_together
+from fusionkit.study.keys import FROM, SWEEP
+from fusionkit.study.study import SweepStep
+from fusionkit.study.written import Keys, Written
+
+
+def read_sweep_step(
+    written: Written, name: str, sources: Mapping[str, object], before: Mapping[str, object]
+) -> SweepStep:
+    """One sweep.
+
+    Args:
+        sources: those that it may name. before: the sweeps above it, which it may begin from.
+
+    Raises:
+        UsageError: a key, name or value that cannot be meant; the error says where.
+    """
+    keys: Keys = ("sweeps", name)
+    top = written.value["sweeps"][name]
+    if not isinstance(top, dict):
+        raise written.wrong(keys, f"sweep {name!r} is a block", expected="options of fit below it", received=repr(top))
+    for key in top:
+        written.among((*keys, key), "key of a sweep", key, SWEEP)
+    parts = top.get("runs", [{}])
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise written.wrong(
+            (*keys, "runs"),
+            "'runs' is a list of blocks",
+            expected="one or more blocks of options, each behind a dash",
+            remedy="write `- fusion: …` below it, or leave it out and its options above",
+        )
+    own = {key: value for key, value in top.items() if key in KEYS}
+    every = shared_options(written)
+    shared = overlaid(_options(written, ("fit",), every, {}), _options(written, keys, own, before))
+    blocks: list[Block] = []
+    for number, part in enumerate(parts):
+        at = (*keys, "runs", str(number))
+        for key in part:
+            written.among((*at, key), "key of a block of runs", key, KEYS)
+        for block in products(overlaid(shared, _options(written, at, part, before))):
+            written.checked(at, lambda block=block: check_together(block))  # type: ignore[misc]
+            blocks.append(block)
+    trained = _stores(written, (*keys, "store"), top.get("store"), sources, shares=True)
+    judges = _stores(written, (*keys, "evaluate-on"), top.get("evaluate-on", []), sources, shares=False)
+    begins = [each for block in blocks for each in (*block.get("init_from", ()), block.get("draw_from"))]
+    return SweepStep(
+        name,
+        tuple(trained),
+        tuple(each for each, _ in judges),
+        tuple(blocks),
+        tuple(dict.fromkeys(each for each in begins if each is not None)),
+        {**_without_rivals(every, own), **top},
+        written.where(*keys),
+    )
+
+
+def shared_options(written: Written) -> dict[str, Any]:
+    """The options below ``fit:``, as texts.
+
+    Raises:
+        UsageError: it is no block, or an option that sweeps cannot share.
+    """
+    found = written.value.get("fit", {})
+    if not isinstance(found, dict):
+        raise written.wrong(("fit",), "'fit' is a block", expected="options of fit below it", received=repr(found))
+    for key in found:
+        written.among(("fit", key), "option that sweeps can share", key, [key for key in KEYS if key not in FROM])
+    return found
+
+
+def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The shared options that a sweep's own do not take the place of."""
+    named = [{KEYS[option].name: option for option in block} for block in (every, own)]
+    return {option: every[option] for option in overlaid(*named).values() if option in every and option not in own}
+
+
+def _options(written: Written, keys: Keys, block: Mapping[str, Any], before: Mapping[str, object]) -> Block:
+    """Values by parameter, each checked; names of sweeps stay names."""
+    read: Block = {}
+    for option, value in block.items():
+        at = (*keys, option)
+        if option in FROM:
+            names = value if isinstance(value, list) and option == "init-from" else [value]
+            for number, each in enumerate(names):
+                place = (*at, str(number)) if isinstance(value, list) else at
+                written.among(place, "sweep above this one", each if isinstance(each, str) else repr(each), before)
+            read[KEYS[option].name] = tuple(names) if option == "init-from" else value
+            continue
+        [(parameter, found)] = read_block({option: value}, KEYS, written.path, written.where(*at)).items()
+        for number, each in enumerate(found if isinstance(found, (tuple, list)) else [found]):
+            place = (*at, str(number)) if isinstance(value, list) else at
+            written.checked(place, lambda p=parameter, v=each: check_option(p, v))  # type: ignore[misc]
+        read[parameter] = found
+    return read
+
+
+def _stores(
+    written: Written, keys: Keys, value: Any, sources: Mapping[str, object], shares: bool
+) -> list[tuple[str, str | None]]:
+    """Names of sources, with the share of each that is trained on."""
+    items = value if isinstance(value, list) else [value]
+    if shares and (value is None or not items):
+        raise written.wrong(
+            keys[:-1], "this sweep trains on nothing", expected="`store:` with names of sources", received="none"
+        )
+    found: list[tuple[str, str | None]] = []
+    for number, item in enumerate(items):
+        at = (*keys, str(number)) if isinstance(value, list) else keys
+        text = item if isinstance(item, str) else repr(item)
+        name, colon, share = text.partition(":") if shares else (text, "", "")
+        written.among(at, "source", name, sources)
+        found.append((name, written.checked(at, lambda s=share: parse_share(s)) if colon else None))  # type: ignore[misc]
+    return found
+
+
+def sweep_text(sweep: SweepStep, store_of: Mapping[str, str], runs_of: Mapping[str, str]) -> dict[str, Any]:
+    """The sweep as a file that ``fusionkit fit --sweep`` takes.
+
+    Args:
+        store_of, runs_of: places by the names of sources and sweeps.
+    """
+
+    def moved(block: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: _renamed(value, runs_of) if key in FROM else value for key, value in block.items()}
+
+    said = {key: value for key, value in moved(sweep.block).items() if key not in (*SHARED, "runs")}
+    whole = [store_of[name] + (f":{share}" if share else "") for name, share in sweep.parts]
+    judges = {"evaluate-on": [store_of[name] for name in sweep.judges]} if sweep.judges else {}
+    runs = {"runs": [moved(part) for part in sweep.block["runs"]]} if "runs" in sweep.block else {}
+    return {"store": whole, **judges, **said, **runs}
+
+
+def _renamed(value: Any, places: Mapping[str, str]) -> Any:
+    return [places[each] for each in value] if isinstance(value, list) else places[value]

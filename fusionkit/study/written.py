@@ -1,0 +1,189 @@
+"""A study's file as it is written: texts, lists and blocks, each with the line that it stands on.
+
+    encoder: roberta-large
+    sources:
+      sst2: ${data}/sst2          # ${data}: what stands behind `data:` above, or behind --set data=…
+
+All values are read as text, as the command line reads them; nothing in a file is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fusionkit.errors import UsageError, unknown_name
+
+Keys = tuple[str, ...]  # the way to a value: names of keys, numbers of a list's items from 0
+DEEPEST = 8
+HOLE = re.compile(r"\$\{([^}]*)\}")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a file says, and where.
+
+    Attributes:
+        path: the file. value: blocks, lists and texts. places: of each value ``line 12``, or ``--set`` with its key.
+    """
+
+    path: Path
+    value: dict[str, Any]
+    places: dict[Keys, str]
+
+    def where(self, *keys: str) -> str:
+        """``study.yaml, line 12``: of the innermost of these keys that has a place."""
+        ends = range(len(keys), 0, -1)
+        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), None)
+        return f"{self.path}, {found}" if found else str(self.path)
+
+    def folder_of(self, *keys: str) -> Path:
+        """What a relative path there is relative to: the file's folder, or for --set the working directory."""
+        ends = range(len(keys), 0, -1)
+        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), "")
+        return Path() if found.startswith("--set") else self.path.parent
+
+    def wrong(self, keys: Sequence[str], what: str, **told: Any) -> UsageError:
+        """The error for what stands there."""
+        return UsageError(f"{self.where(*keys)}: {what}", **told)
+
+    def placed(self, keys: Sequence[str], error: UsageError) -> UsageError:
+        """Another error, with the place in front."""
+        return self.wrong(
+            keys, error.what, expected=error.expected, received=error.received, remedy=error.remedy
+        )  # fmt: skip
+
+    def checked(self, keys: Sequence[str], read: Callable[[], Any]) -> Any:
+        """What ``read`` gives; what it refuses, with the place in front."""
+        try:
+            return read()
+        except UsageError as error:
+            raise self.placed(keys, error) from error
+
+    def among(self, keys: Sequence[str], kind: str, name: str, known: Any) -> None:
+        """Refuse a name that is none of those known, with the nearest."""
+        if name not in known:
+            raise self.placed(keys, unknown_name(kind, name, known))
+
+
+def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, str] | None = None) -> Written:
+    """Read a file, lay ``--set KEY.KEY=VALUE`` over it and fill in ``${…}``.
+
+    Args:
+        given: further names that ``${…}`` may have, with their values.
+
+    Raises:
+        UsageError: no such file, no YAML, a key twice in one block, or a ``${…}`` that nothing stands for.
+    """
+    path = path.expanduser()
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(
+            f"{path} is no study that can be read",
+            expected="a YAML file with sources, sweeps and comparisons",
+            received=" ".join(str(error).split()),
+            remedy="check the path" if isinstance(error, OSError) else "mend that line",
+        ) from error
+    if not isinstance(node, yaml.MappingNode):
+        raise UsageError(
+            f"{path} holds no study", expected="keys like `sources:` and `sweeps:`", remedy="write one key a line"
+        )
+    places: dict[Keys, str] = {}
+    value = _plain(node, (), path, places)
+    for setting in settings:
+        _set(value, setting, path, places)
+    return _filled(Written(path, value, places), given or {})
+
+
+def _plain(node: Any, keys: Keys, path: Path, places: dict[Keys, str]) -> Any:
+    if len(keys) > DEEPEST:
+        raise UsageError(f"{path}, line {node.start_mark.line + 1}: blocks lie too deep in each other")
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value)
+    if isinstance(node, yaml.SequenceNode):
+        found = []
+        for number, item in enumerate(node.value):
+            places[*keys, str(number)] = f"line {item.start_mark.line + 1}"
+            found.append(_plain(item, (*keys, str(number)), path, places))
+        return found
+    block: dict[str, Any] = {}
+    for key, item in node.value:
+        name, line = str(key.value), f"line {key.start_mark.line + 1}"
+        if name in block:
+            raise UsageError(
+                f"{path}, {line}: {name!r} is given twice in one block", expected="each key once", remedy="make it one"
+            )
+        places[*keys, name] = line
+        block[name] = _plain(item, (*keys, name), path, places)
+    return block
+
+
+def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str]) -> None:
+    """Lay one ``KEY.KEY=VALUE`` over what the file says; the value is read as YAML."""
+    name, equals, text = setting.partition("=")
+    keys = tuple(name.split("."))
+    if not equals or not all(keys):
+        raise UsageError(
+            f"--set {setting} sets nothing",
+            expected="KEY=VALUE, keys of blocks with dots between them",
+            received=setting,
+            remedy="write it like --set encoder=roberta-large or --set sweeps.main.seeds=1",
+        )
+    block: Any = value
+    for depth, key in enumerate(keys[:-1], 1):
+        inner = block.setdefault(key, {}) if isinstance(block, dict) else _item(block, key)
+        if not isinstance(inner, (dict, list)):
+            raise UsageError(
+                f"--set {setting}: {'.'.join(keys[:depth])} is no block",
+                received=repr(inner),
+                remedy=f"set {'.'.join(keys[:depth])} itself, or write it as a block in {path}",
+            )
+        block = inner
+    last = keys[-1]
+    if isinstance(block, list) and _item(block, last) is None:
+        raise UsageError(f"--set {setting}: there is no item {last}", expected=f"0 to {len(block) - 1}", received=last)
+    for known in [known for known in places if known[: len(keys)] == keys]:
+        del places[known]
+    try:
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        found = "" if node is None else _plain(node, keys, path, {})
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {setting}: no value that YAML reads", received=" ".join(str(error).split())) from error
+    places[keys] = f"--set {name}"
+    block[int(last) if isinstance(block, list) else last] = found
+
+
+def _item(items: Any, number: str) -> Any:
+    return items[int(number)] if number.isdecimal() and int(number) < len(items) else None
+
+
+def _filled(written: Written, given: Mapping[str, str]) -> Written:
+    """The same with each ``${…}`` replaced by what it stands for."""
+    names = dict(given)
+    if isinstance(data := written.value.get("data"), str) and data:
+        names["data"] = str(written.folder_of("data") / Path(data).expanduser())
+
+    def fill(value: Any, keys: Keys) -> Any:
+        if isinstance(value, dict):
+            return {name: fill(item, (*keys, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [fill(item, (*keys, str(number))) for number, item in enumerate(value)]
+        for name in HOLE.findall(value):
+            if name == "data" and name not in names:
+                raise written.wrong(
+                    keys,
+                    "the folder of data sets is not said",
+                    expected="a key `data:` in the study, or --set data=FOLDER",
+                    received=value,
+                    remedy="add --set data=FOLDER",
+                )
+            written.among(keys, "name to stand between ${ and }", name, names)
+        return HOLE.sub(lambda hole: names[hole[1]], value)
+
+    return Written(written.path, fill(written.value, ()), written.places)

@@ -1,0 +1,119 @@
+"""Runs over a few sentences of the corpus, two of them hostile; their page; and one browser for all tests of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from fusionkit.bundled import travel_desk
+from fusionkit.cli.main import main
+from fusionkit.report.looking import Looks
+from fusionkit.report.study import Study, read_study
+
+SCRIPT = "<script>window.stolen=1</script>"
+HOSTILE = [
+    {"tokens": ["Oslo", SCRIPT, "</script>", "<!--"], "slots": ["B-city", "O", "O", "O"], "intent": "<b>bold</b>"},
+    {"tokens": ['<img src=x onerror="window.stolen=2">', "Rom"], "slots": ["O", "B-city"], "intent": "<b>bold</b>"},
+]
+FUSIONS = ("last", "layer:0", "layer:3", "linear", "attention", "attention:scale=yes")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PACKAGES = ("chromium", "fonts-liberation")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A store, its runs and the page of them.
+
+    Attributes:
+        told: what ``report --json`` printed. script: what one of the sentences holds.
+    """
+
+    store: Path
+    runs: Path
+    page: Path
+    figures: Path
+    told: dict[str, Any]
+    script: str = SCRIPT
+
+
+def command(*args: object) -> str:
+    """``fusionkit ARGS`` in this process; standard output. It must end well."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["fusionkit", *map(str, args)])
+        patch.setenv("TOKENIZERS_PARALLELISM", "false")
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0, err.getvalue()
+    return out.getvalue()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Slots by six fusions, two sizes of draw and two seeds; intents by two fusions."""
+    folder = tmp_path_factory.mktemp("a report")
+    source = folder / "desk-de"
+    source.mkdir()
+    for name, count in (("train", 40), ("validation", 10), ("test", 14)):
+        lines = (travel_desk("de") / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[:count]
+        lines += [json.dumps({"id": f"{name}-{k}", "text": "", **row}) for k, row in enumerate(HOSTILE)]
+        (source / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    store, runs = folder / "desk.store", folder / "runs"
+    command("encode", source, "--out", store, "--rows", "words", "--layers", "0,3,6")
+    options = ["--epochs", 6, "--lr", "2e-2", "--batch-size", 16, "--out", runs]
+    chosen = [word for fusion in FUSIONS for word in ("--fusion", fusion)]
+    command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--shots", 2, "--seeds", 2, *options)
+    command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--seeds", 2, *options)
+    command("fit", store, "--label", "intent", "--fusion", "last", "--fusion", "attention", "--pool", "mean",
+            "--seeds", 2, *options)  # fmt: skip
+    page, figures = folder / "report.html", folder / "figures"
+    told = json.loads(command("report", runs, "--out", page, "--figures", figures, "--json"))
+    return Made(store, runs, page, figures, told)
+
+
+@pytest.fixture(scope="session")
+def study(made: Made) -> Study:
+    """The same runs as the figures see them."""
+    return read_study([made.runs])
+
+
+@pytest.fixture(scope="session")
+def looks(study: Study) -> Looks:
+    """What can be looked into."""
+    return Looks(study)
+
+
+def chromium() -> str | None:
+    """The Chromium of this machine, installed where that is needed and possible; None where there is none."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update"], ["install", "--yes", "--no-install-recommends", *PACKAGES]):
+            if subprocess.run(["apt-get", *words], env=quiet, capture_output=True).returncode:
+                return None
+        found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium of this machine."""
+    program = chromium()
+    if program is None:
+        pytest.skip("no Chromium, and no apt-get as root to install it: the page is not opened")
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -1,0 +1,212 @@
+"""The figures' data, against the records counted another way; and the files they are written to."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import seqeval.metrics
+from scipy import stats
+
+from fusionkit.errors import UsageError
+from fusionkit.report import FIGURES, draw_figures, write_report
+from fusionkit.report.colours import FAMILIES, colour, contrast
+from fusionkit.report.drawing import draw
+from fusionkit.report.figures.break_even import AGAIN, ONCE
+from fusionkit.report.figures.weights import language_of
+from fusionkit.report.filling import json_for_html
+from fusionkit.report.inside import inside_of
+from fusionkit.report.looking import Looks, confusion
+from fusionkit.report.study import Study
+from fusionkit.report.theme import DARK, LIGHT
+from fusionkit.store import open_store
+
+
+@pytest.fixture(scope="module")
+def records(made: Any) -> list[dict[str, Any]]:
+    """The records as they lie on disk."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(made.runs.glob("*/run.json"))]
+
+
+def only(records: list[dict[str, Any]], **spec: Any) -> list[dict[str, Any]]:
+    """The records with these values in their spec."""
+    return [one for one in records if all(one["spec"][name] == value for name, value in spec.items())]
+
+
+def data_of(study: Study, looks: Looks, name: str) -> pd.DataFrame:
+    """The rows of one figure."""
+    (drawn,) = draw(study, looks, [name])
+    return drawn.data
+
+
+def test_few_shot_curves_have_the_mean_and_the_t_interval(study: Study, looks: Looks, records: Any) -> None:
+    found = data_of(study, looks, "shots")
+    assert len(found) == 12
+    for row in found.itertuples():
+        shots = None if row.shots == "all" else int(row.shots)
+        scores = [100 * one["score"] for one in only(records, label="slots", fusion=row.method, shots=shots)]
+        low, high = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores) or 1e-12)
+        assert row.runs == len(scores) == 2
+        assert row.score == pytest.approx(np.mean(scores))
+        assert (row.low, row.high) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_curves_have_each_epoch_and_its_steps_and_seconds(study: Study, looks: Looks, records: Any) -> None:
+    losses = data_of(study, looks, "loss-by-step").query("method == 'linear'")
+    curves = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=None)]
+    assert losses["value"].tolist() == pytest.approx([np.mean([c[e]["loss"] for c in curves]) for e in range(6)])
+    assert losses["step"].tolist() == [3, 6, 9, 12, 15, 18]  # 42 examples in batches of 16
+    seconds = data_of(study, looks, "loss-by-seconds").query("method == 'linear'")
+    whole = np.mean([one["seconds"] for one in only(records, label="slots", fusion="linear", shots=None)])
+    assert seconds["seconds"].tolist() == pytest.approx([whole * e / 6 for e in range(1, 7)])
+    scores = data_of(study, looks, "score-by-epoch").query("method == 'linear'")
+    assert scores["value"].tolist() == pytest.approx(
+        [100 * np.mean([c[e]["validation_score"] for c in curves]) for e in range(6)]
+    )
+
+
+def test_layer_weights_are_those_of_the_records(study: Study, looks: Looks, records: Any) -> None:
+    found = data_of(study, looks, "layer-weights").query("task == 'desk-de · slots' and method == 'attention'")
+    those = [one["layer_weights"] for one in only(records, label="slots", fusion="attention", shots=None)]
+    assert found["layer"].tolist() == [0, 3, 6]
+    assert found["weight"].tolist() == pytest.approx(np.mean(those, axis=0).tolist())
+    each = data_of(study, looks, "layer-weights-by-seed").query("task == 'desk-de · slots' and method == 'attention'")
+    assert sorted(each["weight"]) == pytest.approx(sorted(np.ravel(those)))
+
+
+def test_a_single_layer_stands_at_its_number(study: Study, looks: Looks, records: Any) -> None:
+    found = data_of(study, looks, "single-layers")
+    probes = found[found["layer"].notna()]
+    assert probes["layer"].tolist() == [0, 3]
+    for row in probes.itertuples():
+        scores = [one["score"] for one in only(records, label="slots", fusion=f"layer:{row.layer:.0f}", shots=None)]
+        assert row.score == pytest.approx(100 * np.mean(scores))
+    assert set(found[found["layer"].isna()]["method"]) == {"last", "linear", "attention", "attention:scale=yes"}
+
+
+def test_encoding_once_is_what_was_measured(study: Study, looks: Looks, records: Any, made: Any) -> None:
+    found = data_of(study, looks, "break-even")
+    parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
+    encoded = sum(part["seconds"] for part in parts)
+    once = found[found["way"] == ONCE]["minutes"].to_numpy()
+    assert once[0] == pytest.approx(encoded / 60)
+    assert once[-1] == pytest.approx((encoded + sum(one["seconds"] for one in records)) / 60)
+    again = found[found["way"] == AGAIN]["minutes"].to_numpy()
+    assert again[0] == 0
+    split = {
+        name: sum(part["seconds"] for part in parts if part["split"] == name)
+        for name in ("train", "validation", "test")
+    }
+    learned = [42 if one["draw"] is None else len(one["draw"]) for one in records]
+    passes = sum(6 * (split["train"] * count / 42 + split["validation"]) + split["test"] for count in learned)
+    assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds"] for one in records))
+
+
+def test_what_is_looked_at_has_the_recorded_score(study: Study, looks: Looks) -> None:
+    tags = [look for look in looks.all if look.kind == "spans"]
+    assert len(tags) == 6
+    for look in tags:
+        record = study.records[look.digest]
+        assert seqeval.metrics.f1_score(look.gold, look.predicted) == pytest.approx(record["score"])
+        assert sum(count for _, _, count in confusion(look)) == sum(map(len, look.gold))
+    weights = next(look for look in tags if look.method == "attention").weights
+    assert weights is not None
+    assert weights.sum(axis=1) == pytest.approx(np.ones(len(weights)), abs=1e-5)
+    assert next(look for look in tags if look.method == "last").weights is None
+
+
+def test_the_words_are_the_sources_own(looks: Looks, made: Any) -> None:
+    look = next(look for look in looks.all if look.kind == "spans")
+    examples = open_store(str(made.store))["test"].examples
+    assert look.tokens == [list(words) for words in examples["tokens"]]
+    assert look.gold == [list(tags) for tags in examples["slots"]]
+
+
+def test_weights_by_label_weigh_rows_by_their_number(study: Study, looks: Looks) -> None:
+    found = data_of(study, looks, "layer-weights-by-label")
+    slots = found[found["task"] == "desk-de · slots"]
+    look = next(one for one in looks.all if one.kind == "spans" and one.method == slots["method"].iloc[0])
+    assert look.weights is not None
+    mean = slots.assign(part=slots["weight"] * slots["rows"]).groupby("layer")["part"].sum() / len(look.weights)
+    assert mean.tolist() == pytest.approx(look.weights.mean(axis=0).tolist(), abs=1e-5)
+    assert "O" in set(slots["label"])
+
+
+def test_a_page_holds_no_more_rows_of_weights_than_it_may(looks: Looks) -> None:
+    inside = inside_of(looks, rows=300)
+    assert inside["looks"]
+    sources = [inside["sources"][look["source"]] for look in inside["looks"] if look["weights"]]
+    kept = sum(len(tokens) for source in sources for tokens in source["tokens"])
+    assert 0 < kept <= 300
+
+
+def test_every_figure_is_drawn_or_says_what_it_needs(made: Any, study: Study, looks: Looks, tmp_path: Path) -> None:
+    names = {Path(path).name.split(".")[0] for path in made.told["figures"]}
+    assert set(FIGURES) - names == {"layer-weights-by-language"}  # one language alone
+    for name in names:
+        for suffix, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".csv", b"")):
+            assert (made.figures / f"{name}{suffix}").read_bytes().startswith(start)
+        assert len(pd.read_csv(made.figures / f"{name}.csv")) > 1
+    with pytest.raises(UsageError, match="no data for the figure 'layer-weights-by-language'"):
+        draw(study, looks, ["layer-weights-by-language"])
+    with pytest.raises(UsageError, match="did you mean 'parameters'"):
+        draw_figures([made.runs], tmp_path, ["parameter"])
+
+
+def test_a_language_is_read_off_a_name() -> None:
+    assert [language_of(name) for name in ("travel-desk-de", "xglue_FR", "mtop.en", "atis", "demo")] == [
+        "German", "French", "English", None, None
+    ]  # fmt: skip
+
+
+def test_colours_are_seen_on_both_pages_and_each_fusion_has_its_own() -> None:
+    for name in FAMILIES:
+        assert contrast(colour(name), LIGHT["paper"]) >= 3
+        assert contrast(colour(name), DARK["paper"]) >= 3
+    assert len(set(FAMILIES.values())) == len(FAMILIES) >= 11
+    for theme in (LIGHT, DARK):
+        assert contrast(theme["quiet"], theme["paper"]) >= 4.5
+        assert contrast(theme["ink"], theme["cell"]) >= 4.5
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # WebAIM's own example
+
+
+def test_no_text_can_end_or_begin_an_element() -> None:
+    hostile = {"a</script><!--": ["<script>", "]]>", "\u2028&", float("nan")]}
+    text = json_for_html(hostile)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"a</script><!--": ["<script>", "]]>", "\u2028&", None]}
+
+
+def test_a_missing_library_is_named_with_its_extra(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def gone(name: str, package: str | None = None) -> Any:
+        if name == "vl_convert":
+            raise ImportError(f"No module named {name!r}")
+        return real(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", gone)
+    with pytest.raises(UsageError, match=r"pip install 'fusionkit\[report\]'"):
+        write_report([made.runs], tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_is_gone_is_said_and_left_out(made: Any, tmp_path: Path) -> None:
+    moved = tmp_path / "far" / "away" / "runs"
+    moved.mkdir(parents=True)
+    for path in made.runs.glob("*/run.json"):
+        (moved / path.parent.name).mkdir()
+        (moved / path.parent.name / "run.json").write_bytes(path.read_bytes())
+    facts = write_report([moved], tmp_path / "report.html", baseline="linear")
+    assert facts.runs == 28
+    assert any("is not there" in told for told in facts.left_out)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert '"there":false' in text
+    with pytest.raises(UsageError, match="unknown method"):
+        write_report([moved], tmp_path / "report.html", baseline="liner")

@@ -1,0 +1,186 @@
+"""The page in a real headless Chromium: what a reader sees and does, and that nothing leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+Open = Callable[..., Any]
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture
+def open_page(browser: Any, made: Any) -> Iterator[Open]:
+    """Opens the page, all charts drawn; afterwards nothing may have been said in its console or asked for."""
+    contexts, said, asked = [], [], []
+
+    def opened(wait: bool = True, **options: Any) -> Any:
+        context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(made.page.as_uri())
+        if wait:
+            page.wait_for_selector("html[data-charts=drawn]", timeout=60_000)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert asked
+    assert set(asked) == {made.page.as_uri()}
+
+
+def column(page: Any, place: int) -> list[str]:
+    """The first words of a column of the summary, from above."""
+    cells = page.locator(f"#matrix tbody tr > :nth-child({place + 1})").all_inner_texts()
+    return [str(text).split(" ")[0] for text in cells]
+
+
+def choose(page: Any, place: int, part: str) -> None:
+    """Choose the option that holds these words, in the look inside."""
+    options = page.locator(f"#inside-body select >> nth={place}").locator("option").all_inner_texts()
+    page.select_option(f"#inside-body select >> nth={place}", label=next(text for text in options if part in text))
+
+
+def test_the_page_shows_its_tables_charts_and_foot(open_page: Open, made: Any) -> None:
+    page = open_page()
+    assert "desk-de" in page.inner_text("h1")
+    assert "28 heads" in page.inner_text("#lead")
+    assert column(page, 0) == ["last", "layer:0", "layer:3", "linear", "attention", "attention:scale=yes"]
+    figures = page.locator("#charts figure")
+    assert figures.count() >= 10
+    drawn = page.locator("#charts figure .chart > svg, #charts figure .chart svg.marks")
+    assert drawn.count() == figures.count()
+    labels = [svg.get_attribute("aria-label") for svg in drawn.all()]
+    assert all(label and len(label) > 40 for label in labels)
+    assert f"fusionkit report {made.runs}" in page.inner_text("#provenance").replace("'", "")
+    assert page.locator("td.best").count() >= 3
+
+
+def test_a_header_sorts_by_mouse_and_by_keyboard(open_page: Open) -> None:
+    page = open_page(wait=False)
+    button = page.locator("#matrix thead th:nth-child(2) button")
+    button.click()
+    header = page.locator("#matrix thead th:nth-child(2)")
+    assert header.get_attribute("aria-sort") == "descending"
+    scores = [float(text) for text in column(page, 1) if text != "–"]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) > 1
+    button.press("Enter")
+    assert header.get_attribute("aria-sort") == "ascending"
+    assert [float(text) for text in column(page, 1) if text != "–"] == sorted(scores)
+    page.locator("#matrix thead th:nth-child(1) button").press(" ")
+    assert column(page, 0)[0] == "last"
+    assert header.get_attribute("aria-sort") == "none"
+
+
+def test_the_table_of_groups_is_filtered_by_text_and_by_choice(open_page: Open) -> None:
+    page = open_page(wait=False)
+    page.click("#groups-details summary")
+    rows = page.locator("#groups tbody tr")
+    assert rows.count() == 14  # six methods on two sizes of draw, two on intents
+    page.fill("#groups input[type=search]", "attention")
+    assert rows.count() == 5
+    page.select_option("#groups select >> nth=0", label="desk-de · intent")
+    assert rows.count() == 1
+    page.fill("#groups input[type=search]", "no such words")
+    assert rows.count() == 0
+    assert "0 of 14 rows" in page.inner_text("#groups [role=status]")
+
+
+def test_the_theme_is_the_systems_until_it_is_switched(open_page: Open) -> None:
+    dark, light = open_page(color_scheme="dark"), open_page(wait=False, color_scheme="light")
+    shade = "getComputedStyle(document.body).backgroundColor"
+    assert dark.evaluate(shade) != light.evaluate(shade)
+    label = "getComputedStyle(document.querySelector('#charts svg text')).fill"
+    before = dark.evaluate(label)
+    dark.click("#theme")  # from the system's to light
+    assert dark.inner_text("#theme") == "Theme: light"
+    assert dark.evaluate(shade) == light.evaluate(shade)
+    assert dark.evaluate(label) != before  # charts follow
+    dark.click("#theme")
+    assert dark.inner_text("#theme") == "Theme: dark"
+    assert dark.evaluate(label) == before
+
+
+def test_a_script_in_a_corpus_is_shown_and_not_run(open_page: Open, made: Any) -> None:
+    page = open_page()
+    page.fill("#inside-body input[type=search]", "onerror")
+    assert page.locator("#inside-body .sentences button").count() == 1
+    page.fill("#inside-body input[type=search]", "<script>")
+    assert made.script in page.inner_text("#inside-body .sentences")
+    assert made.script in page.inner_text("#inside-body table.heat")
+    assert "</script>" in page.inner_text("#inside-body table.heat")
+    assert page.evaluate("window.stolen === undefined")
+    assert page.locator("img").count() == 0
+    page.fill("#inside-body input[type=search]", "")
+    choose(page, 0, "intent")
+    assert "<b>bold</b>" in page.inner_text("#inside-body table.confusion")
+    assert page.locator("b").count() == 0
+
+
+def test_a_look_inside_has_weights_that_sum_to_one_and_filters_to_errors(open_page: Open) -> None:
+    page = open_page(wait=False)
+    choose(page, 0, "slots")
+    choose(page, 1, "attention,")
+    for row in page.locator("#inside-body table.heat tbody tr").all():
+        weights = [float(text) for text in row.locator("td.weight").all_inner_texts()]
+        assert len(weights) == 3
+        assert sum(weights) == pytest.approx(1, abs=0.02)
+    sentences = page.locator("#inside-body .sentences button")
+    every = sentences.count()
+    assert every == 16
+    page.check("#inside-body input[type=checkbox]")
+    wrong = sentences.count()
+    assert 0 < wrong < every or page.locator("#inside-body .sentences .wrong").count() == every
+    assert page.locator("#inside-body .sentences .wrong").count() == wrong
+    page.select_option("#inside-body .controls select >> nth=2", label="missed")
+    assert 0 < sentences.count() <= wrong
+    assert "missed" in page.inner_text("#inside-body dl.answers")
+
+
+def test_on_a_phone_nothing_is_wider_than_the_window(open_page: Open) -> None:
+    page = open_page(viewport=PHONE)
+    for name in ("groups", "runs"):
+        page.click(f"#{name}-details summary")
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert page.locator("#charts svg").count() >= 10
+
+
+def test_it_prints_in_ink_on_paper(open_page: Open) -> None:
+    page = open_page(color_scheme="dark")
+    assert len(page.pdf(format="A4")) > 50_000
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.is_visible("#theme")
+    ink = page.evaluate("getComputedStyle(document.querySelector('#charts svg text')).fill")
+    assert sum(map(int, ink[4:-1].split(","))) < 330
+
+
+def test_the_data_of_a_chart_stand_behind_it(open_page: Open) -> None:
+    page = open_page()
+    figure = page.locator("#figure-parameters")
+    figure.locator("summary").click()
+    rows = figure.locator("tbody tr").count()
+    link = figure.locator("a[download]")
+    link.focus()
+    content = link.get_attribute("href")
+    assert link.get_attribute("download") == "parameters.csv"
+    assert content.startswith("data:text/csv")
+    assert content.count("%0A") == rows + 1 > 6
+
+
+def test_the_keyboard_reaches_the_content_first(open_page: Open) -> None:
+    page = open_page(wait=False)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    named = "e => (e.labels && e.labels.length > 0) || e.innerText !== ''"
+    assert page.evaluate(f"[...document.querySelectorAll('select, input, button')].every({named})")

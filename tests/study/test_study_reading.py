@@ -1,0 +1,137 @@
+"""Studies as they are written: what they mean, and one message with its line for what cannot be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from fusionkit.cli.encode import encode
+from fusionkit.errors import UsageError
+from fusionkit.study.keys import ENCODING
+
+Read = Callable[..., Any]
+# Options of an encode that a study leaves to the command line.
+LEFT = {"source", "device", "trust-remote-code", "out", "overwrite", "budget", "parts", "cluster", "cluster-config",
+        "print-job", "workers", "json"}  # fmt: skip
+
+
+def test_a_source_has_a_key_for_each_option_of_encode() -> None:
+    options = {param.opts[0].removeprefix("--"): param for param in encode.params}
+    assert set(ENCODING) == set(options) - LEFT
+    for name, field in ENCODING.items():
+        kind = options[name].type
+        assert (field.choices or ()) == tuple(kind.choices if isinstance(kind, click.Choice) else ()), name
+        assert field.kind is {click.INT: int, click.FLOAT: float}.get(kind, str), name
+
+
+def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path, tiny: str) -> None:
+    study = written(tiny)
+    assert {name: source.options for name, source in study.sources.items()} == {
+        name: {"encoder": "minilm", "rows": "tokens", "layers": "0,6", "source": str(data / name)}
+        for name in ("one", "two")
+    }
+    base, moved = study.sweeps.values()
+    assert (base.parts, base.judges, base.begins) == ((("one", None),), (), ())
+    assert [(b["label"], b["fusions"], b["seeds"], b["epochs"]) for b in base.blocks] == [
+        ("intent", ("last", "linear"), 2, (1,)), ("slots", ("linear",), 2, (1,))
+    ]  # fmt: skip
+    assert (moved.parts, moved.judges, moved.begins) == ((("one", None), ("two", "50%")), ("two", "one"), ("base",))
+    assert study.comparisons["wide"].sweeps == ("base", "moved")
+    assert study.comparisons["against"].sweeps == ("base",)
+    assert (study.title, study.figures, study.report) == ("study", (), None)
+
+
+def test_set_goes_before_the_file_and_only_takes_what_it_needs(written: Read, tiny: str) -> None:
+    study = written(tiny, "encoder=roberta-large", "sweeps.base.runs.0.fusion=[attention, concat]", "fit.lr=1e-3")
+    assert study.sources["one"].options["encoder"] == "roberta-large"
+    assert study.sweeps["base"].blocks[0]["fusions"] == ("attention", "concat")
+    assert {block["lrs"] for sweep in study.sweeps.values() for block in sweep.blocks} == {(1e-3,)}
+    assert written(tiny, "sweeps.moved.data-seeds=3", "report.title=A page").report.title == "A page"
+    only = written(tiny, only=("base",))
+    assert (list(only.sources), list(only.sweeps), only.comparisons["wide"].sweeps) == (["one"], ["base"], ("base",))
+    assert list(written(tiny, only=("moved",)).sweeps) == ["base", "moved"]  # it begins from the other
+
+
+def test_a_sweeps_own_seeds_take_the_place_of_those_that_all_share(written: Read, tiny: str) -> None:
+    study = written(tiny, "sweeps.base.data-seeds=3")
+    assert [(block.get("seeds"), block["data_seeds"]) for block in study.sweeps["base"].blocks] == [(None, 3)] * 2
+    assert "seeds" not in study.sweeps["base"].block
+
+
+# What stands in the place of what, on which line, what is said, and what else is in the message.
+MISTAKES: list[tuple[str, str, str, str]] = [
+    ("rows: tokens", "rwos: tokens", "line 3: unknown key of a study 'rwos'", "did you mean 'rows'?"),
+    ("rows: tokens", "rows: token", "line 3: unknown rows 'token'", "did you mean 'tokens'?"),
+    ("one: ${data}/one", "one: ${data}/none", "line 6: no such source", "a path that does not exist"),
+    ("one: ${data}/one", "one: ${dat}/one", "line 6: unknown name to stand between", "did you mean 'data'?"),
+    ("one: ${data}/one", "one: {rows: cls}", "line 6: source 'one' has no place", "a key `source:`"),
+    ('{source: "${data}/two"}', '{sorce: "${data}/two"}', "line 7: unknown key of a source 'sorce'", "'source'?"),
+    ("layers: 0,6", "layers:", "line 4: 'layers' has a value of another kind", "none"),
+    ("layers: 0,6", "mask-seed: 1", "line 6: --mask-seed masks nothing", "drop"),
+    ("seeds: 2", "seeds: two", "line 8: 'seeds' has a value of another kind", "'two'"),
+    ("seeds: 2", "init-from: base", "line 8: unknown option that sweeps can share 'init-from'", "one of"),
+    ("store: one", "stoer: one", "line 11: unknown key of a sweep 'stoer'", "did you mean 'store'?"),
+    ("store: one", "store: oen", "line 11: unknown source 'oen'", "did you mean 'one'?"),
+    ("store: one", "head: tagger", "line 10: this sweep trains on nothing", "`store:`"),
+    ("fusion: [last, linear]", "fusion: [last, liner]", "line 13: unknown fusion 'liner'", "did you mean 'linear'?"),
+    ("fusion: [last, linear]", "fusion: linear:gama=no", "line 13: unknown option of fusion 'linear'", "'gamma'?"),
+    ("fusion: [last, linear]", "lr: 1000", "line 13: lr is out of range", "1000"),
+    ("fusion: [last, linear]", "schedule: liner", "line 13: unknown schedule 'liner'", "'linear'?"),
+    ("fusion: [last, linear]", "task: clasification", "line 13: unknown task 'clasification'", "'classification'?"),
+    ("label: slots", "head: cfr", "line 14: unknown head 'cfr'", "did you mean 'crf'?"),
+    ("label: slots", "head: crf, task: classification", "line 14: unknown head for classification 'crf'", "classifier"),
+    ("label: slots", "head: crf, label-smoothing: 0.1", "line 14: head 'crf' cannot use --label-smoothing", "tagger"),
+    ('"two:50%"', '"two:500%"', "line 16: no share of a store: 500%", "at most 100"),
+    ("init-from: base", "init-from: moved", "line 20: unknown sweep above this one 'moved'", "base"),
+    ("freeze: fusion", "freeze: fusoin", "line 21: unknown part to freeze 'fusoin'", "'fusion'?"),
+    ("by: [sweep,", "by: [swep,", "line 24: unknown column of the results 'swep'", "'sweep'?"),
+    ("across: fusion", "across: data", "line 24: 'data' is laid across, but not grouped by", "sweep, label"),
+    ("sweeps: base", "sweeps: bsae", "line 25: unknown sweep 'bsae'", "'base'?"),
+    ("baseline: last", "interval: z", "line 25: unknown interval 'z'", "t"),
+    ("rows: tokens", "figures: [shot]", "line 3: unknown figure 'shot'", "did you mean 'shots'?"),
+    ("rows: tokens", "report: maybe", "line 3: unknown choice for the report 'maybe'", "yes"),
+    ("rows: tokens", "layers: 3", "line 4: 'layers' is given twice in one block", "each key once"),
+    ("rows: tokens", "rows: [tokens", "no study that can be read", "mend that line"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "says", "also"), MISTAKES)
+def test_a_mistake_is_one_message_with_its_line(
+    old: str, new: str, says: str, also: str, written: Read, tiny: str
+) -> None:
+    assert tiny.count(old) >= 1
+    with pytest.raises(UsageError) as caught:
+        written(tiny.replace(old, new, 1))
+    assert says in str(caught.value)
+    assert also in str(caught.value)
+    assert "study.yaml" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("encoder", "--set encoder sets nothing"),
+        ("sources.one.rows=cls", "--set sources.one.rows=cls: sources.one is no block"),
+        ("sweeps.base.runs.7.lr=1", "sweeps.base.runs.7 is no block"),
+        ("seeds=3", "--set seeds: unknown key of a study 'seeds'"),
+        ("fit.seeds=many", "--set fit.seeds: 'seeds' has a value of another kind"),
+        ("title=[", "no value that YAML reads"),
+    ],
+)
+def test_a_wrong_setting_is_told_by_its_key(setting: str, says: str, written: Read, tiny: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        written(tiny, setting)
+    assert says in str(caught.value)
+
+
+def test_without_its_folder_of_data_a_study_says_what_to_add(tmp_path: Path, tiny: str) -> None:
+    from fusionkit.study import read_study
+
+    (tmp_path / "study.yaml").write_text(tiny)
+    with pytest.raises(UsageError, match="add --set data=FOLDER") as caught:
+        read_study(tmp_path / "study.yaml")
+    assert "study.yaml, line 6" in caught.value.what

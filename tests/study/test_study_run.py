@@ -1,0 +1,190 @@
+"""A whole study over the bundled corpus: from sources to tables, again, killed, changed, foreseen."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+Command = Callable[..., Any]
+Ran = Any
+STEPS = ["encode one", "encode two", "fit base", "fit moved", "table wide", "table against"]
+
+
+def made(result: Any) -> list[str]:
+    """The steps that a run with --json did."""
+    assert result.code == 0, result.err
+    return [step["step"] for step in json.loads(result.out) if step["made"]]
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file with its bytes and the time of its last change, but the ledger."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("study.json", ".study.lock")]
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.fixture
+def copy(ran: Ran, tmp_path: Path) -> Path:
+    """The finished study's folder, to change."""
+    return Path(shutil.copytree(ran.work, tmp_path / "work"))
+
+
+def test_a_study_goes_from_sources_to_tables(ran: Ran) -> None:
+    assert made(ran.first) == STEPS
+    wide = pd.read_csv(ran.work / "tables" / "wide.csv")
+    assert {tuple(row) for row in wide[["sweep", "label", "evaluated", "fusion", "runs"]].to_numpy().tolist()} == {
+        ("base", "intent", "one", "last", 2), ("base", "intent", "one", "linear", 2),
+        ("base", "slots", "one", "linear", 2),
+        ("moved", "intent", "two", "linear", 2), ("moved", "intent", "one", "linear", 2),
+    }  # fmt: skip
+    scores: dict[str, list[float]] = {"last": [], "linear": []}
+    for path in (ran.work / "runs" / "base").glob("*/run.json"):
+        record = json.loads(path.read_text())
+        if record["spec"]["label"] == "intent":
+            scores[record["spec"]["fusion"]].append(record["score"])
+    found = wide[(wide["sweep"] == "base") & (wide["label"] == "intent")].set_index("fusion")["mean"]
+    assert found.to_dict() == pytest.approx({name: sum(each) / 2 for name, each in scores.items()})
+    against = (ran.work / "tables" / "against.md").read_text()
+    assert "| intent | last | accuracy |" in against
+    assert "paired differences to fusion=last" in against
+    header, _, *lines = (ran.work / "tables" / "wide.md").read_text().splitlines()
+    assert header == "| sweep | label | evaluated | metric | last | linear |"
+    assert [line.split(" | ")[:3] for line in lines] == [
+        ["| base", "intent", "one"], ["| base", "slots", "one"],
+        ["| moved", "intent", "two"], ["| moved", "intent", "one"],
+    ]  # fmt: skip
+    assert "\\begin{tabular}" in (ran.work / "tables" / "wide.tex").read_text()
+
+
+def test_its_folder_says_what_was_made_from_what(ran: Ran, fusionkit: Command) -> None:
+    ledger = json.loads((ran.work / "study.json").read_text())
+    assert list(ledger["steps"]) == STEPS
+    assert ledger["command"].startswith("fusionkit run ")
+    assert ledger["study"]["sweeps"]["base"]["store"] == "one"
+    assert all(step["seconds"] >= 0 and step["command"].startswith("fusionkit ") for step in ledger["steps"].values())
+    assert ledger["steps"]["table wide"]["from"]["runs"] == {
+        name: ledger["steps"][f"fit {name}"]["made"][f"runs/{name}"] for name in ("base", "moved")
+    }
+    assert (ledger["steps"]["fit base"]["from"]["runs"], ledger["steps"]["fit base"]["failed"]) == (6, 0)
+    # Each command does the same from a shell: here, nothing, for all of it is there.
+    for name, runs in (("base", 6), ("moved", 2)):
+        done = fusionkit(*ledger["steps"][f"fit {name}"]["command"].split()[1:], "--json")
+        assert len(json.loads(done.out)) == runs
+        assert done.err.startswith(f"{runs} of {runs} runs are there already")
+    done = fusionkit(*ledger["steps"]["encode two"]["command"].split()[1:])
+    assert "complete already" in done.out
+
+
+def test_run_again_it_does_nothing(ran: Ran) -> None:
+    before = contents(ran.work)
+    assert made(ran.command("--json")) == []
+    assert contents(ran.work) == before
+
+
+def test_what_is_lost_or_changed_is_made_again_and_what_follows_from_it(ran: Ran, copy: Path) -> None:
+    table = copy / "tables" / "wide.md"
+    table.write_text("spoilt")
+    os.utime(table, (2e9, 2e9))  # newer than its runs, by its time
+    assert made(ran.command("--json", work=copy)) == ["table wide"]
+    assert table.read_text() == (ran.work / "tables" / "wide.md").read_text()
+    more = ("--set", "sweeps.moved.epochs=2", "--set", "comparisons.against.metric=macro_f1", "--json")
+    changed = ran.command(*more, work=copy)
+    assert made(changed) == ["fit moved", "table wide", "table against"]
+    assert "holds 2 runs that the study no longer asks for" in changed.err
+    assert pd.read_csv(copy / "tables" / "against.csv")["metric"].tolist()[:2] == ["macro_f1"] * 2
+
+
+def test_a_store_of_something_else_is_refused(ran: Ran, copy: Path) -> None:
+    done = ran.command("--set", "layers=0,3", work=copy)
+    assert done.code == 2
+    assert "layers" in done.err
+    assert "choose another --out, or remove that store" in done.err
+    assert ran.command("--json", work=copy).code == 0
+
+
+def test_a_wrong_column_is_refused_before_any_work(ran: Ran, tmp_path: Path) -> None:
+    done = ran.command("--set", "sweeps.moved.label=intnet", work=tmp_path / "w")
+    assert done.code == 2
+    assert "line 15, sweep moved: unknown column of source 'one' 'intnet'" in done.err
+    assert "did you mean 'intent'?" in done.err
+    assert not (tmp_path / "w" / "stores").exists()
+
+
+def test_a_folder_of_others_is_not_touched(ran: Ran, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    done = ran.command(work=tmp_path)
+    assert (done.code, [path.name for path in tmp_path.iterdir()]) == (2, ["thesis.tex"])
+    assert "is no folder of a study" in done.err
+
+
+def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tmp_path: Path) -> None:
+    before = contents(copy)
+    plan = json.loads(ran.command("--dry-run", "--json", work=copy).out)
+    assert [(step["step"], step["state"]) for step in plan] == [(name, "there") for name in STEPS]
+    shutil.rmtree(copy / "stores" / "two.store")
+    shutil.rmtree(copy / "runs" / "moved")
+    before = contents(copy)
+    done = ran.command("--dry-run", "--json", work=copy)
+    plan = {step["step"]: step for step in json.loads(done.out)}
+    assert {name: step["state"] for name, step in plan.items()} == {
+        name: "there" if name in ("encode one", "fit base") else "to do" for name in STEPS
+    }
+    store = sum(path.stat().st_size for path in (ran.work / "stores" / "two.store").rglob("*") if path.is_file())
+    assert plan["encode two"]["bytes"] == pytest.approx(store, rel=0.1)
+    assert plan["encode two"]["seconds"] > 0
+    assert plan["fit moved"]["seconds"] > 0
+    assert plan["fit moved"]["told"] == "2 runs, measured over a sample"
+    assert contents(copy) == before
+    lines = ran.command("--dry-run", work=ran.work).out.splitlines()
+    assert [line.split()[:3] for line in lines[2:4]] == [["encode", name, "there"] for name in ("one", "two")]
+
+
+def test_figures_and_a_page_follow_the_runs(ran: Ran, copy: Path) -> None:
+    more = ("--set", "figures=[loss-by-step, shots]", "--set", "report=yes", "--json")
+    done = ran.command(*more, work=copy)
+    assert made(done) == ["figures", "report"]
+    assert "figure shots is left out" in done.err
+    assert {path.name for path in (copy / "figures").glob("*.[sc][vs][gv]")} == {"loss-by-step.svg", "loss-by-step.csv"}
+    assert "</html>" in (copy / "report.html").read_text(encoding="utf-8")
+    assert made(ran.command(*more, work=copy)) == []
+    (copy / "figures" / "loss-by-step.svg").unlink()
+    assert made(ran.command(*more, work=copy)) == ["figures"]
+
+
+def test_killed_in_the_middle_of_a_sweep_it_goes_on(ran: Ran, copy: Path) -> None:
+    shutil.rmtree(copy / "runs")
+    more = ["--set", f"data={ran.data}", "--set", "fit.epochs=3", "--set", "sweeps.base.data-seeds=4"]
+    more += ["--out", str(copy), "--workers", "1", "--json"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "fusionkit", "run", str(ran.file), *more],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    kept: list[Path] = []
+    while not kept and child.poll() is None:
+        kept = list((copy / "runs").glob("base/*/run.json"))
+        time.sleep(0.001)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    before = {path: path.read_bytes() for path in (copy / "runs").glob("base/*/run.json")}
+    assert 0 < len(before) < 12
+    done = ran.command(*more[2:6], "--workers", "1", "--json", work=copy)
+    assert made(done) == STEPS[2:]
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(list((copy / "runs").glob("base/*/run.json"))) == 12
+    assert made(ran.command(*more[2:6], "--json", work=copy)) == []
+
+
+def test_the_schema_is_printed_without_a_study(fusionkit: Command) -> None:
+    done = fusionkit("run", "--schema")
+    assert json.loads(done.out)["title"] == "A study of fusionkit"
