@@ -2,9 +2,10 @@
 # Every path is relative, so the folder's own path may hold spaces.
 PYTHON ?= python3
 BIN := .venv/bin
+SITE = $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test install lint types clean
+.PHONY: demo test docs install lint types clean
 
 demo: .venv/.installed-demo
 	$(BIN)/python -m fusionkit demo
@@ -13,7 +14,12 @@ test: .venv/.installed-test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(SITE)
 	$(BIN)/python -m pytest
+
+# The site, from README, docs/*.md and the code; a warning fails it, and nothing is fetched.
+docs: .venv/.installed-docs
+	$(SITE)
 
 install: .venv/.installed-base
 
@@ -31,9 +37,13 @@ install: .venv/.installed-base
 	$(PIP) --editable '.[demo]'
 	touch $@
 
+.venv/.installed-docs: .venv/.installed-torch pyproject.toml
+	$(PIP) --editable '.[docs]'
+	touch $@
+
 .venv/.installed-test: .venv/.installed-torch pyproject.toml
 	$(PIP) --editable '.[test]'
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache

@@ -11,7 +11,7 @@ from fusionkit.errors import FusionkitError
 if TYPE_CHECKING:
     from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
     from fusionkit.exported import FusedHead
-    from fusionkit.fit.results import results
+    from fusionkit.fit.frames import curves, layer_weights, results
     from fusionkit.predict import Predictor, load
     from fusionkit.ragged import Ragged
     from fusionkit.store import Store, open_store
@@ -27,6 +27,8 @@ __all__ = [
     "Ragged",
     "Store",
     "__version__",
+    "curves",
+    "layer_weights",
     "load",
     "open_store",
     "results",
@@ -41,9 +43,11 @@ LAZY = {
     "Predictor": "fusionkit.predict",
     "Ragged": "fusionkit.ragged",
     "Store": "fusionkit.store",
+    "curves": "fusionkit.fit.frames",
+    "layer_weights": "fusionkit.fit.frames",
     "load": "fusionkit.predict",
     "open_store": "fusionkit.store",
-    "results": "fusionkit.fit.results",
+    "results": "fusionkit.fit.frames",
 }
 
 

@@ -30,6 +30,7 @@ DRAWS = ("uniform", "stratified", "nested")
 GIVEN = "ids"  # a draw that was given back
 SHUFFLE, WINDOW = "shuffle", "window"
 ORDERS = (SHUFFLE, WINDOW)
+AUTO = "auto"  # the order that suits the store's size; no run has it
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 # Fields of a run that its first digests did not have.
 LATER = (

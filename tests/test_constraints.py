@@ -14,6 +14,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
+OPTIONAL = {"mlflow": "mlflow-skinny", "wandb": "wandb"}  # loaded for who asked for them, by an extra
 
 
 def pins() -> list[tuple[NormalizedName, Version]]:
@@ -63,7 +64,9 @@ def test_every_package_that_is_imported_is_asked_for() -> None:
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found.add(str(node.module).partition(".")[0])
-    foreign = found - set(sys.stdlib_module_names) - {"fusionkit"}
+    foreign = found - set(sys.stdlib_module_names) - {"fusionkit"} - set(OPTIONAL)
+    assert set(OPTIONAL) <= found
+    assert {*OPTIONAL.values()} <= {canonicalize_name(requirement.name) for requirement in requirements()}
     asked = {canonicalize_name(requirement.name) for requirement in requirements("dependencies")}
     owners = importlib.metadata.packages_distributions()
     assert {name for name in foreign if not asked & {canonicalize_name(owner) for owner in owners[name]}} == set()

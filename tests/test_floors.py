@@ -13,12 +13,12 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
-    0: ("ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "children", "machine"),
+    0: ("ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "children", "machine", "names"),
     1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),
     3: ("encode", "fit"),
     4: ("demo", "estimator", "exported", "predict", "reading", "finetune"),
-    5: ("cluster", "report"),
+    5: ("cluster", "logs", "report"),
     6: ("cli",),
     7: ("__init__", "__main__"),
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fusionkit.cli.completing import names
 from fusionkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OPTIONS = (
-    click.option("--cluster", metavar="local|slurm|tcp://HOST:PORT", help="Do the work by workers of a Dask cluster."),
+    click.option(
+        "--cluster",
+        metavar="local|slurm|tcp://HOST:PORT",
+        shell_complete=names(("local", "slurm")),
+        help="Do the work by workers of a Dask cluster.",
+    ),
     click.option("--cluster-config", type=click.Path(path_type=Path), help="YAML file with the cluster's settings."),
     click.option("--print-job", is_flag=True, help="Print the Slurm job that a worker would be, and start nothing."),
 )

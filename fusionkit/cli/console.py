@@ -14,17 +14,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
+from fusionkit.cli.completing import folders
 from fusionkit.errors import UsageError
 from fusionkit.places import Place, place_errors, place_of
-from fusionkit.store import Store, is_store, open_store
+
+if TYPE_CHECKING:
+    from fusionkit.store import Store
 
 PIPE_WIDTH = 200
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -61,6 +65,9 @@ class PlaceType(click.ParamType[Place]):
 
     name = "place"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return folders(ctx, param, incomplete)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         return place_of(value)
 
@@ -69,6 +76,9 @@ class FolderType(click.ParamType[Path]):
     """A folder for runs, on a local disk."""
 
     name = "folder"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return folders(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         place = place_of(value)
@@ -88,6 +98,8 @@ def given_store(path: Place) -> Store:
     Raises:
         UsageError: it is none: a wrong path, not failed work. StoreError: it is unfinished or damaged.
     """
+    from fusionkit.store import is_store, open_store  # loads zarr
+
     with place_errors(path):
         if not is_store(path):
             raise UsageError(

@@ -6,16 +6,14 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.cells import score_text
 from fusionkit.cli.console import FOLDER, JSON_OPTION, Bars, out, print_json, table
-from fusionkit.demo import DemoResult
-from fusionkit.demo import demo as run_demo
-from fusionkit.fit import summarise
-from fusionkit.metrics import is_better
+
+if TYPE_CHECKING:
+    from fusionkit.demo import DemoResult
 
 
 class FitBars(Bars):
@@ -39,6 +37,8 @@ class FitBars(Bars):
 
     def run(self, record: dict[str, Any]) -> None:
         """A run has ended."""
+        from fusionkit.metrics import is_better
+
         spec = record["spec"]
         if record["status"] == "failed":
             self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {record['error']}")
@@ -54,6 +54,8 @@ class FitBars(Bars):
 @JSON_OPTION
 def demo(keep: Path | None, as_json: bool) -> None:
     """Encode the bundled corpus with the bundled encoder and compare four fusions on two tasks."""
+    from fusionkit.demo import demo as run_demo
+
     with tempfile.TemporaryDirectory() as temporary, FitBars() as bars:
         result = run_demo(keep or Path(temporary), bars)
     if as_json:
@@ -71,6 +73,9 @@ def demo(keep: Path | None, as_json: bool) -> None:
 
 
 def _print(result: DemoResult) -> None:
+    from fusionkit.cli.cells import score_text
+    from fusionkit.fit import summarise
+
     summary = summarise(result.frame, ["label", "fusion", "head"])
     rows = []
     for row in summary.to_dict(orient="records"):

@@ -5,20 +5,19 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encoding import encoding_options, load_inputs
-from fusionkit.cli.info import store_summary
-from fusionkit.encode.job import encode_job, is_finished, job_of
-from fusionkit.encode.share import Share, encode_share, parse_share
 from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
-from fusionkit.store import open_store
+
+if TYPE_CHECKING:
+    from fusionkit.encode.share import Share
 
 
 @click.command()
@@ -55,6 +54,11 @@ def encode(
         return
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
+    from fusionkit.cli.info import store_summary
+    from fusionkit.encode.job import encode_job, is_finished, job_of
+    from fusionkit.encode.share import encode_share
+    from fusionkit.store import open_store
+
     share = given_share(parts, overwrite, settings is not None)
     with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
         # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
@@ -104,4 +108,6 @@ def given_share(parts: str | None, overwrite: bool, on_cluster: bool) -> Share |
         )
     if on_cluster:
         raise UsageError("--parts does not go with --cluster, which shares out all parts", remedy="choose one of them")
+    from fusionkit.encode.share import parse_share
+
     return parse_share(parts)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fusionkit.encode.pairs import choose_pair_as
-from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.sources import Columns, Source, guess_columns, open_source
+from fusionkit.cli.completing import files, folders
 from fusionkit.specs import COMPRESSIONS, COMPUTE_DTYPES, PAIR_FORMS, ROWS, STATE_DTYPES, EncodeSpec
+
+if TYPE_CHECKING:
+    from fusionkit.encoder import Encoder
+    from fusionkit.sources import Columns, Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OPTIONS = (
-    click.argument("source"),
-    click.option("--encoder", default="minilm", show_default=True, help="'minilm', a folder or a hub id."),
+    click.argument("source", shell_complete=files),
+    click.option(
+        "--encoder", default="minilm", show_default=True, shell_complete=folders, help="'minilm', a folder or a hub id."
+    ),
     click.option("--encoder-revision", help="Revision of a hub encoder."),
     click.option("--config", help="Configuration of a hub data set."),
     click.option("--revision", help="Revision of a hub data set."),
@@ -62,6 +66,10 @@ def load_inputs(
     **spec: Any,
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
     """What the options name, the columns' roles said aloud."""
+    from fusionkit.encode.pairs import choose_pair_as
+    from fusionkit.encoder import load_encoder
+    from fusionkit.sources import guess_columns, open_source
+
     chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
     opened = open_source(source, config=config, revision=revision, lines=chosen.task == "mlm")
     columns = guess_columns(opened, text=text, pair=pair, tokens=tokens)

@@ -9,7 +9,6 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json, table
 from fusionkit.cli.encoding import encoding_options, load_inputs
-from fusionkit.encode.estimate import estimate as run_estimate
 
 
 @click.command()
@@ -17,6 +16,8 @@ from fusionkit.encode.estimate import estimate as run_estimate
 @JSON_OPTION
 def estimate(as_json: bool, **options: Any) -> None:
     """Say what encoding SOURCE would cost: rows, bytes, files, time and memory, and what would be cheaper."""
+    from fusionkit.encode.estimate import estimate as run_estimate
+
     with Bars() as bars:
         found = run_estimate(*load_inputs(bars.say, **options))
     if as_json:

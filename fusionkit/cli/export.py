@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from fusionkit.cli.completing import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
-from fusionkit.exported import export_run
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", shell_complete=folders)
 @click.option("--to", "folder", required=True, type=FOLDER, help="Folder to write; a new one or an empty one.")
 @click.option("--overwrite", is_flag=True, help="Replace the export that is there.")
 @JSON_OPTION
@@ -21,6 +21,8 @@ def export(run: str, folder: Path, overwrite: bool, as_json: bool) -> None:
     RUN is a run's folder or the beginning of one. `fusionkit predict FOLDER` uses it, FusedHead.push_to_hub gives it
     to the hub.
     """
+    from fusionkit.exported import export_run
+
     head = export_run(run, folder, overwrite=overwrite)
     files = {path.name: path.stat().st_size for path in sorted(folder.expanduser().iterdir())}
     if as_json:

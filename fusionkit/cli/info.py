@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, given_store, out, print_json, table
-from fusionkit.fit.results import RunsFolder, is_runs
 from fusionkit.places import Place, sizes_below
-from fusionkit.store import Store, is_store
+
+if TYPE_CHECKING:
+    from fusionkit.store import Store
 
 COUNTS = ("examples", "sequences", "rows", "tokens", "masked", "cut")  # of a split; sequences where a pair is two
 
@@ -49,6 +50,9 @@ def store_summary(store: Store) -> dict[str, Any]:
 @JSON_OPTION
 def info(path: Place, as_json: bool) -> None:
     """Show what PATH holds: a store's identity, splits, rows, bytes and time, or a folder's runs."""
+    from fusionkit.fit.results import is_runs
+    from fusionkit.store import is_store
+
     if isinstance(path, Path) and path.is_dir() and not is_store(path) and is_runs(path):
         _show_runs(path, as_json)
         return
@@ -85,6 +89,8 @@ def info(path: Place, as_json: bool) -> None:
 
 
 def _show_runs(path: Path, as_json: bool) -> None:
+    from fusionkit.fit.results import RunsFolder
+
     frame = RunsFolder(path).frame()
     names = ("data", "task", "label", "fusion", "head")
     summary = {

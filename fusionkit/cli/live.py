@@ -18,6 +18,7 @@ from rich.text import Text
 
 from fusionkit.cli.console import log, table
 from fusionkit.cli.tally import Line, Tally
+from fusionkit.cli.times import clock
 from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.specs import RunSpec
 
@@ -153,10 +154,3 @@ def shown(line: Line) -> str:
     if line.best is None:
         return ""
     return f"{line.best:.1f}" if line.metric in LESS_IS_BETTER else f"{100 * line.best:.1f}"
-
-
-def clock(seconds: float) -> str:
-    """``0:07``, ``2:23``, ``1:02:03``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

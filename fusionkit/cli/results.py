@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
-import pandas as pd
-from rich.table import Table
 
-from fusionkit.cli import cells
-from fusionkit.cli.console import FOLDER, log, out, print_json, table
-from fusionkit.cli.latex import latex
-from fusionkit.cli.notes import comparison_notes
+from fusionkit.cli.console import FOLDER, log, out, print_json
 from fusionkit.errors import UsageError
-from fusionkit.fit.comparing import compare
-from fusionkit.fit.results import RunsFolder
-from fusionkit.fit.summary import summarise
-from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
+from fusionkit.names import CORRECTIONS, INTERVALS, TESTS
 
 FORMATS = ("table", "csv", "json", "latex")
-PERCENT, RANGE = "95 % interval", "95 % of Δ"
-# What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
-COSTS, READ_OFF, KEPT = ("s/run", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE), ("fusion", "label", "data")
 
 
 @click.command()
@@ -31,9 +19,9 @@ COSTS, READ_OFF, KEPT = ("s/run", "parameters"), (PERCENT, "pairs", "W–T–L",
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
 @click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
-@click.option("--interval", type=click.Choice([*INTERVALS]), default="t", show_default=True, help="95 % intervals.")
-@click.option("--test", type=click.Choice([*TESTS]), help="Of paired differences. [default: permutation]")
-@click.option("--correction", type=click.Choice([*CORRECTIONS]), help="Of all p-values together. [default: holm]")
+@click.option("--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="95 % intervals.")
+@click.option("--test", type=click.Choice(TESTS), help="Of paired differences. [default: permutation]")
+@click.option("--correction", type=click.Choice(CORRECTIONS), help="Of all p-values together. [default: holm]")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def results(
@@ -55,6 +43,13 @@ def results(
     for name, given in (("--test", test), ("--correction", correction)):
         if given and not baseline:
             raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
+    from fusionkit.cli.latex import latex
+    from fusionkit.cli.notes import comparison_notes
+    from fusionkit.cli.summary import summary_table
+    from fusionkit.fit.comparing import compare
+    from fusionkit.fit.results import RunsFolder
+    from fusionkit.fit.summary import summarise
+
     frame = RunsFolder(runs).frame(metric, each_test=True)
     notes: list[str] = []
     if baseline:
@@ -76,72 +71,3 @@ def results(
     for note in notes:
         # Beside a table for people, apart from one for programs.
         (out() if kind == "table" else log()).print(note)
-
-
-def summary_table(summary: pd.DataFrame) -> Table:
-    """A summary for the terminal, scores in percent, perplexities as they are; what all rows share stands above it.
-
-    Its least important columns are left out where the terminal is too narrow; it says which.
-    """
-    keys = cells.group_keys(summary)
-    shared = [name for name in (*keys, "metric") if name != "fusion" and len(summary) > 1 and _constant(summary[name])]
-    shown = [name for name in (*keys, "metric") if name not in shared]
-    header = [(name, "left") for name in shown]
-    rows: list[list[str]] = []
-    for row in cells.rows_of(summary):
-        numbers = _numbers(row)
-        rows.append([*(cells.cell(row[name]) for name in shown), *numbers.values()])
-        if len(rows) == 1:
-            header += [(name, "right") for name in numbers]
-    title = " · ".join(f"{name} {cells.cell(summary[name].iloc[0])}" for name in shared)
-    return _fitting(title or None, header, rows, len(shown))
-
-
-def _numbers(row: dict[str, Any]) -> dict[str, str]:
-    """A row's cells by their headers."""
-    times = cells.times_of(row["metric"])
-    found = {
-        "mean ± std": cells.score_text(row["mean"], row["std"], times),
-        PERCENT: cells.range_text(row["low"], row["high"], times),
-    }
-    if "difference" in row:
-        p, pairs = row["p_corrected"], row["pairs"]
-        found |= {
-            "Δ": cells.difference_text(row),
-            RANGE: cells.range_text(row["difference_low"], row["difference_high"], times, signed=True),
-            "p": cells.p_text(p) + cells.marks(p),
-            "W–T–L": cells.record_text(row),
-            "pairs": cells.NOTHING if pd.isna(pairs) else f"{pairs:.0f}",
-        }
-    return found | {
-        "runs": f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else ""),
-        "parameters": cells.NOTHING if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
-        "s/run": cells.NOTHING if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}",
-    }
-
-
-def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[str]], naming: int) -> Table:
-    """A table as wide as the terminal at most; the first ``naming`` columns say which group a row is."""
-    console, left_out = out(), []
-    unbounded = console.options.update(max_width=100_000)
-    names = [name for name, _ in header[:naming]]
-    for name in (*COSTS, *(name for name in names if name not in KEPT), *READ_OFF):
-        if console.measure(table(None, header, rows), options=unbounded).maximum <= console.width:
-            break
-        place = next((place for place, (head, _) in enumerate(header) if head == name), len(header))
-        shorter = [row[:place] + row[place + 1 :] for row in rows]
-        if place < naming:
-            if len({*map(tuple, (row[: naming - 1] for row in shorter))}) < len(rows):
-                continue  # without it two groups would have one name
-            naming -= 1
-        if place < len(header):
-            header, rows = header[:place] + header[place + 1 :], shorter
-            left_out.append(name)
-    made = table(title, header, rows)
-    if left_out:
-        made.caption, made.caption_justify = f"left out for width: {', '.join(left_out)} (--format csv has all)", "left"
-    return made
-
-
-def _constant(column: pd.Series[Any]) -> bool:
-    return len(column.drop_duplicates()) == 1

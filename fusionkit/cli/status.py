@@ -8,12 +8,8 @@ from typing import Any
 import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, out, print_json, table
-from fusionkit.encode.status import store_status
 from fusionkit.errors import UsageError
-from fusionkit.fit.results import CLAIMS, RunsFolder, is_runs
-from fusionkit.fit.status import runs_status
 from fusionkit.places import Place, place_errors
-from fusionkit.store import is_store
 
 
 @click.command()
@@ -21,6 +17,11 @@ from fusionkit.store import is_store
 @JSON_OPTION
 def status(path: Place, as_json: bool) -> None:
     """Say what of PATH, a store or a folder of runs, is done, running and failed; from any machine that sees it."""
+    from fusionkit.encode.status import store_status
+    from fusionkit.fit.results import CLAIMS, RunsFolder, is_runs
+    from fusionkit.fit.status import runs_status
+    from fusionkit.store import is_store
+
     with place_errors(path):
         store = is_store(path)
     if not store and not (isinstance(path, Path) and path.is_dir() and (is_runs(path) or (path / CLAIMS).is_dir())):

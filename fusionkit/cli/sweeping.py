@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from fusionkit.cli.completing import files, folders, names
 from fusionkit.cli.console import PLACE
-from fusionkit.cli.sharing import given_stores
-from fusionkit.fit.blocks import Sweep, expand_blocks
-from fusionkit.fit.mixing import Mix
-from fusionkit.fit.ordering import AUTO
-from fusionkit.fit.sweep_file import KEYS, SweepFile, overlaid, read_sweep
-from fusionkit.fusions import FUSIONS, usage
-from fusionkit.heads import HEADS, LM_HEADS
+from fusionkit.names import FUSIONS, HEADS, TASKS
 from fusionkit.places import place_of
-from fusionkit.specs import CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, ORDERS, PARTS, POOLS, SCHEDULES
-from fusionkit.store import Store
-from fusionkit.tasks import TASKS
+from fusionkit.specs import AUTO, CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, ORDERS, PARTS, POOLS, SCHEDULES
+
+if TYPE_CHECKING:
+    from fusionkit.fit.blocks import Sweep
+    from fusionkit.fit.mixing import Mix
+    from fusionkit.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_FUSIONS = ", ".join(usage(name, fusion) for name, fusion in FUSIONS.items())
 
 OPTIONS = (
     click.option(
@@ -33,19 +30,32 @@ OPTIONS = (
         is_eager=True,
         help="YAML file with the options below; flags go first.",
     ),
-    click.option("--task", help=f"{', '.join(TASKS)}. [default: by the store's columns]"),
+    click.option("--task", shell_complete=names(TASKS), help=f"{', '.join(TASKS)}. [default: by the store's columns]"),
     click.option("--label", help="Column to learn; for joint both: INTENT,SLOTS. [default: guessed]"),
-    click.option("--fusion", "fusions", multiple=True, help=f"{_FUSIONS}; give it several times."),
+    click.option(
+        "--fusion",
+        "fusions",
+        multiple=True,
+        shell_complete=names(FUSIONS),
+        help=f"{', '.join(FUSIONS.values())}; give it several times.",
+    ),
     click.option(
         "--fusion-layers", multiple=True, help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]"
     ),
     click.option(
-        "--head", help=f"{', '.join((*HEADS, *LM_HEADS))}; for joint two: classifier+crf. [default: the task's]"
+        "--head",
+        shell_complete=names(HEADS),
+        help=f"{', '.join(HEADS)}; for joint two: classifier+crf. [default: the task's]",
     ),
     click.option("--pool", type=click.Choice(POOLS), help="Token rows → one vector, after the fusion."),
     click.option("--shots", multiple=True, type=int, help="Examples per class to draw. [default: all of train]"),
     click.option("--draw", type=click.Choice(DRAWS), default="uniform", show_default=True, help="How shots are drawn."),
-    click.option("--draw-from", metavar="RUN|RUNS|FILE.json", help="Draw what earlier runs drew, or a list of ids."),
+    click.option(
+        "--draw-from",
+        metavar="RUN|RUNS|FILE.json",
+        shell_complete=files,
+        help="Draw what earlier runs drew, or a list of ids.",
+    ),
     click.option("--seeds", type=click.IntRange(min=1), help="Trials 0 … K-1, of both seeds. [default: 1]"),
     click.option("--data-seeds", type=click.IntRange(min=1), help="Seeds of draw and order, each with all of:"),
     click.option("--init-seeds", type=click.IntRange(min=1), help="Seeds of weights and dropout."),
@@ -89,7 +99,9 @@ OPTIONS = (
         help="Of joint's two heads.",
     ),
     click.option("--evaluate-on", multiple=True, type=PLACE, help="Store to judge by. [default: the last one named]"),
-    click.option("--init-from", multiple=True, help="Finished run to start from, or a folder of such."),
+    click.option(
+        "--init-from", multiple=True, shell_complete=folders, help="Finished run to start from, or a folder of such."
+    ),
     click.option("--init-part", type=click.Choice(PARTS), help="What to take of it. [default: both]"),
     click.option("--freeze", multiple=True, type=click.Choice(PARTS), help="Part that is not trained."),
 )
@@ -124,6 +136,10 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> Given:
     Raises:
         click.MissingParameter: no store anywhere. UsageError: what cannot be read, found or trained.
     """
+    from fusionkit.cli.sharing import given_stores
+    from fusionkit.fit.blocks import expand_blocks
+    from fusionkit.fit.sweep_file import KEYS, SweepFile, overlaid, read_sweep
+
     values = context.params
     flags = {
         name: value

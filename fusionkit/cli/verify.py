@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, given_store, out, print_json, table
 from fusionkit.errors import StoreError
 from fusionkit.places import Place
-from fusionkit.store import Store, verify_store
+
+if TYPE_CHECKING:
+    from fusionkit.store import Store
 
 
 @click.command()
@@ -55,6 +57,8 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
 
 def _read_all(store: Store, bars: Bars) -> tuple[int, dict[str, str]]:
     """How many files there are, and what is wrong with which."""
+    from fusionkit.store import verify_store
+
     arrays = [array for fields in store.manifest["splits"].values() for array in fields["chunks"].values()]
     total = sum(map(len, arrays)) + len(store.manifest["files"])
     bars.step("verifying", total, 0, "files")
@@ -71,6 +75,7 @@ def _repair(store: Store, faults: dict[str, str], bars: Bars, **how: Any) -> dic
     """Encode again what can be; what is still wrong afterwards."""
     from fusionkit.encode.repair import damaged_parts
     from fusionkit.encode.repair import repair as run_repair
+    from fusionkit.store import Store
 
     parts = damaged_parts(store.path, faults)
     loaded = _encoder_of(store, **how)

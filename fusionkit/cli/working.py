@@ -6,14 +6,17 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fusionkit.cli.console import log, out, print_json, table
-from fusionkit.cli.live import clock
+from fusionkit.cli.times import clock
 from fusionkit.errors import StoppedError
-from fusionkit.fit.forecast import SHOWN, Forecast
+from fusionkit.names import LOGS
+
+if TYPE_CHECKING:
+    from fusionkit.fit.forecast import Forecast
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,6 +48,12 @@ OPTIONS = (
         help="Processes that share the runs; auto: one a core, where the work is worth their start.",
     ),
     click.option("--retry-failed", is_flag=True, help="Train runs again that are there as failed."),
+    click.option(
+        "--log-to",
+        multiple=True,
+        type=click.Choice(LOGS),
+        help="Log each run there too, also those of before; give it several times.",
+    ),
     click.option("--dry-run", is_flag=True, help="Say what there is to do and what it would take, and end."),
 )
 
@@ -72,6 +81,8 @@ def stopped_by_sigterm() -> Iterator[None]:
 
 def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
     """The plan of a sweep: as numbers, or for people."""
+    from fusionkit.fit.forecast import SHOWN
+
     if as_json:
         print_json({**asdict(found), "notes": notes})
         return

@@ -11,11 +11,11 @@ from fusionkit.fit.drawing import check_draw
 from fusionkit.fit.given_draws import Drawn, shots_of, with_draws
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.options import check_options
-from fusionkit.fit.ordering import AUTO, usual_order
+from fusionkit.fit.ordering import usual_order
 from fusionkit.fit.shares import Share, parse_share
 from fusionkit.fit.starting import Start, with_starts
 from fusionkit.fusions import fusion_layers as layers_of
-from fusionkit.specs import MASKED, SHUFFLE, RunSpec, parse_layers
+from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
 
 USUAL = ("last", "linear", "concat", "attention")

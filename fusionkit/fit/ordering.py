@@ -18,7 +18,6 @@ from fusionkit.ragged import IntArray
 from fusionkit.specs import SHUFFLE, WINDOW
 from fusionkit.store import Store
 
-AUTO = "auto"
 AUTO_BYTES = 8 << 30  # of train's states in float32, all stored layers: no measure of this machine
 
 

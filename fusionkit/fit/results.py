@@ -5,6 +5,7 @@ RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
 RUNS/results.parquet               one row a run, made anew from the records
 RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score
 RUNS/.claims/{digest}              locked by the process that trains this run (fit/claims.py); gone when none does
+RUNS/logs/                         what TensorBoard, MLflow and wandb keep of the runs (fusionkit/logs)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fusionkit.files import disk_errors, read_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
-CLAIMS = ".claims"
+CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
 CURVE = pa.schema(
     [("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64())]
@@ -148,24 +149,6 @@ class RunsFolder:
         write_durably(self.path / name, sink.getvalue())
 
 
-def results(runs: str | Path, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
-    """The finished and failed runs of a folder as a flat table.
-
-    Args:
-        runs: a folder that ``fusionkit fit`` wrote.
-        metric: the score to show; None is each task's own. each_test: a row for each store that a run was scored
-            on, where it was several.
-
-    Returns:
-        a row a run: its ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``status``, ``metric``,
-        ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds`` and where the data came from.
-
-    Raises:
-        UsageError: no finished run is there, or none has such a score. StoreError: a record is damaged.
-    """
-    return RunsFolder(Path(runs)).frame(metric, each_test)
-
-
 def is_runs(path: Path) -> bool:
     """True where ``fit`` has kept something."""
     return (path / TABLE).is_file() or next(path.glob(f"*/{RECORD}"), None) is not None
@@ -173,7 +156,7 @@ def is_runs(path: Path) -> bool:
 
 def _ours(path: Path) -> bool:
     # A run's folder may still be empty: the first one, of a process that was killed.
-    return path.is_dir() and (path.name == CLAIMS or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
+    return path.is_dir() and (path.name in (CLAIMS, LOGS) or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
 
 
 def digest_of_record(record: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,10 @@ def shape_of(spec: RunSpec) -> tuple[Any, ...]:
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
-    """Runs in units of at most ``widest``: those that see the same minibatches first, in the order given."""
+    """Runs in units of at most ``widest``: those that see the same minibatches first.
+
+    Of what must be cut apart each piece has some of every shape: a unit of the dear ones alone would be waited for.
+    """
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
         key = (*data_key(spec), spec.shots, spec.draw, spec.draw_ids, spec.batch_size)
@@ -48,6 +52,17 @@ def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
         together.setdefault((*key, *watched, _pass_of(spec)), []).append(spec)
     units = []
     for alike in together.values():
-        alike = sorted(alike, key=lambda spec: spec.data_seed)
+        alike = _mixed(alike)
         units += [Unit(tuple(alike[at : at + widest])) for at in range(0, len(alike), widest)]
     return units
+
+
+def _mixed(specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """By data seed, and of a seed's runs those of one shape spread evenly over the others."""
+    kinds = [(spec.data_seed, shape_of(spec)) for spec in specs]
+    counts, seen = Counter(kinds), Counter[Any]()
+    places = []
+    for kind in kinds:
+        seen[kind] += 1
+        places.append((kind[0], (seen[kind] - 0.5) / counts[kind]))
+    return [specs[k] for k in sorted(range(len(specs)), key=places.__getitem__)]

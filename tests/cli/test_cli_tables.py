@@ -11,7 +11,7 @@ import pytest
 from fusionkit.cli.cells import score_text
 from fusionkit.cli.console import out
 from fusionkit.cli.latex import latex
-from fusionkit.cli.results import summary_table
+from fusionkit.cli.summary import summary_table
 from fusionkit.fit import RunsFolder, summarise
 from fusionkit.fit.results import flat_record
 from fusionkit.specs import RunSpec

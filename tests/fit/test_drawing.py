@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -379,3 +380,14 @@ def test_a_wrong_share_of_validation_is_refused(store: Store, given: str) -> Non
     with pytest.raises(UsageError, match="--validate-on takes a number of validation examples") as caught:
         expand(store, task="tagging", fusions=("last",), validate_on=given)
     assert caught.value.received == given
+
+
+def test_where_a_draw_s_runs_are_cut_apart_each_piece_has_its_share_of_every_shape(toy: Toy) -> None:
+    base, fusions = run_spec(toy()), ("last", "linear", "concat", "attention")
+    specs = [replace(base, fusion=fusion, lr=lr) for fusion in fusions for lr in (1e-3, 2e-3, 3e-3, 4e-3)]
+    for widest, each in ((8, 2), (4, 1)):
+        units = [unit.specs for unit in plan_units(specs, widest)]
+        assert all(Counter(spec.fusion for spec in unit) == dict.fromkeys(fusions, each) for unit in units)
+        assert sorted(spec.digest for unit in units for spec in unit) == sorted(spec.digest for spec in specs)
+    (whole,) = plan_units(specs, 16)
+    assert set(whole.specs) == set(specs)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 
+import fusionkit
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.results import FLAT, flat_record
@@ -255,3 +256,41 @@ def test_any_recorded_score_can_be_summarised(tmp_path: Path) -> None:
     assert summary["validation"].tolist() == [pytest.approx(0.1)]
     with pytest.raises(UsageError, match="did you mean 'matthews'"):
         folder.frame("mathews")
+
+
+def test_several_folders_are_one_table_in_which_a_run_counts_once(tmp_path: Path) -> None:
+    curve = [{"epoch": 1, "loss": 2.0, "validation_score": None}, {"epoch": 2, "loss": 1.0, "validation_score": 0.6}]
+    for folder, seeds in (("a", (0, 1)), ("b", (1, 2))):
+        for seed in seeds:
+            each = record(score=seed / 10, data_seed=seed, curve=curve)
+            RunsFolder(tmp_path / folder).write(RunSpec.from_dict(each["spec"]), each, {})
+    a, b = tmp_path / "a", str(tmp_path / "b")
+    frame = fusionkit.results(a, b)
+    found = frame[["data_seed", "score", "folder"]].sort_values("data_seed").to_numpy().tolist()
+    assert found == [[0, 0.0, str(a)], [1, 0.1, str(a)], [2, 0.2, b]]
+    pd.testing.assert_frame_equal(frame, fusionkit.results([a, b]))
+    epochs = fusionkit.curves([a], b).sort_values(["data_seed", "epoch"])
+    assert epochs[["data_seed", "epoch", "loss"]].to_numpy().tolist() == [
+        [seed, epoch, loss] for seed in range(3) for epoch, loss in ((1, 2.0), (2, 1.0))
+    ]
+    assert epochs["validation_score"].isna().tolist() == [True, False] * 3
+    assert set(epochs["fusion"]) == {"last"}
+    assert len(fusionkit.layer_weights(a, b)) == 0
+    with pytest.raises(UsageError, match="no folder of runs is named"):
+        fusionkit.results([])
+
+
+def test_layer_weights_stand_by_layer_and_by_what_a_joint_run_learns(tmp_path: Path) -> None:
+    alone = record(fusion="linear", layers=[0, 3], layer_weights=[0.25, 0.75], label="tags")
+    joint = record(
+        task="joint", label="intent,tags", head="classifier+crf", fusion="linear", layers=[3, 6],
+        layer_weights=[0.5, 0.5], slots={"layer_weights": [0.125, 0.875]},
+    )  # fmt: skip
+    for each in (alone, joint, record(layers=[6])):
+        RunsFolder(tmp_path).write(RunSpec.from_dict(each["spec"]), each, {})
+    frame = fusionkit.layer_weights(tmp_path)
+    found = sorted(frame[["task", "label", "layer", "weight"]].to_numpy().tolist())
+    assert found == [
+        ["joint", "intent", 3, 0.5], ["joint", "intent", 6, 0.5], ["joint", "tags", 3, 0.125],
+        ["joint", "tags", 6, 0.875], ["tagging", "tags", 0, 0.25], ["tagging", "tags", 3, 0.75],
+    ]  # fmt: skip

@@ -1,0 +1,30 @@
+"""What shell completion offers for words that click knows nothing of; light, as each key press waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import click
+from click.shell_completion import CompletionItem
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def names(known: Mapping[str, str] | Iterable[str]) -> Complete:
+    """Names with a fixed beginning; a mapping's values stand beside them where the shell shows such."""
+    told = known if isinstance(known, Mapping) else dict.fromkeys(known)
+
+    def complete(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
+        return [CompletionItem(name, help=help) for name, help in told.items() if name.startswith(beginning)]
+
+    return complete
+
+
+def folders(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
+    """Whatever folders the shell finds."""
+    return [CompletionItem(beginning, type="dir")]
+
+
+def files(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
+    """Whatever files and folders the shell finds."""
+    return [CompletionItem(beginning, type="file")]

@@ -1,0 +1,130 @@
+"""What ``predict`` reads and shows: runs and texts told apart, examples in blocks, answers in cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from fusionkit.cli.console import log, out, table
+from fusionkit.errors import DataError, UsageError, unknown_name
+from fusionkit.exported import find_heads
+from fusionkit.predict import Answer, Label, Number, Prediction, Predictor
+from fusionkit.sources import Columns, guess_columns, open_source, prepared
+
+BLOCK = 1000  # texts read from standard input before they are predicted
+Block = tuple[list[Any], list[str] | None]
+
+
+def runs_and_texts(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs among the arguments, and the texts behind them."""
+    places: list[str] = []
+    for at, place in enumerate(given):
+        try:
+            find_heads(place)
+        except UsageError:
+            # A misspelt run must not pass for a text.
+            if not places or ("/" in place and not any(letter.isspace() for letter in place)):
+                raise
+            return places, list(given[at:])
+        except OSError:  # longer than a name may be
+            return places, list(given[at:])
+        places.append(place)
+    return places, []
+
+
+def blocks_of(predictor: Predictor, lines: Any) -> Iterator[Block]:
+    """Texts, words or pairs from lines; empty lines are left out."""
+    if predictor.takes == "words":
+        log().print("the runs were trained over words: texts are split at white space")
+    held: list[str] = []
+    try:
+        for line in lines:
+            held += [line.rstrip("\r\n")] if line.strip() else []
+            if len(held) == BLOCK:
+                yield _block(predictor, held)
+                held = []
+    except UnicodeDecodeError as error:
+        raise DataError("standard input is not UTF-8 text", received=str(error)) from error
+    if held:
+        yield _block(predictor, held)
+
+
+def _block(predictor: Predictor, lines: list[str]) -> Block:
+    if predictor.takes == "words":
+        return [line.split() for line in lines], None
+    if predictor.takes == "texts":
+        return lines, None
+    halves = [line.split("\t") for line in lines]
+    if wrong := [line for line, parts in zip(lines, halves, strict=True) if len(parts) != 2]:
+        raise UsageError(
+            "the runs were trained over pairs",
+            expected="two texts with a tab between them",
+            received=repr(wrong[0][:60]),
+            remedy="write the tab, or give a file with two columns by --input",
+        )
+    return [one for one, _ in halves], [other for _, other in halves]
+
+
+def blocks_of_file(predictor: Predictor, path: str, named: dict[str, str | None]) -> Iterator[Block]:
+    """The examples of a file, in pieces."""
+    source = open_source(path)
+    [(split, examples)] = source.splits.items()
+    roles = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}[predictor.takes]
+    for role, name in named.items():
+        if name is not None and name not in examples.column_names:
+            raise unknown_name(f"column --{role}", name, examples.column_names)
+        if name is not None and role not in roles:
+            raise UsageError(f"the runs were trained over {predictor.takes}", received=f"--{role} {name}")
+    trained = [run.encoding["columns"] for run in predictor.runs.values()]
+    for role in roles:
+        present = [columns[role] for columns in trained if columns[role] in examples.column_names]
+        named[role] = named[role] or next(iter(present), None)
+    guessed = guess_columns(source, **named)
+    columns = {role: named[role] or getattr(guessed, role) for role in roles}
+    for role, column in columns.items():
+        if column is None:
+            raise UsageError(
+                f"no column of {path} can be taken for what the runs were trained over: {predictor.takes}",
+                expected=f"a column for --{role}",
+                received=", ".join(examples.column_names),
+                remedy=f"name it with --{role}",
+            )
+    chosen = Columns(text=columns.get("text"), pair=columns.get("pair"), tokens=columns.get("tokens"))
+    log().print(f"columns: {chosen}")
+    ready, _ = prepared(source, chosen)
+    for batch in ready.splits[split].batches():
+        first, *second = (batch.column(columns[role]).to_pylist() for role in roles)
+        yield first, second[0] if second else None
+
+
+def print_answers(
+    predictor: Predictor, first: list[Any], second: list[str] | None, found: list[Prediction], as_json: bool
+) -> None:
+    """A block's answers: a JSON line an example, or a table."""
+    shown = [text if isinstance(text, str) else " ".join(text) for text in first]
+    if as_json:
+        for at, prediction in enumerate(found):
+            given = {"text": shown[at]} if second is None else {"text": shown[at], "pair": second[at]}
+            click.echo(json.dumps({**given, **prediction.to_dict()}, ensure_ascii=False))
+        return
+    if second is not None:
+        shown = [f"{one} | {other}" for one, other in zip(shown, second, strict=True)]
+    columns = [("text", "left"), *((name, "left") for name in predictor.runs)]
+    rows = [
+        [text, *(_cell(prediction[name]) for name in predictor.runs)]
+        for text, prediction in zip(shown, found, strict=True)
+    ]
+    out().print(table(None, columns, rows))
+
+
+def _cell(answer: Answer) -> str:
+    if isinstance(answer, Number):
+        return f"{answer.value:.3g}"
+    if isinstance(answer, Label):
+        return answer.label + (f" {answer.probabilities[answer.label]:.2f}" if answer.probabilities else "")
+    if answer.spans is not None:
+        return "; ".join(f"{span.type}: {span.text}" for span in answer.spans) or "–"
+    return " ".join(answer.tags)

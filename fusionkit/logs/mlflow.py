@@ -1,0 +1,82 @@
+"""MLflow: a run a run, in an experiment that is named as the folder of runs or by MLFLOW_EXPERIMENT_NAME.
+
+The store is MLFLOW_TRACKING_URI or, without it, RUNS/logs/mlflow/mlflow.db (SQLite).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# MLflow reports its use to its makers unless told not to; a log of somebody's runs is no occasion for that.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+from mlflow.entities import Metric, Param
+from mlflow.tracking import MlflowClient
+
+from fusionkit.logs.entry import Entry
+
+DIGEST, STAMP = "fusionkit.run", "fusionkit.record"  # tags: which run, and, set last, which record of it
+AT_ONCE = 1000  # metrics, parameters and tags that a store takes in one call
+LONGEST = 500  # characters of a parameter that every store takes
+
+
+class Mlflow:
+    """Through MLflow's client; a run without :data:`STAMP` was stopped half way and is done again."""
+
+    def __init__(self, uri: str, name: str, artifacts: str | None) -> None:
+        self._client = MlflowClient(tracking_uri=uri)
+        found = self._client.get_experiment_by_name(name)
+        self._experiment = (
+            self._client.create_experiment(name, artifact_location=artifacts) if found is None else found.experiment_id
+        )
+        self.where = f"experiment {name!r} in {uri}"
+
+    def has(self, entry: Entry) -> bool:
+        return any(run.data.tags.get(STAMP) == entry.stamp for run in self._runs(entry))
+
+    def log(self, entry: Entry) -> None:
+        for left in self._runs(entry):
+            self._client.delete_run(left.info.run_id)
+        began, ended = round(1000 * entry.began), round(1000 * entry.ended)
+        made = self._client.create_run(
+            self._experiment, start_time=began, tags={**entry.tags, DIGEST: entry.digest}, run_name=entry.name
+        )
+        run, metrics = made.info.run_id, list(_metrics(entry, ended))
+        parameters = [Param(name, str(value)[:LONGEST]) for name, value in entry.parameters.items()]
+        self._client.log_batch(run, params=parameters, metrics=metrics[: AT_ONCE // 2])
+        for at in range(AT_ONCE // 2, len(metrics), AT_ONCE):
+            self._client.log_batch(run, metrics=metrics[at : at + AT_ONCE])
+        failed = entry.tags["status"] == "failed"
+        self._client.set_terminated(run, "FAILED" if failed else "FINISHED", end_time=ended)
+        self._client.set_tag(run, STAMP, entry.stamp)
+
+    def close(self) -> None:
+        """Each call has been sent."""
+
+    def _runs(self, entry: Entry) -> Any:
+        return self._client.search_runs([self._experiment], f"tags.`{DIGEST}` = '{entry.digest}'")
+
+
+def _metrics(entry: Entry, ended: int) -> Iterator[Metric]:
+    for epoch, when, values in entry.curve:
+        for name, value in values.items():
+            yield Metric(name, value, round(1000 * when), epoch)
+    for name, value in entry.scores.items():
+        yield Metric(name, value, ended, 0)
+    for layer, weight in entry.layer_weights.items():
+        yield Metric("layer_weight", weight, ended, layer)
+
+
+def open_logger(folder: Path, runs: Path) -> Mlflow:
+    """The log of a folder of runs."""
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or runs.resolve().name
+    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+        return Mlflow(uri, name, None)
+    folder.mkdir(parents=True, exist_ok=True)
+    for noisy in ("mlflow.store.db.utils", "alembic"):  # forty lines on making the tables of a new database
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    return Mlflow(f"sqlite:///{folder.resolve() / 'mlflow.db'}", name, (folder.resolve() / "artifacts").as_uri())

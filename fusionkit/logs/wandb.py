@@ -1,0 +1,71 @@
+"""Weights & Biases: a run a run, in RUNS/logs/wandb and offline, unless WANDB_DIR and WANDB_MODE say otherwise.
+
+The project is ``fusionkit`` or WANDB_PROJECT, the group is the folder of runs. `wandb sync` sends what was kept so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from fusionkit.files import write_durably
+from fusionkit.logs.entry import Entry
+
+LONGEST = 64  # characters of a tag
+
+
+class Wandb:
+    """Through wandb's client; a file RUNS/logs/wandb/{digest} names the record that was logged to its end."""
+
+    def __init__(self, folder: Path, group: str) -> None:
+        self._folder, self._group = folder, group
+        self._place = Path(os.environ.get("WANDB_DIR") or folder)
+        self._mode: Any = os.environ.get("WANDB_MODE", "offline")
+        self.where = f"`wandb sync {self._place / 'wandb'}/offline-run-*` sends them" if self._mode == "offline" else (
+            f"mode {self._mode}"
+        )  # fmt: skip
+
+    def has(self, entry: Entry) -> bool:
+        stamp = self._folder / entry.digest
+        return stamp.is_file() and stamp.read_text(encoding="utf-8") == entry.stamp
+
+    def log(self, entry: Entry) -> None:
+        name = f"{entry.digest}-{entry.stamp[:8]}"
+        self._place.mkdir(parents=True, exist_ok=True)
+        for left in (self._place / "wandb").glob(f"offline-run-*-{entry.digest}-*"):
+            shutil.rmtree(left)  # stopped half way, or of an earlier record
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "fusionkit"),
+            group=self._group,
+            dir=self._place,
+            mode=self._mode,
+            id=name,
+            name=entry.name,
+            config=entry.parameters,
+            tags=[f"{kind}:{value}"[:LONGEST] for kind, value in entry.tags.items() if kind != "error"],
+            resume="allow",  # a run of this name that is there online was stopped half way
+            reinit="create_new",
+            # It is the log of a run that has ended: this process's output, code and load are none of it.
+            settings=wandb.Settings(
+                silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
+            ),
+        )
+        for epoch, _, values in entry.curve:
+            run.log(values, step=epoch)
+        weights = {f"layer_weight/{layer}": weight for layer, weight in entry.layer_weights.items()}
+        run.summary.update({**entry.scores, **weights, "status": entry.tags["status"], "ended": entry.ended})
+        run.finish(exit_code=1 if entry.tags["status"] == "failed" else 0)
+        write_durably(self._folder / entry.digest, entry.stamp.encode())
+
+    def close(self) -> None:
+        """End the service that wandb started."""
+        wandb.teardown()
+
+
+def open_logger(folder: Path, runs: Path) -> Wandb:
+    """The log of a folder of runs."""
+    return Wandb(folder, runs.resolve().name)
