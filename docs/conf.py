@@ -57,6 +57,7 @@ PAGES = {
         "docs/heads",
         "docs/cluster",
         "docs/statistics",
+        "docs/report",
         "docs/logging",
         "docs/shell",
     ),

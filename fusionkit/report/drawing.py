@@ -62,7 +62,7 @@ def _draw(study: Study, looks: Looks, name: str, wanted: bool) -> Drawn | None:
             )
         return None
     # Numbers to seven digits: a page is read, not computed with. The CSV has them all.
-    spec = figure.chart(study, _short(data)).to_dict()
+    spec = figure.chart(study, _short(_bounded(data))).to_dict()
     spec.pop("config", None)
     caption = " ".join(part for part in (figure.caption, figure.about(data)) if part)
     return Drawn(name, figure.title, caption, data, spec)
@@ -90,6 +90,18 @@ def write_figures(drawn: Iterable[Drawn], folder: Path) -> list[Path]:
 def csv_of(drawn: Drawn) -> str:
     """A figure's data with a line of names."""
     return str(drawn.data.to_csv(index=False))
+
+
+def _bounded(data: pd.DataFrame) -> pd.DataFrame:
+    """The same with intervals cut at 0 and 100 %, where a t interval of two seeds often ends outside.
+
+    Drawn in full they would leave the scores themselves no room; the CSV has them in full.
+    """
+    if not {"task", "low", "high"} <= set(data.columns):
+        return data
+    shares = data["task"].str.endswith("%)")
+    low, high = data["low"].clip(lower=0), data["high"].clip(upper=100)
+    return data.assign(low=data["low"].where(~shares | (data["high"] < 0), low), high=data["high"].where(~shares, high))
 
 
 def _short(data: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ those that validation chose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -146,11 +146,14 @@ def look_at(
     layers = tuple(made.store.layers.index(layer) for layer in run.layers)
     answers = predict(run.whole, data, split, layers)
     columns = [answers] if data.slots is None else [list(part) for part in zip(*answers, strict=True)]
+    # A joint run's intents are called by both columns, `intent,slots`; here each half is its own.
+    names = [data.label] if data.slots is None else spec.label.split(",")
+    halves = [replace(part, label=label) for part, label in zip(data.parts, names, strict=True)]
     store = made.store.judges[0] if isinstance(made.store, Mix) else made.store
     texts = Texts(store, name if name in store.splits else "train")
     return [
         _look(digest, task, method, name, part, own, said, model, layers, run.layers, texts)
-        for part, own, said, model in zip(data.parts, split.parts, columns, run.whole.parts, strict=True)
+        for part, own, said, model in zip(halves, split.parts, columns, run.whole.parts, strict=True)
     ]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fusionkit.report.colours import colour
 from fusionkit.report.comparing import compared
-from fusionkit.report.drawing import draw
+from fusionkit.report.drawing import Drawn
 from fusionkit.report.inside import inside_of
 from fusionkit.report.looking import Looks
 from fusionkit.report.provenance import provenance_of
@@ -28,14 +29,16 @@ SECTIONS = (
 )
 
 
-def content_of(study: Study, looks: Looks, baseline: str | None, title: str | None, out: Path) -> dict[str, Any]:
+def content_of(
+    study: Study, looks: Looks, figures: Sequence[Drawn], baseline: str | None, title: str | None, out: Path
+) -> dict[str, Any]:
     """Everything that the page holds.
 
     Raises:
         UsageError: no run has finished, or the baseline is unknown or without a partner.
     """
     table, notes = compared(study, baseline)
-    drawn = {one.name: one for one in draw(study, looks)}
+    drawn = {one.name: one for one in figures}
     failed = int((study.frame["status"] != "finished").sum())
     charts = [
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -91,8 +92,8 @@ def runs_table(study: Study) -> dict[str, Any]:
         "validation_score", "best_epoch", "seconds", "status",
     ]  # fmt: skip
     place = {method: number for number, method in enumerate(study.methods)}
-    rows = []
-    for one in study.frame[names].itertuples(index=False):
+    rows, found = [], study.frame[names].to_dict(orient="records")
+    for one in (SimpleNamespace(**{str(name): value for name, value in row.items()}) for row in found):
         times = times_of(one.metric)
         rows.append([
             {"t": one.digest[:10]},

@@ -55,7 +55,7 @@ class Texts:
         frame = self._split.examples
         if self._columns["tokens"]:
             return [[str(word) for word in words] for words in frame[self._columns["tokens"]]]
-        first = frame[self._columns["text"]].astype(str).tolist()
+        first: list[Any] = frame[self._columns["text"]].astype(str).tolist()
         if not self._columns["pair"]:
             return first
         second = frame[self._columns["pair"]].astype(str).tolist()

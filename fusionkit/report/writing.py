@@ -59,10 +59,11 @@ def write_report(
         raise UsageError(f"{out} is a folder", expected="a file to write, report.html", remedy="name a file in it")
     study = read_study(runs, stores, dict(costs or {}))
     looks = Looks(study)
-    content = content_of(study, looks, baseline, title, out)
+    drawn = draw(study, looks)
+    content = content_of(study, looks, drawn, baseline, title, out)
     page = fill_page(content).encode()
     write_durably(out, page)
-    files = [] if figures is None else write_figures(draw(study, looks), figures)
+    files = [] if figures is None else write_figures(drawn, figures)
     return ReportFacts(out, len(page), len(study.records), files, looks.left_out)
 
 

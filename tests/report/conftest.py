@@ -28,6 +28,7 @@ HOSTILE = [
     {"tokens": ['<img src=x onerror="window.stolen=2">', "Rom"], "slots": ["O", "B-city"], "intent": "<b>bold</b>"},
 ]
 FUSIONS = ("last", "layer:0", "layer:3", "linear", "attention", "attention:scale=yes")
+FEW = ("last", "linear", "attention")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PACKAGES = ("chromium", "fonts-liberation")
 
@@ -62,7 +63,7 @@ def command(*args: object) -> str:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Slots by six fusions, two sizes of draw and two seeds; intents by two fusions."""
+    """Slots by six fusions and two seeds, by three of them also of a small draw; intents by two fusions."""
     folder = tmp_path_factory.mktemp("a report")
     source = folder / "desk-de"
     source.mkdir()
@@ -73,8 +74,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     store, runs = folder / "desk.store", folder / "runs"
     command("encode", source, "--out", store, "--rows", "words", "--layers", "0,3,6")
     options = ["--epochs", 6, "--lr", "2e-2", "--batch-size", 16, "--out", runs]
+    few = [word for fusion in FEW for word in ("--fusion", fusion)]
     chosen = [word for fusion in FUSIONS for word in ("--fusion", fusion)]
-    command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--shots", 2, "--seeds", 2, *options)
+    command("fit", store, "--label", "slots", "--head", "tagger", *few, "--shots", 2, "--seeds", 2, *options)
     command("fit", store, "--label", "slots", "--head", "tagger", *chosen, "--seeds", 2, *options)
     command("fit", store, "--label", "intent", "--fusion", "last", "--fusion", "attention", "--pool", "mean",
             "--seeds", 2, *options)  # fmt: skip

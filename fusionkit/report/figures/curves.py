@@ -33,7 +33,7 @@ def curves(study: Study, x: str, y: str) -> pd.DataFrame | None:
     for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
         record = study.records[digest]
         curve = record.get("curve") or []
-        times = times_of(study.metric(task)) if y == "validation_score" else 1.0
+        times = times_of(study.metric(str(task))) if y == "validation_score" else 1.0
         steps = steps_an_epoch(study, record) if x == "step" else None
         for number, epoch in enumerate(curve, start=1):
             seconds = epoch.get("seconds", record["seconds"] * number / len(curve))
@@ -46,7 +46,7 @@ def curves(study: Study, x: str, y: str) -> pd.DataFrame | None:
     found = []
     for (task, method, epoch), group in pd.DataFrame(rows).groupby(["task", "method", "epoch"], sort=False):
         mean, low, high = interval(group["value"])
-        name = f"{task} ({unit_of(study.metric(task))})" if y == "validation_score" else task
+        name = f"{task} ({unit_of(study.metric(str(task)))})" if y == "validation_score" else task
         found.append({
             "task": name, "method": method, "epoch": epoch, "x": group["x"].mean(), "value": mean,
             "low": low, "high": high, "runs": len(group),

@@ -20,7 +20,7 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
     sizes = runs.groupby("task_name")["shots_name"].transform("nunique")
     rows = []
     for (task, shots, method), group in runs[sizes > 1].groupby(CELL, sort=False):
-        metric = study.metric(task)
+        metric = study.metric(str(task))
         mean, low, high = interval(pd.Series(scores_of(group)) * times_of(metric))
         rows.append({
             "task": f"{task} ({unit_of(metric)})", "shots": shots, "method": method, "score": mean, "low": low,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fusionkit.fit.summary import scores_of
@@ -21,19 +22,23 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
     runs = study.whole
     read = runs["digest"].map(lambda digest: study.records[digest]["layers"])
     single = runs["fusion"].map(family) == ONE
-    probed = runs.assign(layer=[one[0] if is_one else None for one, is_one in zip(read, single, strict=True)])
+    layer = [float(one[0]) if is_one else np.nan for one, is_one in zip(read, single, strict=True)]
+    probed = runs.assign(layer=layer)
     rows = []
     for task, group in probed.groupby("task_name", sort=False):
-        probes = group[group["layer"].notna()]
+        probes, others = group[group["layer"].notna()], group[group["layer"].isna()]
         if probes["layer"].nunique() < 2:
             continue
         metric = study.metric(str(task))
-        parts = [("layer", float(layer), found) for layer, found in probes.groupby("layer")]
-        parts += [(str(name), None, found) for name, found in group[group["layer"].isna()].groupby("method")]
-        for method, layer, found in parts:
+        parts: list[tuple[str, float, pd.DataFrame]] = []
+        for number, each in probes.groupby("layer"):
+            parts.append((ONE, float(str(number)), each))
+        for name, each in others.groupby("method"):
+            parts.append((str(name), np.nan, each))
+        for method, layer_read, found in parts:
             mean, low, high = interval(pd.Series(scores_of(found)) * times_of(metric))
             rows.append({
-                "task": f"{task} ({unit_of(metric)})", "method": method, "layer": layer, "score": mean, "low": low,
+                "task": f"{task} ({unit_of(metric)})", "method": method, "layer": layer_read, "score": mean, "low": low,
                 "high": high, "runs": len(found),
             })  # fmt: skip
     return pd.DataFrame(rows) if rows else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusionkit.report.figures import break_even, confusions, costs, curves, shots, single, weights
 from fusionkit.report.figures.figure import Figure
 
-SPREAD = "mean and 95 % t interval over the seeds"
+SPREAD = "mean and 95 % t interval over the seeds, cut at 0 and 100 %"
 BANDS = f"mean over the seeds; bands are 95 % t intervals, drawn for at most {curves.MOST_BANDS} methods"
 
 FIGURES: dict[str, Figure] = {
