@@ -26,7 +26,7 @@ project, author = "fusionkit", "The fusionkit authors"
 release = importlib.metadata.version("fusionkit")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_click"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "data/*/README.md"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "data/*/README.md", "pipelines/*/README.md"]
 
 html_theme = "furo"
 html_title = f"fusionkit {release}"
@@ -60,6 +60,12 @@ PAGES = {
         "docs/report",
         "docs/logging",
         "docs/shell",
+    ),
+    "Studies": (
+        "docs/studies",
+        "pipelines/attention-fusion/README",
+        "pipelines/dwatt/README",
+        "pipelines/minilm/README",
     ),
     "Reference": ("docs/cli", "docs/api", "docs/store-format"),
     "Behind it": (

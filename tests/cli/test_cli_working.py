@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fusionkit.cli.live import SweepTable, clock, frame, headline
+from fusionkit.cli.live import SweepTable, frame, headline
 from fusionkit.cli.tally import Tally
+from fusionkit.cli.times import clock
 from fusionkit.specs import RunSpec
 
 Command = Callable[..., Any]
