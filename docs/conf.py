@@ -26,7 +26,7 @@ project, author = "fusionkit", "The fusionkit authors"
 release = importlib.metadata.version("fusionkit")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_click"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "data/*/README.md", "pipelines/*/README.md"]
+include_patterns = ["*.md", "docs/*.md", "data/*/README.md", "pipelines/*/README.md"]
 
 html_theme = "furo"
 html_title = f"fusionkit {release}"
