@@ -64,7 +64,9 @@ def test_help_and_completion_of_every_command_load_nothing_heavy() -> None:
 def test_a_real_bash_completes_commands_options_and_fusions(tmp_path: Path) -> None:
     command = tmp_path / "bin" / "fusionkit"  # as an installation writes it, for this very interpreter and tree
     command.parent.mkdir()
-    command.write_text(f"#!{sys.executable}\nfrom fusionkit.cli.main import main\n\nmain()\n")
+    # As pip does it: a path with a space cannot stand behind #!, so a shell, to which the text of Python begins, goes on.
+    start = f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"
+    command.write_text(f"{start}from fusionkit.cli.main import main\n\nmain()\n")
     command.chmod(0o755)
     environment = {**os.environ, "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
