@@ -64,7 +64,7 @@ def test_help_and_completion_of_every_command_load_nothing_heavy() -> None:
 def test_a_real_bash_completes_commands_options_and_fusions(tmp_path: Path) -> None:
     command = tmp_path / "bin" / "fusionkit"  # as an installation writes it, for this very interpreter and tree
     command.parent.mkdir()
-    # As pip does it: a path with a space cannot stand behind #!, so a shell, to which the text of Python begins, goes on.
+    # As pip does it: no path with a space can stand behind #!, so a shell begins and starts Python over this very file.
     start = f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"
     command.write_text(f"{start}from fusionkit.cli.main import main\n\nmain()\n")
     command.chmod(0o755)
