@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.cluster.elsewhere import Elsewhere
     from fusionkit.fit.hands import Crew
+    from fusionkit.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,6 +51,23 @@ def given_cluster(kind: str | None, config: Path | None, **given: Any) -> Cluste
     from fusionkit.cluster import read_settings  # it loads Dask
 
     return read_settings(config, kind=kind, **given)
+
+
+def cluster_of_study(study: Study, kind: str | None, config: Path | None, **given: Any) -> ClusterSettings | None:
+    """The same, where a study may have settings too: a file that is named goes before them.
+
+    Raises:
+        UsageError: a key or value is wrong.
+    """
+    block = study.value.get("cluster")
+    if config is not None or block is None:
+        return given_cluster(kind, config, **given)
+    from fusionkit.cluster.settings import settings_of
+
+    if not isinstance(block, dict):
+        raise UsageError(f"{study.path}: 'cluster' is a block", expected="settings below it", received=repr(block))
+    flags = {name: value for name, value in {"kind": kind, **given}.items() if value is not None}
+    return settings_of({**block, **flags}, study.path)
 
 
 def job_of_worker(settings: ClusterSettings | None) -> str:

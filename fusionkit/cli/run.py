@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusionkit.cli.clustering import cluster_options, given_cluster
+from fusionkit.cli.clustering import cluster_of_study, cluster_options
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
 from fusionkit.cli.times import clock
 from fusionkit.cli.working import working_options
@@ -69,7 +69,7 @@ def run(
 
     check_logs(log_to)
     found = read_study(study, settings, only)
-    where = given_cluster(cluster, cluster_config, workers=workers)
+    where = cluster_of_study(found, cluster, cluster_config, workers=workers)
     hands = CommandHands(where, workers, threads, device, trust_remote_code, retry_failed, log_to)
     if print_job:
         click.echo(hands.job(), nl=False)

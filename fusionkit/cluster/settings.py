@@ -193,9 +193,9 @@ def _value(name: str, kind: str, value: Any) -> Any:
         # YAML 1.1 reads an unquoted 04:00:00 as a number of base sixty, and 90 as it stands.
         raise _wrong(name, 'a text in quotes, walltime: "04:00:00"', value)
     if kind.startswith("bool"):
-        if not isinstance(value, bool):
+        if not isinstance(value, bool) and value not in ("true", "false"):
             raise _wrong(name, "true or false", value)
-        return value
+        return value in (True, "true")
     if kind.startswith(("int", "float")):
         try:
             if isinstance(value, bool):

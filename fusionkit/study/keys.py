@@ -75,6 +75,7 @@ TOP: dict[str, Field] = {
     "comparisons": Field("Tables of results, by a name of one's own."),
     "figures": Field("Names of figures, or all.", several=True),
     "report": Field("yes, or a block with title and baseline: a page of all runs."),
+    "cluster": Field("Settings of the cluster that does the work. --cluster and --cluster-config go first."),
 }
 FROM = ("init-from", "draw-from")  # names of earlier sweeps
 SWEEP = (*SHARED, *KEYS, "runs")

@@ -5,10 +5,12 @@ Numbers may stand in quotes, as the file's values are read as text.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.fit.sweep_file import KEYS, Key
 from fusionkit.fusions import FUSIONS
 from fusionkit.fusions.spelling import Option, options_of
@@ -49,6 +51,7 @@ def study_schema() -> Schema:
         "comparisons": _named(_closed(comparison)),
         "figures": {"anyOf": [{"const": ALL_FIGURES}, figures, {"type": "array", "items": figures}]},
         "report": {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, _closed(_fields(REPORT))]},
+        "cluster": _closed({field.name: _setting(str(field.type)) for field in dataclasses.fields(ClusterSettings)}),
     }
     told = {name: {**part, "description": TOP[name].help} for name, part in parts.items()}
     return {
@@ -107,6 +110,15 @@ def _number(kind: object) -> Schema:
     if kind is float:
         return {"anyOf": [{"type": "number"}, {"type": "string", "pattern": NUMBER}]}
     return {"type": ["string", "number"]}
+
+
+def _setting(kind: str) -> Schema:
+    """A setting of a cluster by its field's type."""
+    if kind.startswith("bool"):
+        return {"type": "boolean"}
+    if kind.startswith(("int", "float")):
+        return _number(int if kind.startswith("int") else float)
+    return _listed({"type": "string"}) if kind.startswith("tuple") else {"type": "string"}
 
 
 def _listed(single: Schema) -> Schema:

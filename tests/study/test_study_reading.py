@@ -9,7 +9,9 @@ from typing import Any
 import click
 import pytest
 
+from fusionkit.cli.clustering import cluster_of_study
 from fusionkit.cli.encode import encode
+from fusionkit.cluster import ClusterSettings
 from fusionkit.errors import UsageError
 from fusionkit.study.keys import ENCODING
 
@@ -135,3 +137,32 @@ def test_without_its_folder_of_data_a_study_says_what_to_add(tmp_path: Path, tin
     with pytest.raises(UsageError, match="add --set data=FOLDER") as caught:
         read_study(tmp_path / "study.yaml")
     assert "study.yaml, line 6" in caught.value.what
+
+
+CLUSTER = """
+cluster:
+  kind: slurm
+  workers: 3
+  walltime: "01:00:00"
+  public: true
+  environment: [module load cuda]
+"""
+
+
+def test_a_study_may_say_which_cluster_does_its_work(written: Read, tiny: str, tmp_path: Path) -> None:
+    assert cluster_of_study(written(tiny), None, None) is None
+    study = written(tiny + CLUSTER, "cluster.workers=4")
+    found = cluster_of_study(study, None, None)
+    assert found == ClusterSettings(
+        kind="slurm", workers=4, walltime="01:00:00", public=True, environment=("module load cuda",)
+    )
+    flags = cluster_of_study(study, "local", None, workers=2)
+    assert flags is not None
+    assert (flags.kind, flags.workers, flags.walltime) == ("local", 2, "01:00:00")
+    (named := tmp_path / "cluster.yaml").write_text("workers: 7")
+    assert cluster_of_study(study, None, named) == ClusterSettings(workers=7)
+    with pytest.raises(UsageError, match="partitoin") as caught:
+        cluster_of_study(written(tiny + CLUSTER, "cluster.partitoin=long"), None, None)
+    assert "partition" in str(caught.value)
+    with pytest.raises(UsageError, match="'cluster' is a block"):
+        cluster_of_study(written(tiny + "cluster: slurm\n"), None, None)
