@@ -84,6 +84,7 @@ def test_the_table_of_groups_is_filtered_by_text_and_by_choice(open_page: Open) 
     page = open_page(wait=False)
     page.click("#groups-details summary")
     rows = page.locator("#groups tbody tr")
+    rows.first.wait_for()  # a table is made when it is opened, a moment after the click
     assert rows.count() == 11  # six methods, three of them also on a small draw, two on intents
     page.fill("#groups input[type=search]", "attention")
     assert rows.count() == 4
@@ -149,6 +150,7 @@ def test_on_a_phone_nothing_is_wider_than_the_window(open_page: Open) -> None:
     page = open_page(viewport=PHONE)
     for name in ("groups", "runs"):
         page.click(f"#{name}-details summary")
+        page.locator(f"#{name} tbody tr").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     assert page.locator("#charts svg").count() >= 10
 
