@@ -12,8 +12,8 @@ import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.files import write_durably
+from fusionkit.report.charting import vl_convert
 from fusionkit.report.figures.table import FIGURES
-from fusionkit.report.library import vl_convert
 from fusionkit.report.looking import Looks
 from fusionkit.report.study import Study
 from fusionkit.report.theme import THEMES, config

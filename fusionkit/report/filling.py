@@ -14,7 +14,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from fusionkit.report.library import vega_script
+from fusionkit.report.charting import vega_script
 
 SCRIPTS = ("table.js", "charts.js", "inside.js", "page.js")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fusionkit.errors import UsageError
 from fusionkit.files import write_durably
+from fusionkit.report.charting import altair, vl_convert
 from fusionkit.report.drawing import draw, write_figures
 from fusionkit.report.filling import fill_page
-from fusionkit.report.library import altair, vl_convert
 from fusionkit.report.looking import Looks
 from fusionkit.report.payload import content_of
 from fusionkit.report.study import read_study

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.report.library import altair, vl_convert
+from fusionkit.report.charting import altair, vl_convert
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.study.fitting import Fitting
 from fusionkit.study.study import SourceStep, Study

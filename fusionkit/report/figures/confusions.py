@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from fusionkit.report.charting import altair
 from fusionkit.report.figures.parts import panels, shade, tooltip
-from fusionkit.report.library import altair
 from fusionkit.report.looking import Look, Looks, confusion, validation_of
 from fusionkit.report.study import Study
 

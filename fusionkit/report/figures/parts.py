@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fusionkit.report.charting import altair
 from fusionkit.report.colours import colour, dashes, shape
-from fusionkit.report.library import altair
 from fusionkit.report.naming import in_order
 from fusionkit.statistics import INTERVALS
 

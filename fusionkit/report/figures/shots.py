@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.fit.summary import scores_of
+from fusionkit.report.charting import altair
 from fusionkit.report.figures.parts import dash, form, hue, interval, methods_of, panels, tooltip
-from fusionkit.report.library import altair
 from fusionkit.report.looking import Looks
 from fusionkit.report.naming import times_of, unit_of
 from fusionkit.report.study import CELL, Study

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fusionkit.report.charting import altair
 from fusionkit.report.figures.parts import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
-from fusionkit.report.library import altair
 from fusionkit.report.looking import Look, Looks, label_weights, validation_of
 from fusionkit.report.study import Study
 
