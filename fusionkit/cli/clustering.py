@@ -54,7 +54,7 @@ def given_cluster(kind: str | None, config: Path | None, **given: Any) -> Cluste
 
 
 def cluster_of_study(study: Study, kind: str | None, config: Path | None, **given: Any) -> ClusterSettings | None:
-    """The same, where a study may have settings too: a file that is named goes before them.
+    """The same, where a study may have settings too: a file that is named wins over them.
 
     Raises:
         UsageError: a key or value is wrong.

@@ -12,7 +12,7 @@ from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=FOLDER)
 @click.option("--out", "page", required=True, type=FOLDER, help="The page to write, report.html.")
-@click.option("--figures", type=FOLDER, help="Folder for every figure as SVG, PNG and CSV.")
+@click.option("--figures", type=FOLDER, help="Folder for every figure: SVG, PNG, CSV, Vega-Lite.")
 @click.option("--baseline", help="Method to compare with. [default: last]")
 @click.option("--store", "stores", multiple=True, type=FOLDER, help="Where stores are, if not beside RUNS.")
 @click.option("--title", help="Title of the page.")

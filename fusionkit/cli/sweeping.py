@@ -1,4 +1,4 @@
-"""The options that say what a sweep is, as flags or in a file; flags go before the file's."""
+"""The options that say what a sweep is, as flags or in a file; flags win over the file's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS = (
         "--sweep",
         type=click.Path(path_type=Path),
         is_eager=True,
-        help="YAML file with the options below; flags go first.",
+        help="YAML file with the options below; flags win over it.",
     ),
     click.option("--task", shell_complete=names(TASKS), help=f"{', '.join(TASKS)}. [default: by the store's columns]"),
     click.option("--label", help="Column to learn; for joint both: INTENT,SLOTS. [default: guessed]"),
@@ -37,7 +37,7 @@ OPTIONS = (
         "fusions",
         multiple=True,
         shell_complete=names(FUSIONS),
-        help=f"{', '.join(FUSIONS.values())}; give it several times.",
+        help=f"{', '.join(FUSIONS.values())}; several times. [default: last, linear, concat, attention]",
     ),
     click.option(
         "--fusion-layers", multiple=True, help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]"
@@ -47,7 +47,11 @@ OPTIONS = (
         shell_complete=names(HEADS),
         help=f"{', '.join(HEADS)}; for joint two: classifier+crf. [default: the task's]",
     ),
-    click.option("--pool", type=click.Choice(POOLS), help="Token rows → one vector, after the fusion."),
+    click.option(
+        "--pool",
+        type=click.Choice(POOLS),
+        help="Token rows → one vector, after the fusion. [default: the encoder's; mean]",
+    ),
     click.option("--shots", multiple=True, type=int, help="Examples per class to draw. [default: all of train]"),
     click.option("--draw", type=click.Choice(DRAWS), default="uniform", show_default=True, help="How shots are drawn."),
     click.option(

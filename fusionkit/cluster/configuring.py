@@ -40,7 +40,7 @@ NO_PAGES = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 @contextmanager
 def configured(others: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Dask as this package needs it, while a cluster is open; ``others`` go first."""
+    """Dask as this package needs it, while a cluster is open; ``others`` win."""
     with dask.config.set({**CONFIGURATION, **(others or {})}):
         yield
 

@@ -152,7 +152,7 @@ def _has_port(address: str) -> bool:
 
 
 def read_settings(path: str | Path | None, **given: Any) -> ClusterSettings:
-    """The settings in a YAML file; what is ``given`` beside it, and not None, goes first.
+    """The settings in a YAML file; what is ``given`` beside it, and not None, wins over it.
 
     Raises:
         UsageError: it cannot be read, or a key or value is wrong.

@@ -25,7 +25,7 @@ CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
 FORMAT, VERSION = "fusionkit-head", 1
 BUNDLED = "minilm"
 # Of a run's record: the training examples' ids, the loss by epoch and this machine's time stay at home.
-LEFT_OUT = ("draw", "curve", "seconds", "error", "status")
+LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status")
 AGAIN = "export the run again, or download the head again"
 KINDS: dict[str, type | tuple[type, ...]] = {
     "spec": dict, "encoder": str, "encoder_kind": str, "rows": str, "layers": list, "labels": list, "default": str,

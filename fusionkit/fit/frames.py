@@ -42,8 +42,8 @@ def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
     Returns:
         an epoch a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``metric``, then
-        ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where it was not scored) and
-        the ``folder``.
+        ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where it was not scored),
+        ``seconds`` (the run's own, from its begin to that epoch's end) and the ``folder``.
 
     Raises:
         UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.

@@ -32,7 +32,9 @@ class Outcome:
         best_epoch: from 1; 0 where there was nothing to train.
         scores: all metrics by split. curve: loss and validation score, an epoch each; None where it was not
             scored. watched: how many validation examples chose the epoch; the curve's scores are of these.
-        seconds: training and scoring. layer_weights: mean over validation rows, where the fusion has them.
+        seconds: training and scoring. epoch_seconds: how much of them had gone after each epoch of the curve: the one
+            thing of an epoch that another machine gives otherwise, so it stands beside the curve.
+        layer_weights: mean over validation rows, where the fusion has them.
         largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
         temperature: what the fusion's scores are divided by, where it has scores.
         weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
@@ -48,6 +50,7 @@ class Outcome:
     best_epoch: int
     curve: Curve
     seconds: float
+    epoch_seconds: list[float]
     fusion_parameters: int
     head_parameters: int
     layer_weights: list[float] | None
@@ -83,13 +86,14 @@ class Best:
 
 @dataclass(eq=False)
 class Trained:
-    """A run that has ended well. ``seconds`` are its share of what the unit took."""
+    """A run that has ended well. ``seconds`` and ``epoch_seconds`` are its share of what the unit took."""
 
     spec: RunSpec
     model: Model
     best: Best
     curve: Curve
     seconds: float
+    epoch_seconds: list[float]
     draw: TaskSplit
 
 
@@ -165,6 +169,7 @@ def _outcome(
         best_epoch=run.best.epoch,
         curve=run.curve,
         seconds=run.seconds,
+        epoch_seconds=run.epoch_seconds,
         fusion_parameters=model.parts[0].parameters_of(model.fusion),
         head_parameters=model.parts[0].parameters_of(model.head),
         layer_weights=weights,

@@ -3,7 +3,7 @@
 RUNS/{digest}/run.json             spec, scores, curve, times, counts: written last, so it means finished
 RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
 RUNS/results.parquet               one row a run, made anew from the records
-RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score
+RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score, seconds
 RUNS/.claims/{digest}              locked by the process that trains this run (fit/claims.py); gone when none does
 RUNS/logs/                         what TensorBoard, MLflow and wandb keep of the runs (fusionkit/logs)
 """
@@ -27,9 +27,10 @@ from fusionkit.specs import RunSpec
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
-CURVE = pa.schema(
-    [("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64())]
-)
+CURVE = pa.schema([
+    ("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64()),
+    ("seconds", pa.float64()),
+])  # fmt: skip
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
     "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds", "trained_parameters",
@@ -166,7 +167,18 @@ def digest_of_record(record: dict[str, Any]) -> str:
 
 def curve_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The epochs of a record, one after the other; a run that failed has none."""
-    return [{"digest": digest_of_record(record), **epoch} for epoch in record.get("curve") or []]
+    return [{"digest": digest_of_record(record), **epoch} for epoch in timed_curve(record)]
+
+
+def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """A record's curve, and of each epoch the ``seconds`` that the run had taken when it was over.
+
+    Records of earlier releases tell the whole run's seconds alone: theirs are spread evenly.
+    """
+    curve = record.get("curve") or []
+    whole = record.get("seconds") or 0.0
+    times = record.get("epoch_seconds") or [whole * number / len(curve) for number in range(1, len(curve) + 1)]
+    return [{**epoch, "seconds": seconds} for epoch, seconds in zip(curve, times, strict=True)]
 
 
 def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:

@@ -3,14 +3,13 @@
     store: conll2003.store            # relative to the file; several are trained on together
     seeds: 5
     shots: [8, 32, 128]               # what a list holds is swept over
-    runs:                             # the runs of all blocks; what stands above is shared, a block's own goes first
+    runs:                             # the runs of all blocks; what stands above is shared, a block's own wins
       - fusion: [last, linear]
         lr: 2e-3
       - fusion: dwatt
         lr: 5e-4
 
-Keys are named as the options are. Values are read as the command line reads them, as text: YAML's own rules would make
-``2e-3`` a word, ``2:5`` the number 125 and ``no`` false. Nothing in a file is run.
+Keys are named as the options are, values read as the command line reads them (``fusionkit/yaml_texts.py``).
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.places import place_of
+from fusionkit.yaml_texts import read_texts
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def read_sweep(path: str | Path) -> SweepFile:
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Block:
-    """Choices with others over them, which go first."""
+    """Choices with others over them, which win."""
     gone = {loser for pair in RIVALS for winner, loser in (pair, pair[::-1]) if winner in above and loser not in above}
     return {**{name: value for name, value in below.items() if name not in gone}, **above}
 
@@ -223,19 +221,7 @@ def _shown(value: Any) -> str:
 
 def _parsed(path: Path) -> Block:
     """The file's keys with texts, lists and blocks below them."""
-    try:
-        content = path.read_text(encoding="utf-8")
-        # The loader that knows texts, lists and blocks alone: no tag makes an object of anything.
-        found = yaml.load(content, Loader=yaml.BaseLoader)
-        twice = _twice(yaml.compose(content, Loader=yaml.BaseLoader))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        told = " ".join(str(error).split())
-        raise UsageError(
-            f"{path} is no sweep that can be read",
-            expected="a YAML file of fit's options",
-            received=told,
-            remedy="check the path" if isinstance(error, OSError) else "mend that line; quote values like '-4:'",
-        ) from error
+    found, _ = read_texts(path, "sweep", "a YAML file of fit's options", "mend that line; quote values like '-4:'")
     if not isinstance(found, dict):
         raise UsageError(
             f"{path} holds no options",
@@ -243,24 +229,4 @@ def _parsed(path: Path) -> Block:
             received=_shown(found),
             remedy="write one option a line",
         )
-    if twice is not None:
-        raise UsageError(
-            f"{path}: {twice!r} is given twice in one block", expected="each option once", remedy="make it one list"
-        )
     return found
-
-
-def _twice(node: Any, depth: int = 3) -> str | None:
-    """A key that a block has twice: YAML would keep the last of them and say nothing.
-
-    Args:
-        depth: what lies deeper is refused anyway, and aliases of aliases would take for ever.
-    """
-    if isinstance(node, yaml.MappingNode):
-        names = [key.value for key, _ in node.value]
-        if (repeated := next((name for name in names if names.count(name) > 1), None)) is not None:
-            return str(repeated)
-    elif not isinstance(node, yaml.SequenceNode):
-        return None
-    below = [part[1] if isinstance(part, tuple) else part for part in node.value]
-    return next((name for part in below if (name := _twice(part, depth - 1))), None) if depth > 1 else None

@@ -53,6 +53,7 @@ class _Run:
     curve: Curve = field(default_factory=list)
     best: Best | None = None
     seconds: float = 0.0
+    epoch_seconds: list[float] = field(default_factory=list)
 
     def is_due(self, epoch: int) -> bool:
         """Whether it is scored now: no other run of its stack has a say in it."""
@@ -140,6 +141,8 @@ def train_unit(
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
         for run in runs:
             run.seconds += (time.perf_counter() - began) / len(runs)
+            if epoch:
+                run.epoch_seconds.append(run.seconds)
             for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
                 on_epoch()
         yield from unit.let_go(gone, failed)
@@ -320,7 +323,9 @@ class _Unit:
             return
         began = time.perf_counter()
         trained = [
-            Trained(run.spec, model, run.best, run.curve, run.seconds, self._draws[run.spec.data_seed])
+            Trained(
+                run.spec, model, run.best, run.curve, run.seconds, run.epoch_seconds, self._draws[run.spec.data_seed]
+            )
             for run, model in ended
             if run.best is not None
         ]

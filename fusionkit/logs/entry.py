@@ -1,6 +1,7 @@
 """What is told of a run, whoever keeps it: parameters, tags, a curve with times, scores.
 
-A record holds when a run ended and its seconds, not when each epoch ended: epochs are spread evenly over the seconds.
+A record holds how many seconds had gone after each epoch, and its file when the run ended. Of runs that were trained
+together each has an equal share of the time, so a curve begins later than its first step was.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionkit.fit.results import RECORD
+from fusionkit.fit.results import RECORD, timed_curve
 
 TOLD = ("data", "evaluated", "encoder", "rows")
 COUNTS = ("fusion_parameters", "head_parameters", "trained_parameters", "seconds", "best_epoch")
@@ -51,16 +52,16 @@ def entry_of(record: dict[str, Any], folder: Path) -> Entry:
     """
     path, spec, metric = folder / RECORD, record["spec"], record["metric"]
     ended, seconds = path.stat().st_mtime, record.get("seconds") or 0.0
-    began, points = ended - seconds, record.get("curve") or []
+    began = ended - seconds
     names = {"loss": "loss", f"validation/{metric}": "validation_score"}
     curve = [
         (
             int(point["epoch"]),
-            began + point.get("seconds", seconds * place / len(points)),
+            began + point["seconds"],
             # Not every epoch is scored.
             {name: point[key] for name, key in names.items() if point[key] is not None},
         )
-        for place, point in enumerate(points, 1)
+        for point in timed_curve(record)
     ]
     shots = "all of train" if spec["shots"] is None else f"{spec['shots']} shots"
     tags = {name: str(spec[name]) for name in ("task", "label", "fusion", "head", "store")}

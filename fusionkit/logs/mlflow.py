@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fusionkit.logs.entry import Entry
 
 DIGEST, STAMP = "fusionkit.run", "fusionkit.record"  # tags: which run, and, set last, which record of it
 AT_ONCE = 1000  # metrics, parameters and tags that a store takes in one call
+TRIES = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}  # when a server is first asked
 LONGEST = 500  # characters of a parameter that every store takes
 
 
@@ -71,11 +73,24 @@ def _metrics(entry: Entry, ended: int) -> Iterator[Metric]:
         yield Metric("layer_weight", weight, ended, layer)
 
 
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """Fewer tries: by MLflow's own settings a sweep would wait four minutes for a server that was never there."""
+    own = {name: value for name in TRIES if (value := os.environ.get(name)) is not None}
+    os.environ |= TRIES | own
+    try:
+        yield
+    finally:
+        for name in TRIES.keys() - own.keys():
+            del os.environ[name]
+
+
 def open_logger(folder: Path, runs: Path) -> Mlflow:
     """The log of a folder of runs."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or runs.resolve().name
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
-        return Mlflow(uri, name, None)
+        with _impatient():
+            return Mlflow(uri, name, None)
     folder.mkdir(parents=True, exist_ok=True)
     for noisy in ("mlflow.store.db.utils", "alembic"):  # forty lines on making the tables of a new database
         logging.getLogger(noisy).setLevel(logging.WARNING)

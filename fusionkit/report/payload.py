@@ -18,7 +18,7 @@ from fusionkit.report.theme import config
 
 # Charts stand in these sections of the page, in this order.
 SECTIONS = (
-    ("scores", "Scores and what they cost", ("shots", "parameters", "seconds", "single-layers")),
+    ("scores", "Scores and what they cost", ("shots", "epochs", "parameters", "seconds", "single-layers")),
     ("training", "Training", ("score-by-epoch", "score-by-seconds", "loss-by-step", "loss-by-seconds")),
     (
         "weights",

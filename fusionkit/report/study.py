@@ -58,8 +58,12 @@ class Study:
     @cached_property
     def chosen(self) -> pd.DataFrame:
         """Of each task, size of draw and method the finished runs whose options had the best mean validation score."""
+        return self.chosen_within(CELL)
+
+    def chosen_within(self, by: Sequence[str]) -> pd.DataFrame:
+        """The same of each group by these columns."""
         good = self.frame[self.frame["status"] == "finished"]
-        kept = [_best_by_validation(group) for _, group in good.groupby(CELL, sort=False)]
+        kept = [_best_by_validation(group) for _, group in good.groupby(list(by), sort=False)]
         return pd.concat(kept) if kept else good
 
     @cached_property

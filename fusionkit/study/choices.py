@@ -15,8 +15,9 @@ from fusionkit.fusions import fusion_name
 from fusionkit.report import FIGURES
 from fusionkit.specs import AUTO, ORDERS, PARTS, RunSpec
 from fusionkit.study.study import Comparison
-from fusionkit.study.written import Keys, Written
+from fusionkit.study.written import Written
 from fusionkit.tasks import TASKS
+from fusionkit.yaml_texts import Keys
 
 HEADS = tuple(dict.fromkeys(head for task in TASKS.values() for head in task.heads))
 COLUMNS = ("sweep", *(field.name for field in dataclasses.fields(RunSpec)), *FLAT)

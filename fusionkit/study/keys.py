@@ -67,15 +67,15 @@ BLOCKS = ("sources", "sweeps", "comparisons")
 TOP: dict[str, Field] = {
     "title": Field("What tables and the page are called by."),
     "about": Field("A sentence or two."),
-    "data": Field("The folder that ${data} stands for; relative to this file. --set data=FOLDER goes first."),
+    "data": Field("The folder that ${data} stands for; relative to this file. --set data=FOLDER wins over it."),
     **{name: Field(f"{field.help} Of all sources.", field.kind, field.choices) for name, field in ENCODING.items()},
     "sources": Field("What is encoded, by a name of one's own: a place, or a block with its options."),
-    "fit": Field("Options of fit that all sweeps share; a sweep's own go first."),
+    "fit": Field("Options of fit that all sweeps share; a sweep's own win."),
     "sweeps": Field("What is trained, by a name of one's own: a block as `fusionkit fit --sweep` files have it."),
     "comparisons": Field("Tables of results, by a name of one's own."),
     "figures": Field("Names of figures, or all.", several=True),
     "report": Field("yes, or a block with title and baseline: a page of all runs."),
-    "cluster": Field("Settings of the cluster that does the work. --cluster and --cluster-config go first."),
+    "cluster": Field("Settings of the cluster that does the work. --cluster and --cluster-config win over it."),
 }
 FROM = ("init-from", "draw-from")  # names of earlier sweeps
 SWEEP = (*SHARED, *KEYS, "runs")

@@ -15,7 +15,8 @@ from fusionkit.study.choices import check_comparison, check_figures
 from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPORT, SOURCE, TOP, Field
 from fusionkit.study.study import Comparison, Report, SourceStep, Study
 from fusionkit.study.sweeps import read_sweep_step
-from fusionkit.study.written import Keys, Written, read_written
+from fusionkit.study.written import Written, read_written
+from fusionkit.yaml_texts import Keys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of a source, sweep or comparison: it names a file or folder
 YES, NO = ("yes", "true"), ("no", "false")
@@ -25,7 +26,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     """Read a file.
 
     Args:
-        settings: ``KEY.KEY=VALUE``, which go before the file. only: names of sweeps; the others, and what they alone
+        settings: ``KEY.KEY=VALUE``, which win over the file. only: names of sweeps; the others, and what they alone
             need, are left out.
 
     Raises:

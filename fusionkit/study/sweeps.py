@@ -10,7 +10,8 @@ from fusionkit.fit.sweep_file import KEYS, SHARED, Block, overlaid, products, re
 from fusionkit.study.choices import check_option, check_together
 from fusionkit.study.keys import FROM, SWEEP
 from fusionkit.study.study import SweepStep
-from fusionkit.study.written import Keys, Written
+from fusionkit.study.written import Written
+from fusionkit.yaml_texts import Keys
 
 
 def read_sweep_step(

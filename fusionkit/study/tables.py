@@ -85,7 +85,8 @@ def command_of(comparison: Comparison, work: Work) -> str:
     """What shows the same of the runs of one sweep."""
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]
-    for name in ("baseline", "metric"):
+    names = ["metric", "interval"] + (["baseline", "test", "correction"] if comparison.baseline is not None else [])
+    for name in names:
         if (value := getattr(comparison, name)) is not None:
             options += [f"--{name}", value]
     return shlex.join(["fusionkit", "results", str(folder), *options])

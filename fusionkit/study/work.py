@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -77,15 +77,20 @@ class Work:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder for this process alone.
+        """The folder for this process alone; if nothing is made in it, nothing of ours is left there.
 
         Raises:
             UsageError: another process has it.
         """
+        new = not self.path.exists()
         try:
             with disk_errors(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
-                file = try_lock(self.path / LOCK)
+                while True:
+                    self.path.mkdir(parents=True, exist_ok=True)
+                    # Its last holder may have removed the folder again.
+                    with suppress(FileNotFoundError):
+                        file = try_lock(self.path / LOCK)
+                        break
         except OSError as error:
             if error.errno not in UNKNOWN_HERE:
                 raise
@@ -99,7 +104,14 @@ class Work:
             )
         with file:
             sign(file, "a process of this study")
-            yield
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    if [each.name for each in self.path.iterdir()] == [LOCK]:
+                        (self.path / LOCK).unlink()
+                        if new:
+                            self.path.rmdir()
 
 
 class Ledger:

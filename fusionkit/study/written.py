@@ -4,7 +4,7 @@
     sources:
       sst2: ${data}/sst2          # ${data}: what stands behind `data:` above, or behind --set data=…
 
-All values are read as text, as the command line reads them; nothing in a file is run.
+All values are read as text, as the command line reads them (``fusionkit/yaml_texts.py``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Any
 import yaml
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.yaml_texts import Keys, parse_texts, read_texts
 
-Keys = tuple[str, ...]  # the way to a value: names of keys, numbers of a list's items from 0
-DEEPEST = 8
 HOLE = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -81,47 +80,14 @@ def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, s
         UsageError: no such file, no YAML, a key twice in one block, or a ``${…}`` that nothing stands for.
     """
     path = path.expanduser()
-    try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(
-            f"{path} is no study that can be read",
-            expected="a YAML file with sources, sweeps and comparisons",
-            received=" ".join(str(error).split()),
-            remedy="check the path" if isinstance(error, OSError) else "mend that line",
-        ) from error
-    if not isinstance(node, yaml.MappingNode):
+    value, places = read_texts(path, "study", "a YAML file with sources, sweeps and comparisons", "mend that line")
+    if not isinstance(value, dict):
         raise UsageError(
             f"{path} holds no study", expected="keys like `sources:` and `sweeps:`", remedy="write one key a line"
         )
-    places: dict[Keys, str] = {}
-    value = _plain(node, (), path, places)
     for setting in settings:
         _set(value, setting, path, places)
     return _filled(Written(path, value, places), given or {})
-
-
-def _plain(node: Any, keys: Keys, path: Path, places: dict[Keys, str]) -> Any:
-    if len(keys) > DEEPEST:
-        raise UsageError(f"{path}, line {node.start_mark.line + 1}: blocks lie too deep in each other")
-    if isinstance(node, yaml.ScalarNode):
-        return str(node.value)
-    if isinstance(node, yaml.SequenceNode):
-        found = []
-        for number, item in enumerate(node.value):
-            places[*keys, str(number)] = f"line {item.start_mark.line + 1}"
-            found.append(_plain(item, (*keys, str(number)), path, places))
-        return found
-    block: dict[str, Any] = {}
-    for key, item in node.value:
-        name, line = str(key.value), f"line {key.start_mark.line + 1}"
-        if name in block:
-            raise UsageError(
-                f"{path}, {line}: {name!r} is given twice in one block", expected="each key once", remedy="make it one"
-            )
-        places[*keys, name] = line
-        block[name] = _plain(item, (*keys, name), path, places)
-    return block
 
 
 def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str]) -> None:
@@ -151,8 +117,7 @@ def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str
     for known in [known for known in places if known[: len(keys)] == keys]:
         del places[known]
     try:
-        node = yaml.compose(text, Loader=yaml.BaseLoader)
-        found = "" if node is None else _plain(node, keys, path, {})
+        found = parse_texts(text, path, keys, {})
     except yaml.YAMLError as error:
         raise UsageError(f"--set {setting}: no value that YAML reads", received=" ".join(str(error).split())) from error
     places[keys] = f"--set {name}"

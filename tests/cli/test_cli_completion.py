@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pty
+import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +51,18 @@ offered fusionkit fit --wei
 offered fusionkit fit my.store --fusion d
 offered fusionkit fit --head bilstm
 """
+FISH = """
+_FUSIONKIT_COMPLETE=fish_source fusionkit | source
+complete -C "fusionkit es"
+complete -C "fusionkit fit --wei"
+complete -C "fusionkit fit my.store --fusion d"
+complete -C "fusionkit fit --head bilstm"
+"""
+# The last line shows what was typed, and then what it prints: only that is the word that is waited for.
+ZSH = """autoload -Uz compinit && compinit -u
+eval "$(_FUSIONKIT_COMPLETE=zsh_source fusionkit)"
+echo rea''dy-now
+"""
 
 
 def test_help_and_completion_of_every_command_load_nothing_heavy() -> None:
@@ -61,14 +77,40 @@ def test_help_and_completion_of_every_command_load_nothing_heavy() -> None:
     assert {*COMMANDS, *names.FUSIONS, *names.HEADS, *names.TASKS, "--print-job", "--compute-dtype"} <= offered
 
 
-def test_a_real_bash_completes_commands_options_and_fusions(tmp_path: Path) -> None:
-    command = tmp_path / "bin" / "fusionkit"  # as an installation writes it, for this very interpreter and tree
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Variables with a ``fusionkit`` on the path, for this very interpreter and tree."""
+    command = tmp_path / "bin" / "fusionkit"  # as an installation writes it
     command.parent.mkdir()
     # As pip does it: no path with a space can stand behind #!, so a shell begins and starts Python over this very file.
     start = f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''\n"
     command.write_text(f"{start}from fusionkit.cli.main import main\n\nmain()\n")
     command.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    own = {name: value for name, value in os.environ.items() if name != "ZDOTDIR"}
+    return {**own, "PATH": path, "HOME": str(tmp_path), "TERM": "dumb"}
+
+
+@functools.cache
+def found(name: str) -> str | None:
+    """A shell of this machine, installed where that is needed and possible; None where there is none."""
+    if shutil.which(name) is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update"], ["install", "--yes", "--no-install-recommends", name]):
+            if subprocess.run(["apt-get", *words], env=quiet, capture_output=True).returncode:
+                return None
+    return shutil.which(name)
+
+
+def shell(name: str) -> str:
+    """The same; without it a test is left out."""
+    program = found(name)
+    if program is None:
+        pytest.skip(f"no {name}, and no apt-get as root to install it")
+    return program
+
+
+def test_a_real_bash_completes_commands_options_and_fusions(environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "--norc", "-c", BASH], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
     )
@@ -90,3 +132,47 @@ def test_other_shells_get_their_script(shell: str) -> None:
         capture_output=True, text=True, check=True, env=environment,
     )  # fmt: skip
     assert f"_FUSIONKIT_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_a_real_fish_completes_the_same(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [shell("fish"), "--no-config", "-c", FISH], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    offered = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert offered == ["estimate", "--weight-decay", "depth-lstm", "dwatt", "bilstm-crf"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("fusionkit es", "timate"), ("fusionkit fit --wei", "ght-decay"), ("fusionkit fit --head bilstm", "-crf")],
+)
+def test_a_real_zsh_completes_what_is_typed(
+    typed: str, completed: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """At a terminal: zsh's completion has no other way in."""
+    program = shell("zsh")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [program, "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, env=environment,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        try:
+            os.write(ours, ZSH.encode())
+            assert "ready-now" in read_until(ours, "ready-now")
+            os.write(ours, f"{typed}\t".encode())
+            assert completed in read_until(ours, completed)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def read_until(terminal: int, text: str) -> str:
+    """What a terminal shows until it shows this; all that came where it never does."""
+    seen = ""
+    while text not in seen and select.select([terminal], [], [], 30)[0]:
+        try:
+            seen += os.read(terminal, 4096).decode(errors="replace")
+        except OSError:  # the shell has ended
+            break
+    return seen

@@ -69,11 +69,11 @@ def test_the_curves_lie_beside_the_table(corpus_store: Callable[[str], Store], t
     specs = expand(store, task="tagging", fusions=("last", "linear"), seeds=2, epochs=(3,))
     records = fit(store, specs, RunsFolder(tmp_path), watch)
     table, curves = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("results", "curves"))
-    assert curves.columns.tolist() == ["digest", "epoch", "loss", "validation_score"]
+    assert curves.columns.tolist() == ["digest", "epoch", "loss", "validation_score", "seconds"]
     wanted = {
-        (RunSpec.from_dict(record["spec"]).digest, each["epoch"], each["loss"], each["validation_score"])
+        (RunSpec.from_dict(record["spec"]).digest, each["epoch"], each["loss"], each["validation_score"], seconds)
         for record in records
-        for each in record["curve"]
+        for each, seconds in zip(record["curve"], record["epoch_seconds"], strict=True)
     }
     assert set(curves.itertuples(index=False, name=None)) == wanted
     assert len(curves) == len(wanted) == len(specs) * 3
@@ -81,6 +81,9 @@ def test_the_curves_lie_beside_the_table(corpus_store: Callable[[str], Store], t
     assert best["validation_score_x"].tolist() == best["validation_score_y"].tolist()
     assert len(best) == len(specs)
     assert all((tmp_path / digest / "run.json").is_file() for digest in table["digest"])
+    for record in records:
+        times = record["epoch_seconds"]
+        assert 0 < times[0] < times[1] < times[2] < record["seconds"]  # which has the last scores in it, too
 
 
 def test_runs_without_a_curve_leave_an_empty_table_of_curves(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_runs_without_a_curve_leave_an_empty_table_of_curves(tmp_path: Path) -> 
     runs.write_table()
     curves = pd.read_parquet(tmp_path / "curves.parquet")
     assert len(curves) == 0
-    assert [str(kind) for kind in curves.dtypes[1:]] == ["int64", "float64", "float64"]
+    assert [str(kind) for kind in curves.dtypes[1:]] == ["int64", "float64", "float64", "float64"]
 
 
 def test_runs_are_listed_in_the_order_they_ended(tmp_path: Path) -> None:
@@ -274,6 +277,8 @@ def test_several_folders_are_one_table_in_which_a_run_counts_once(tmp_path: Path
         [seed, epoch, loss] for seed in range(3) for epoch, loss in ((1, 2.0), (2, 1.0))
     ]
     assert epochs["validation_score"].isna().tolist() == [True, False] * 3
+    # Records of earlier releases, which know no epoch's time: the run's is spread evenly.
+    assert epochs["seconds"].tolist() == [1.0, 2.0] * 3
     assert set(epochs["fusion"]) == {"last"}
     assert len(fusionkit.layer_weights(a, b)) == 0
     with pytest.raises(UsageError, match="no folder of runs is named"):

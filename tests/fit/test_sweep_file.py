@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -148,15 +149,21 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("seeds: [0, 1]", ": 'seeds' has a value of another kind", "one value"),
     ("fusion: {last: 1}", ": 'fusion' has a value of another kind", "a block of 1"),
     ("fusion: [[last]]", ": 'fusion' has a value of another kind", "a list of 1"),
-    ("lr: 1\nlr: 2", ": 'lr' is given twice in one block", "make it one list"),
-    ("runs: [{lr: 1, lr: 2}]", ": 'lr' is given twice in one block", "make it one list"),
+    ("lr: 1\nlr: 2", ", line 2: 'lr' is given twice in one block", "make it one, or one list"),
+    ("runs: [{lr: 1, lr: 2}]", ", line 1: 'lr' is given twice in one block", "make it one, or one list"),
     ("fusion: last: linear", " is no sweep that can be read", "line 1"),
     ("fusion-layers: -4:", " is no sweep that can be read", "quote values"),
     ("fusion: [last", " is no sweep that can be read", "line 1"),
     ("- fusion: last", " holds no options", "a list of 1"),
     ("", " holds no options", "nothing"),
     ("last", " holds no options", "'last'"),
-    ("fusion: &a [*a]", " is no sweep that can be read", "recursive"),
+    ("fusion: &a [*a]", ", line 1: blocks lie too deep", "at most 8"),
+    (
+        "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+        + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdef")),
+        ", line ",
+        "more than 100,000",
+    ),
     ("lr: !!python/object/apply:os.system ['echo']", ": 'lr' has a value of another kind", "'echo'"),
 ]
 

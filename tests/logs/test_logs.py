@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import socket
 import struct
 import threading
 from collections.abc import Iterator
@@ -28,7 +30,8 @@ CURVE = [
 ]
 FINISHED: dict[str, Any] = {
     "status": "finished", "data": "de.store", "encoder": "minilm", "rows": "words", "layers": [0, 3, 6], "metric": "f1",
-    "score": 0.5, "validation_score": 0.5, "best_epoch": 2, "curve": CURVE, "seconds": 6.0, "head_parameters": 12,
+    "score": 0.5, "validation_score": 0.5, "best_epoch": 2, "curve": CURVE,
+    "seconds": 6.0, "epoch_seconds": [1.0, 2.5, 5.0], "head_parameters": 12,
     "scores": {"validation": {"f1": 0.5, "recall": 1.0}, "test": {"f1": 0.625, "recall": 0.75}},
     "layer_weights": [0.125, 0.25, 0.625],
 }  # fmt: skip
@@ -66,8 +69,8 @@ def test_tensorboard_reads_curve_scores_weights_and_parameters(tmp_path: Path) -
     def read(tag: str) -> list[tuple[float, int, float]]:
         return [(event.wall_time, event.step, event.value) for event in events.Scalars(tag)]
 
-    # The record holds that the run took six seconds and when it ended.
-    assert read("loss") == [(ENDED - 4, 1, 2.5), (ENDED - 2, 2, 1.5), (ENDED, 3, 1.25)]
+    # The record holds that the run took six seconds, one of them for the last scores, and when it ended.
+    assert read("loss") == [(ENDED - 5, 1, 2.5), (ENDED - 3.5, 2, 1.5), (ENDED - 1, 3, 1.25)]
     assert [value for _, _, value in read("validation/f1")] == [0.25, 0.5, 0.375]
     assert read("test/recall") == [(ENDED, 2, 0.75)]
     assert [(step, value) for _, step, value in read("layer_weight")] == [(0, 0.125), (3, 0.25), (6, 0.625)]
@@ -97,7 +100,7 @@ def test_mlflow_reads_the_same_from_its_database(tmp_path: Path, monkeypatch: py
     assert run.data.metrics["test/f1"] == 0.625
     history = client.get_metric_history(run.info.run_id, "loss")
     assert [(point.timestamp, point.step, point.value) for point in history] == [
-        (1000 * (ENDED - 4), 1, 2.5), (1000 * (ENDED - 2), 2, 1.5), (1000 * ENDED, 3, 1.25)
+        (1000 * (ENDED - 5), 1, 2.5), (1000 * (ENDED - 3.5), 2, 1.5), (1000 * (ENDED - 1), 3, 1.25)
     ]  # fmt: skip
     assert (run.info.start_time, run.info.end_time, run.info.status) == (
         1000 * (ENDED - 6), 1000 * ENDED, "FINISHED"
@@ -198,6 +201,31 @@ def test_a_log_that_fails_is_told_of_once_and_the_others_go_on(tmp_path: Path) -
     assert said[0].startswith("wandb has stopped logging: ")
     assert "--log-to wandb logs what is missing" in said[0]
     assert said[1].startswith("tensorboard: 2 runs logged now")
+
+
+def test_a_server_that_is_not_there_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a connection and drops it: asked three times, where MLflow's own settings are eight."""
+    asked, ended = [], threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+
+        def drop() -> None:
+            while not ended.is_set():
+                with contextlib.suppress(TimeoutError):
+                    server.accept()[0].close()
+                    asked.append(1)
+
+        thread = threading.Thread(target=drop)
+        thread.start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+        [said] = log(tmp_path, [keep(tmp_path, FINISHED, data_seed=seed) for seed in range(2)], "mlflow")
+        ended.set()
+        thread.join()
+    assert said.startswith("mlflow has stopped logging: ")
+    assert "no run is lost" in said
+    assert len(asked) == 3
+    assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
 
 
 def test_a_stop_is_no_failure_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,31 @@ def sequences() -> Callable[[Store, str], list[tuple[NDArray[np.int64], NDArray[
     return read
 
 
+class Quiet:
+    """Who watches a sweep, and says nothing."""
+
+    def begin(self, runs: int, epochs: int, work: Any) -> None:
+        self.left = epochs
+
+    def epoch(self, work: float) -> None:
+        self.left -= 1
+
+    def run(self, record: dict[str, Any]) -> None:
+        assert record["status"] == "finished"
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        raise AssertionError(record)
+
+    def say(self, line: str) -> None:
+        return
+
+
+@pytest.fixture
+def watch() -> Quiet:
+    """A watcher; every run must end well, here."""
+    return Quiet()
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     """Sums in one order, whatever the machine."""

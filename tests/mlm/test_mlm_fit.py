@@ -38,25 +38,6 @@ D, E, V = 16, 16, 57  # BERT's widths and vocabulary
 HEAD = D * E + E + 2 * E + V * E + V
 
 
-class Quiet:
-    """Who watches a sweep, and says nothing."""
-
-    def begin(self, runs: int, epochs: int, work: Any) -> None:
-        self.left = epochs
-
-    def epoch(self, work: float) -> None:
-        self.left -= 1
-
-    def run(self, record: dict[str, Any]) -> None:
-        assert record["status"] == "finished"
-
-    def elsewhere(self, record: dict[str, Any]) -> None:
-        raise AssertionError(record)
-
-    def say(self, line: str) -> None:
-        return
-
-
 def spec_of(**fields: Any) -> RunSpec:
     given = {"store": "s", "task": "mlm", "label": "mlm_labels", "fusion": "last", "head": "lm-head", "epochs": 2}
     return RunSpec(**{**given, **fields})
@@ -68,13 +49,12 @@ def data_of(store: Store) -> TaskData:
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_the_last_layer_under_the_frozen_head_has_the_model_s_own_loss(
-    kind: str, store: GetStore, sequences: Any, checkpoint: Any, tmp_path: Path
+    kind: str, store: GetStore, sequences: Any, checkpoint: Any, tmp_path: Path, watch: Any
 ) -> None:
     """Each masked sub-token's cross-entropy, and the perplexity of all: AutoModelForMaskedLM on the same ids."""
     made, model = store(kind), hf.AutoModelForMaskedLM.from_pretrained(checkpoint(kind)).eval()
-    progress = Quiet()
-    (record,) = fit(made, expand(made, fusions=["last"]), RunsFolder(tmp_path / "runs"), progress)
-    assert progress.left == 0
+    (record,) = fit(made, expand(made, fusions=["last"]), RunsFolder(tmp_path / "runs"), watch)
+    assert watch.left == 0
     for split in ("validation", "test"):
         each: list[float] = []
         hits, total = 0, 0.0
@@ -102,9 +82,11 @@ def test_the_last_layer_under_the_frozen_head_has_the_model_s_own_loss(
     assert record["score"] == record["scores"]["test"]["perplexity"]
 
 
-def test_what_has_nothing_to_learn_is_scored_and_kept_without_weights(store: GetStore, tmp_path: Path) -> None:
+def test_what_has_nothing_to_learn_is_scored_and_kept_without_weights(
+    store: GetStore, tmp_path: Path, watch: Any
+) -> None:
     made, runs = store("bert"), RunsFolder(tmp_path / "runs")
-    (record,) = fit(made, expand(made, fusions=["last"], epochs=(7,)), runs, Quiet())
+    (record,) = fit(made, expand(made, fusions=["last"], epochs=(7,)), runs, watch)
     assert (record["fusion_parameters"], record["head_parameters"]) == (0, 0)
     assert (record["best_epoch"], record["curve"]) == (0, [])
     folder = tmp_path / "runs" / expand(made, fusions=["last"], epochs=(7,))[0].digest
@@ -273,10 +255,10 @@ def test_label_smoothing_changes_the_training_not_the_score(store: GetStore) -> 
     assert smooth.validation_score == pytest.approx(plain.validation_score, rel=1e-5)
 
 
-def test_a_run_of_masks_is_not_for_predicting(store: GetStore, tmp_path: Path) -> None:
+def test_a_run_of_masks_is_not_for_predicting(store: GetStore, tmp_path: Path, watch: Any) -> None:
     made = store("bert")
     specs = expand(made, fusions=["last", "linear"], head="lm-head-trained", epochs=(1,))
-    fit(made, specs, RunsFolder(tmp_path / "runs"), Quiet())
+    fit(made, specs, RunsFolder(tmp_path / "runs"), watch)
     weights = load_file(tmp_path / "runs" / specs[0].digest / "weights.safetensors")
     assert weights["head.score.1.decoder_weight"].shape == (V, E)
     with pytest.raises(UsageError, match="scores masked sub-tokens: it has nothing to predict"):

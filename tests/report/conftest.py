@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,12 @@ def command(*args: object) -> str:
             main()
     assert ended.value.code == 0, err.getvalue()
     return out.getvalue()
+
+
+@pytest.fixture(scope="session", name="command")
+def command_fixture() -> Callable[..., str]:
+    """The same for tests."""
+    return command
 
 
 @pytest.fixture(scope="session")
@@ -119,3 +125,29 @@ def browser() -> Iterator[Any]:
         opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, made: Made) -> Iterator[Callable[..., Any]]:
+    """Opens a page, all charts drawn; afterwards nothing may have been said in its console or asked for."""
+    contexts, said, asked, opened_pages = [], [], [], set()
+
+    def opened(wait: bool = True, place: Path = made.page, **options: Any) -> Any:
+        context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(place.as_uri())
+        opened_pages.add(place.as_uri())
+        if wait:
+            page.wait_for_selector("html[data-charts=drawn]", timeout=60_000)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert asked
+    assert set(asked) == opened_pages

@@ -23,6 +23,7 @@ from fusionkit.report.figures.weights import language_of
 from fusionkit.report.filling import json_for_html
 from fusionkit.report.inside import inside_of
 from fusionkit.report.looking import Looks, confusion
+from fusionkit.report.payload import SECTIONS
 from fusionkit.report.study import Study
 from fusionkit.report.theme import DARK, LIGHT
 from fusionkit.store import open_store
@@ -63,8 +64,8 @@ def test_curves_have_each_epoch_and_its_steps_and_seconds(study: Study, looks: L
     assert losses["value"].tolist() == pytest.approx([np.mean([c[e]["loss"] for c in curves]) for e in range(6)])
     assert losses["step"].tolist() == [3, 6, 9, 12, 15, 18]  # 42 examples in batches of 16
     seconds = data_of(study, looks, "loss-by-seconds").query("method == 'linear'")
-    whole = np.mean([one["seconds"] for one in only(records, label="slots", fusion="linear", shots=None)])
-    assert seconds["seconds"].tolist() == pytest.approx([whole * e / 6 for e in range(1, 7)])
+    times = [one["epoch_seconds"] for one in only(records, label="slots", fusion="linear", shots=None)]
+    assert seconds["seconds"].tolist() == pytest.approx(np.mean(times, axis=0).tolist())
     scores = data_of(study, looks, "score-by-epoch").query("method == 'linear'")
     assert scores["value"].tolist() == pytest.approx(
         [100 * np.mean([c[e]["validation_score"] for c in curves]) for e in range(6)]
@@ -146,9 +147,15 @@ def test_a_page_holds_no_more_rows_of_weights_than_it_may(looks: Looks) -> None:
     assert 0 < kept <= 300
 
 
+def test_every_figure_stands_in_a_section_of_the_page() -> None:
+    listed = [name for *_, names in SECTIONS for name in names]
+    assert {*listed, "confusion"} == set(FIGURES)  # confusions are part of the look inside
+    assert len(listed) == len(FIGURES) - 1
+
+
 def test_every_figure_is_drawn_or_says_what_it_needs(made: Any, study: Study, looks: Looks, tmp_path: Path) -> None:
     names = {Path(path).name.split(".")[0] for path in made.told["figures"]}
-    assert set(FIGURES) - names == {"layer-weights-by-language"}  # one language alone
+    assert set(FIGURES) - names == {"layer-weights-by-language", "epochs"}  # one language alone, one number of epochs
     for name in names:
         for suffix, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".csv", b"")):
             assert (made.figures / f"{name}{suffix}").read_bytes().startswith(start)

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 Open = Callable[..., Any]
 PHONE = {"width": 390, "height": 844}
-
-
-@pytest.fixture
-def open_page(browser: Any, made: Any) -> Iterator[Open]:
-    """Opens the page, all charts drawn; afterwards nothing may have been said in its console or asked for."""
-    contexts, said, asked = [], [], []
-
-    def opened(wait: bool = True, **options: Any) -> Any:
-        context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(made.page.as_uri())
-        if wait:
-            page.wait_for_selector("html[data-charts=drawn]", timeout=60_000)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert asked
-    assert set(asked) == {made.page.as_uri()}
 
 
 def column(page: Any, place: int) -> list[str]:

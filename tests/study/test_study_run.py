@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -66,7 +67,7 @@ def test_a_study_goes_from_sources_to_tables(ran: Ran) -> None:
     assert "\\begin{tabular}" in (ran.work / "tables" / "wide.tex").read_text()
 
 
-def test_its_folder_says_what_was_made_from_what(ran: Ran, fusionkit: Command) -> None:
+def test_its_folder_says_what_was_made_from_what(ran: Ran, fusionkit: Command, tmp_path: Path) -> None:
     ledger = json.loads((ran.work / "study.json").read_text())
     assert list(ledger["steps"]) == STEPS
     assert ledger["command"].startswith("fusionkit run ")
@@ -83,6 +84,13 @@ def test_its_folder_says_what_was_made_from_what(ran: Ran, fusionkit: Command) -
         assert done.err.startswith(f"{runs} of {runs} runs are there already")
     done = fusionkit(*ledger["steps"]["encode two"]["command"].split()[1:])
     assert "complete already" in done.out
+    for name, product in (("figures", "figures"), ("report", "report.html"), ("table against", "")):
+        words = shlex.split(ledger["steps"][name]["command"])[1:]
+        moved = {str(ran.work / each): str(tmp_path / each) for each in ("report.html", "figures")}
+        done = fusionkit(*(moved.get(word, word) for word in words))
+        assert done.code == 0
+        assert not product or (tmp_path / product).exists()
+    assert "last" in done.out
 
 
 def test_run_again_it_does_nothing(ran: Ran) -> None:
@@ -117,7 +125,10 @@ def test_a_wrong_column_is_refused_before_any_work(ran: Ran, tmp_path: Path) -> 
     assert done.code == 2
     assert "line 15, sweep moved: unknown column of source 'one' 'intnet'" in done.err
     assert "did you mean 'intent'?" in done.err
-    assert not (tmp_path / "w" / "stores").exists()
+    assert not (tmp_path / "w").exists()
+    (tmp_path / "mine").mkdir()
+    assert ran.command("--set", "sweeps.moved.label=intnet", work=tmp_path / "mine").code == 2
+    assert list((tmp_path / "mine").iterdir()) == []  # not ours to remove
 
 
 def test_a_folder_of_others_is_not_touched(ran: Ran, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Curves of training: validation score by epoch and by time, loss by step and by time.
 
-    seconds of epoch e of E  =  seconds of the run · e / E,   where no epoch has a time of its own
-    steps until epoch e      =  e · ⌈examples / batch size⌉
+    steps until epoch e  =  e · ⌈examples / batch size⌉
 
 Symbols: examples, those that the run learns from.
 """
@@ -14,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from fusionkit.fit.results import timed_curve
 from fusionkit.report.charting import altair
 from fusionkit.report.figures.parts import dash, hue, interval, methods_of, panels, tooltip
 from fusionkit.report.looking import Looks
@@ -32,15 +32,13 @@ def curves(study: Study, x: str, y: str) -> pd.DataFrame | None:
     rows: list[dict[str, Any]] = []
     for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
         record = study.records[digest]
-        curve = record.get("curve") or []
         times = times_of(study.metric(str(task))) if y == "validation_score" else 1.0
         steps = steps_an_epoch(study, record) if x == "step" else None
-        for number, epoch in enumerate(curve, start=1):
-            seconds = epoch.get("seconds", record["seconds"] * number / len(curve))
-            at = {"epoch": epoch["epoch"], "seconds": seconds, "step": None if steps is None else steps * number}[x]
-            value = epoch.get(y)
+        for number, point in enumerate(timed_curve(record), start=1):
+            at = {**point, "step": None if steps is None else steps * number}[x]
+            value = point.get(y)
             if at is not None and value is not None and math.isfinite(value):
-                rows.append({"task": task, "method": method, "epoch": epoch["epoch"], "x": at, "value": times * value})
+                rows.append({"task": task, "method": method, "epoch": point["epoch"], "x": at, "value": times * value})
     if not rows:
         return None
     found = []

@@ -88,6 +88,23 @@ def panels(
     return made.properties(usermeta=meta)
 
 
+def means(x: Any, data: pd.DataFrame, **told: str) -> Any:
+    """A line a method through its ``score`` at each place of an axis, its interval from ``low`` to ``high`` as a bar.
+
+    Args:
+        x: the axis. told: further fields that stand beside the pointer, with their titles.
+    """
+    alt = altair()
+    methods = methods_of(data)
+    base = alt.Chart().encode(x=x, color=hue(methods))
+    score = alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
+    shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")
+    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dash(methods))
+    bars = base.mark_rule(strokeWidth=1, opacity=0.55).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=form(methods), tooltip=shown)
+    return alt.layer(bars, line, points)
+
+
 def interval(values: pd.Series[Any]) -> tuple[float, float, float]:
     """Mean and 95 % t interval of some scores; of one score there is none."""
     scores = values.to_numpy(dtype=np.float64)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fusionkit.fit.summary import scores_of
 from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import dash, form, hue, interval, methods_of, panels, tooltip
+from fusionkit.report.figures.parts import interval, means, panels
 from fusionkit.report.looking import Looks
 from fusionkit.report.naming import times_of, unit_of
 from fusionkit.report.study import CELL, Study
@@ -32,15 +32,6 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
 def chart(study: Study, data: pd.DataFrame) -> Any:
     """A line a method, its interval as a bar at each size."""
     alt = altair()
-    methods = methods_of(data)
     sizes = [size for size in study.shots if size in set(data["shots"])]
-    base = alt.Chart().encode(
-        x=alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0)),
-        color=hue(methods),
-    )
-    score = alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
-    told = tooltip(method="method", shots="shots", score__s="mean", low__s="from", high__s="to", runs="runs")
-    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dash(methods))
-    bars = base.mark_rule(strokeWidth=1, opacity=0.55).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
-    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=form(methods), tooltip=told)
-    return panels(alt.layer(bars, line, points), data, "task", list(dict.fromkeys(data["task"])))
+    x = alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0))
+    return panels(means(x, data, shots="shots"), data, "task", list(dict.fromkeys(data["task"])))

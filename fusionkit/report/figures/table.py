@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionkit.report.figures import break_even, confusions, costs, curves, shots, single, weights
+from fusionkit.report.figures import break_even, confusions, costs, curves, epochs, shots, single, weights
 from fusionkit.report.figures.figure import Figure
 
 SPREAD = "mean and 95 % t interval over the seeds, cut at 0 and 100 %"
@@ -15,6 +15,14 @@ FIGURES: dict[str, Figure] = {
         "runs of one task with two sizes of draw (--shots) or more",
         shots.data,
         shots.chart,
+    ),
+    "epochs": Figure(
+        "Score by epochs given",
+        f"Test score by the number of epochs that a run was given (--epochs): {SPREAD}, one panel a task and size of "
+        "draw.",
+        "runs of one task and size of draw with two numbers of epochs or more",
+        epochs.data,
+        epochs.chart,
     ),
     "parameters": Figure(
         "Score by parameters",
@@ -41,8 +49,8 @@ FIGURES: dict[str, Figure] = {
     ),
     "score-by-seconds": Figure(
         "Score by training time",
-        "Validation score by seconds of one head, on a logarithmic axis. A run's seconds are spread evenly over its "
-        "epochs, the scoring of test included, unless its record times each.",
+        "Validation score by seconds of one head, on a logarithmic axis: of runs that were trained together, each "
+        "has its share.",
         "runs with an epoch or more",
         curves.data("seconds", "validation_score"),
         curves.chart("seconds", "validation_score"),
@@ -57,8 +65,8 @@ FIGURES: dict[str, Figure] = {
     ),
     "loss-by-seconds": Figure(
         "Loss by training time",
-        "Mean training loss of each epoch by seconds of one head, on a logarithmic axis (figure 3 of Cao et al. 2022). "
-        "A run's seconds are spread evenly over its epochs, unless its record times each.",
+        "Mean training loss of each epoch by seconds of one head, on a logarithmic axis (figure 3 of Cao et al. 2022): "
+        "of runs that were trained together, each has its share.",
         "runs with an epoch or more",
         curves.data("seconds", "loss"),
         curves.chart("seconds", "loss"),

@@ -1,0 +1,112 @@
+"""Pages of other runs than tags and labels: two texts each, numbers, both columns at once, several lengths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fusionkit.report.drawing import draw
+from fusionkit.report.looking import Looks
+from fusionkit.report.study import Study, read_study
+
+Command = Callable[..., str]
+FIRST = ["rain in Oslo", "snow over Bergen", "a bowl of soup", "two tickets to Rome"]
+SECOND = ["it rains", "it snows", "lunch"]
+
+
+@pytest.fixture(scope="module")
+def pairs(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs of a label and of a number of two texts, each encoded for itself, and their page."""
+    folder = tmp_path_factory.mktemp("pairs")
+    (folder / "two").mkdir()
+    for name, count in (("train", 24), ("validation", 8), ("test", 9)):
+        rows = [
+            {"sentence1": FIRST[k % 4], "sentence2": SECOND[k % 3], "label": "same" if k % 4 == k % 3 else "other",
+             "score": float(5 if k % 4 == k % 3 else k % 2)}
+            for k in range(count)
+        ]  # fmt: skip
+        (folder / "two" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    store, runs = folder / "two.store", folder / "runs"
+    command("encode", folder / "two", "--out", store, "--rows", "tokens", "--layers", "0,6", "--pair-as", "two")
+    options = ["--pool", "mean", "--fusion", "last", "--fusion", "attention", "--epochs", 2, "--seeds", 2,
+               "--out", runs]  # fmt: skip
+    command("fit", store, "--label", "label", *options)
+    command("fit", store, "--task", "regression", "--label", "score", *options)
+    command("report", runs, "--out", folder / "report.html", "--figures", folder / "figures")
+    return folder
+
+
+def test_a_page_of_two_texts_shows_both_of_them(open_page: Callable[..., Any], pairs: Path) -> None:
+    page = open_page(place=pairs / "report.html")
+    assert "8 heads" in page.inner_text("#lead")
+    found = page.inner_text("#inside-body")
+    assert any(first in found for first in FIRST)
+    assert any(second in found for second in SECOND)
+    heat = page.inner_text("#inside-body table.heat").split()
+    assert "rain" in heat or "snow" in heat or "bowl" in heat or "tickets" in heat
+    assert "rains" in heat or "##s" in heat or "lunch" in heat or "snows" in heat
+
+
+def test_a_number_is_looked_into_without_a_confusion(pairs: Path) -> None:
+    study = read_study([pairs / "runs"])
+    looks = Looks(study)
+    kinds = {look.column: look.kind for look in looks.all}
+    assert kinds == {"label": "class", "score": "number"}
+    assert looks.left_out == []
+    for look in looks.all:
+        assert look.whole is not None
+        assert (look.split, len(look.gold), len(look.predicted)) == ("test", 9, 9)
+        assert all(any(text in whole for text in FIRST) for whole in look.whole)
+        assert all(any(text in whole for text in SECOND) for whole in look.whole)
+        if look.weights is not None:
+            np.testing.assert_allclose(look.weights.sum(1), 1, rtol=1e-5)
+            assert len(look.weights) == look.offsets[-1] == sum(map(len, look.tokens))
+    (drawn,) = draw(study, looks, ["confusion"])
+    assert not drawn.data["task"].str.contains("score").any()
+
+
+def test_a_joint_run_is_looked_into_by_each_of_its_columns(
+    open_page: Callable[..., Any], command: Command, made: Any, tmp_path: Path
+) -> None:
+    runs, page = tmp_path / "runs", tmp_path / "report.html"
+    options = ["--label", "intent,slots", "--head", "classifier+tagger", "--pool", "mean", "--epochs", 2]
+    command("fit", made.store, "--task", "joint", *options, "--fusion", "attention", "--out", runs)
+    command("report", runs, "--store", made.store, "--out", page)
+    looks = Looks(read_study([runs], [made.store]))
+    assert [(look.column, look.kind) for look in looks.all] == [("intent", "class"), ("slots", "spans")]
+    assert looks.left_out == []
+    shown = open_page(place=page)
+    told = shown.locator("#inside-body select >> nth=0").locator("option").all_inner_texts()
+    assert told == ["desk-de · intent,slots → intent", "desk-de · intent,slots → slots"]
+
+
+def test_lengths_of_training_are_told_apart(command: Command, made: Any, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    few = ["--fusion", "last", "--fusion", "linear", "--seeds", 2, "--epochs", 1, "--epochs", 3, "--shots", 1,
+           "--shots", 2]  # fmt: skip
+    command("fit", made.store, "--label", "slots", "--head", "tagger", *few, "--lr", "1e-2", "--lr", "2e-2",
+            "--out", runs)  # fmt: skip
+    study: Study = read_study([runs])
+    (drawn,) = draw(study, Looks(study), ["epochs"])
+    found = drawn.data
+    assert sorted(set(found["epochs"])) == [1, 3]
+    assert set(found["task"]) == {"desk-de · slots · 1 a class (F1, %)", "desk-de · slots · 2 a class (F1, %)"}
+    assert len(found) == 2 * 2 * 2
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in runs.glob("*/run.json")]
+    for row in found.to_dict(orient="records"):
+        mine = [
+            one for one in records
+            if (one["spec"]["fusion"], one["spec"]["epochs"], str(one["spec"]["shots"]))
+            == (row["method"], row["epochs"], row["shots"])
+        ]  # fmt: skip
+        rates = {rate: [one for one in mine if one["spec"]["lr"] == rate] for rate in (1e-2, 2e-2)}
+        best = max(rates.values(), key=lambda same: np.mean([one["validation_score"] for one in same]))
+        ties = {np.mean([one["validation_score"] for one in same]) for same in rates.values()}
+        assert row["runs"] == 2
+        if len(ties) == 2:
+            assert row["score"] == pytest.approx(100 * np.mean([one["score"] for one in best]))
