@@ -9,7 +9,7 @@ import pandas as pd
 
 from fusionkit.fit.summary import scores_of
 from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import form, hue, interval, methods_of, panels, tooltip
+from fusionkit.report.figures.parts import form, hue, interval, methods_of, panels, spread, tooltip
 from fusionkit.report.looking import Looks
 from fusionkit.report.naming import times_of, unit_of
 from fusionkit.report.study import Study
@@ -47,7 +47,7 @@ def chart(x: str) -> Callable[[Study, pd.DataFrame], Any]:
             method="method", score__s="mean", low__s="from", high__s="to",
             parameters__n="parameters", fusion_parameters__n="of the fusion", seconds__n="seconds", runs="runs",
         )  # fmt: skip
-        bars = base.mark_rule(strokeWidth=1, opacity=0.55).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+        bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
         points = base.mark_point(filled=True, size=75, opacity=1).encode(
             y=alt.Y("score:Q", title=None, scale=alt.Scale(zero=False)), shape=form(methods), tooltip=told
         )

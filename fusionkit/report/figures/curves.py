@@ -15,7 +15,7 @@ import pandas as pd
 
 from fusionkit.fit.results import timed_curve
 from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import dash, hue, interval, methods_of, panels, tooltip
+from fusionkit.report.figures.parts import dash, hue, interval, methods_of, panels, spread, tooltip
 from fusionkit.report.looking import Looks
 from fusionkit.report.naming import times_of, unit_of
 from fusionkit.report.sizes import examples_learned
@@ -72,7 +72,7 @@ def chart(x: str, y: str) -> Callable[[Study, pd.DataFrame], Any]:
         told = tooltip(method="method", epoch="epoch", **{f"{x}__n": X_TITLES[x]}, value__n="mean", runs="runs")
         line = base.mark_line(strokeWidth=1.8).encode(y=level, strokeDash=dash(methods))
         few = data.groupby("task")["method"].nunique().max() <= MOST_BANDS
-        band = base.mark_area(opacity=0.13).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+        band = spread(base.mark_area(opacity=0.13), "value")
         points = base.mark_point(filled=True, size=12, opacity=1).encode(y=level, tooltip=told)
         return panels(
             alt.layer(*([band] if few else []), line, points),

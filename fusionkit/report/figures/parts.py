@@ -100,9 +100,20 @@ def means(x: Any, data: pd.DataFrame, **told: str) -> Any:
     score = alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
     shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")
     line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dash(methods))
-    bars = base.mark_rule(strokeWidth=1, opacity=0.55).encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+    bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
     points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=form(methods), tooltip=shown)
     return alt.layer(bars, line, points)
+
+
+def spread(mark: Any, value: str = "score") -> Any:
+    """A mark from ``low`` to ``high``, and of no length where there is no interval: of one run.
+
+    A panel in which no mark has a place at all would have no axis, of which Vega warns.
+    """
+    ends = {
+        at: f"isValid(datum.{name}) ? datum.{name} : datum.{value}" for at, name in (("from", "low"), ("to", "high"))
+    }
+    return mark.transform_calculate(**ends).encode(y=altair().Y("from:Q", title=None), y2="to:Q")
 
 
 def interval(values: pd.Series[Any]) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fusionkit.fit.summary import scores_of
 from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import dash, hue, interval, methods_of, panels, tooltip
+from fusionkit.report.figures.parts import dash, hue, interval, methods_of, panels, spread, tooltip
 from fusionkit.report.looking import Looks
 from fusionkit.report.naming import family, times_of, unit_of
 from fusionkit.report.study import Study
@@ -56,7 +56,7 @@ def chart(study: Study, data: pd.DataFrame) -> Any:
     levels = base.transform_filter("!isValid(datum.layer)").mark_rule(strokeWidth=1.4).encode(
         y=y, strokeDash=dash(methods), tooltip=told
     )  # fmt: skip
-    band = probes.mark_area(opacity=0.15).encode(x=x, y=alt.Y("low:Q", title=None), y2="high:Q")
+    band = spread(probes.mark_area(opacity=0.15).encode(x=x))
     line = probes.mark_line(strokeWidth=2).encode(x=x, y=y)
     points = probes.mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, tooltip=told)
     return panels(alt.layer(levels, band, line, points), data, "task", list(dict.fromkeys(data["task"])))
