@@ -36,7 +36,7 @@ def figures_step(
         return _contents(work, write_figures(drawn, work.figures))
 
     told = ["all"] if names is None else list(names)
-    command = _command(work, sweeps, stores, "--figures", str(work.figures))
+    command = _command(work, sweeps, stores, work.figures / "report.html", "--figures", str(work.figures))
     return Step("figures", command, lambda: {"figures": told, **_runs(work, sweeps)}, _there(work), make)
 
 
@@ -56,16 +56,16 @@ def report_step(report: Report, work: Work, sweeps: Sequence[str], stores: Seque
         return _contents(work, [work.report])
 
     options = ["--title", report.title, *(["--baseline", report.baseline] if report.baseline else [])]
-    command = _command(work, sweeps, stores, *options)
+    command = _command(work, sweeps, stores, work.report, *options)
     told = {"title": report.title, "baseline": report.baseline}
     return Step("report", command, lambda: {**told, **_runs(work, sweeps)}, _there(work), make)
 
 
-def _command(work: Work, sweeps: Sequence[str], stores: Sequence[str], *options: str) -> str:
-    """What writes the page of all runs, their stores found where a study keeps them."""
+def _command(work: Work, sweeps: Sequence[str], stores: Sequence[str], page: Path, *options: str) -> str:
+    """What writes a page of all runs, their stores found where a study keeps them."""
     runs = [str(work.runs(name)) for name in sweeps]
     places = [word for name in stores for word in ("--store", str(work.store(name)))]
-    return shlex.join(["fusionkit", "report", *runs, "--out", str(work.report), *places, *options])
+    return shlex.join(["fusionkit", "report", *runs, "--out", str(page), *places, *options])
 
 
 def _runs(work: Work, sweeps: Sequence[str]) -> dict[str, Any]:
