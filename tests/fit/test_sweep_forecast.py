@@ -149,6 +149,20 @@ def test_little_work_one_unit_or_one_core_is_done_by_this_process(
     assert workers(seeds=8, epochs=100_000) == 1
 
 
+def test_the_longest_units_come_first(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusionkit.fit.forecast.cores", lambda: 2)
+    # Light ones and few examples first, as people write them down: 4 units of different lengths.
+    sizes = {"shots": (1, 2), "epochs": (5,), "seeds": 8}
+    specs = [
+        spec for name in ("last", "extra-layers:2") for spec in expand(store, task="tagging", fusions=(name,), **sizes)
+    ]
+    found = plan(prepare(store, specs, RunsFolder(tmp_path)), 2)
+    assert found.workers == 2
+    told = [(unit.specs[0].fusion, unit.specs[0].shots) for unit in found.units]
+    assert told == [("extra-layers:2", 2), ("extra-layers:2", 1), ("last", 2), ("last", 1)]
+    assert sorted(spec.digest for unit in found.units for spec in unit.specs) == sorted(spec.digest for spec in specs)
+
+
 def test_cores_and_memory_are_the_containers_where_those_are_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
