@@ -152,7 +152,7 @@ def test_little_work_one_unit_or_one_core_is_done_by_this_process(
 def test_the_longest_units_come_first(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusionkit.fit.forecast.cores", lambda: 2)
     # Light ones and few examples first, as people write them down: 4 units of different lengths.
-    sizes = {"shots": (1, 2), "epochs": (5,), "seeds": 8}
+    sizes: dict[str, Any] = {"shots": (1, 2), "epochs": (5,), "seeds": 8}
     specs = [
         spec for name in ("last", "extra-layers:2") for spec in expand(store, task="tagging", fusions=(name,), **sizes)
     ]
