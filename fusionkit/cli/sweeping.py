@@ -37,7 +37,8 @@ OPTIONS = (
         "fusions",
         multiple=True,
         shell_complete=names(FUSIONS),
-        help=f"{', '.join(FUSIONS.values())}; several times. [default: last, linear, concat, attention]",
+        help=f"{', '.join(FUSIONS.values())}; several times. "
+        "[default: last, linear, concat, attention; of mlm concat-affine for concat]",
     ),
     click.option(
         "--fusion-layers", multiple=True, help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]"
@@ -50,7 +51,7 @@ OPTIONS = (
     click.option(
         "--pool",
         type=click.Choice(POOLS),
-        help="Token rows → one vector, after the fusion. [default: the encoder's; mean]",
+        help="Token rows → one vector, after the fusion. [default: as the encoder was trained; over words, mean]",
     ),
     click.option("--shots", multiple=True, type=int, help="Examples per class to draw. [default: all of train]"),
     click.option("--draw", type=click.Choice(DRAWS), default="uniform", show_default=True, help="How shots are drawn."),

@@ -120,14 +120,15 @@ def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None) -> P
     alone = Plan(plan_units(missing), WIDEST, 1, None, [])
     most = min(asked or max(cores() // torch.get_num_threads(), 1), len(missing))
     widest = max(min(WIDEST, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
-    bounds = Bounds(materials)
-    # The longest first: those at the end are short, so that no process is waited for long.
-    units = sorted(plan_units(missing, widest), key=bounds.seconds, reverse=True)
+    units = plan_units(missing, widest)
     if (most := min(most, len(units))) <= 1:
         return alone
     if (opening := Opening.of(materials)) is None:
         note = ["no other process can open these stores: this one does all"] if asked else []
         return Plan(alone.units, WIDEST, 1, None, note)
+    bounds = Bounds(materials)
+    # The longest first: those at the end are short, so that no process is waited for long.
+    units = sorted(units, key=bounds.seconds, reverse=True)
     if asked is None and (costs is not None or not _plainly_worth_it(units, most, bounds)):
         costs = costs or Costs(units, materials, BRIEFLY)
         if (spare := spare_memory()) is not None:

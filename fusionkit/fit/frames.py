@@ -43,7 +43,7 @@ def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     Returns:
         an epoch a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``metric``, then
         ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where it was not scored),
-        ``seconds`` (the run's own, from its begin to that epoch's end) and the ``folder``.
+        ``seconds`` (until that epoch's end; of runs trained together each has an equal share) and the ``folder``.
 
     Raises:
         UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
