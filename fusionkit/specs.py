@@ -32,11 +32,13 @@ SHUFFLE, WINDOW = "shuffle", "window"
 ORDERS = (SHUFFLE, WINDOW)
 AUTO = "auto"  # the order that suits the store's size; no run has it
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
+TRAINING_DTYPES = ("float32", "bfloat16")  # float16 would want its losses scaled
 # Fields of a run that its first digests did not have.
 LATER = (
     "fusion_layers", "optimizer", "warmup", "clip_norm", "label_smoothing", "class_weights", "patience",
     "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
     "draw", "draw_ids", "validate_on", "order", "validate_every",
+    "compute_dtype",
 )  # fmt: skip
 
 
@@ -165,6 +167,7 @@ class RunSpec:
         validate_every: epochs from one scoring of validation to the next; the last epoch is always scored.
         order: of an epoch's examples: ``shuffle`` all of them, or ``window``: shuffle the store's chunks, then the
             examples of a few chunks at a time.
+        compute_dtype: precision of the products while training, ``float32`` or ``bfloat16``; weights are float32.
     """
 
     store: str
@@ -200,6 +203,7 @@ class RunSpec:
     validate_on: int | None = None
     order: str = SHUFFLE
     validate_every: int = 1
+    compute_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         if self.pool is not None and self.pool not in POOLS:
@@ -212,6 +216,8 @@ class RunSpec:
             raise unknown_name("choice of class_weights", self.class_weights, CLASS_WEIGHTS)
         if self.joint_fusion not in JOINT_FUSIONS:
             raise unknown_name("choice of joint_fusion", self.joint_fusion, JOINT_FUSIONS)
+        if self.compute_dtype not in TRAINING_DTYPES:
+            raise unknown_name("compute_dtype of training", self.compute_dtype, TRAINING_DTYPES)
         if self.order not in ORDERS:
             raise unknown_name("order", self.order, ORDERS)
         if self.draw not in (*DRAWS, GIVEN) or (self.draw == GIVEN and self.draw_ids is None):

@@ -22,7 +22,7 @@ OTHER: dict[str, Any] = {
     "patience": 2, "joint_fusion": "each", "mix": "0123456789abcdef,89abcdef01234567:5%",
     "evaluate_on": "89abcdef01234567", "init_from": "0123456789abcdef", "init_part": "fusion", "freeze": "head",
     "draw": "nested", "draw_ids": "0123456789abcdef", "validate_on": 800,  "order": "window",
-    "validate_every": 5,
+    "validate_every": 5, "compute_dtype": "bfloat16",
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
@@ -33,7 +33,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("clip_norm", 0.0), ("clip_norm", float("inf")), ("clip_norm", float("nan")), ("label_smoothing", -0.1),
     ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"), ("init_part", "all"), ("freeze", "none"),
     ("draw", "stratifeid"), ("draw", "ids"), ("draw_ids", "0123456789abcdef"), ("validate_on", 0), ("order", "sorted"),
-    ("validate_every", 0),
+    ("validate_every", 0), ("compute_dtype", "float16"),
 ]  # fmt: skip
 
 

@@ -14,7 +14,18 @@ from fusionkit.cli.completing import files, folders, names
 from fusionkit.cli.console import PLACE
 from fusionkit.names import FUSIONS, HEADS, TASKS
 from fusionkit.places import place_of
-from fusionkit.specs import AUTO, CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, ORDERS, PARTS, POOLS, SCHEDULES
+from fusionkit.specs import (
+    AUTO,
+    CLASS_WEIGHTS,
+    DRAWS,
+    JOINT_FUSIONS,
+    OPTIMIZERS,
+    ORDERS,
+    PARTS,
+    POOLS,
+    SCHEDULES,
+    TRAINING_DTYPES,
+)
 
 if TYPE_CHECKING:
     from fusionkit.fit.blocks import Sweep
@@ -88,6 +99,13 @@ OPTIONS = (
         show_default=True,
         metavar="N",
         help="Score validation after each N-th epoch, and after the last.",
+    ),
+    click.option(
+        "--compute-dtype",
+        type=click.Choice(TRAINING_DTYPES),
+        default="float32",
+        show_default=True,
+        help="Precision of the products while training; weights and reported scores are float32.",
     ),
     click.option(
         "--order",

@@ -69,7 +69,7 @@ class JointModel(nn.Module):
     def loss(self, batch: Batch) -> Tensor:
         """The sum of both heads' losses."""
         told, tagged = (
-            part.head.loss(scores, piece.targets, piece.read_offsets)
+            part.loss_of(scores, piece)
             for part, piece, scores in zip(self.parts, batch.parts, self(batch), strict=True)
         )
         return told + tagged

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.data import Batch
+from fusionkit.fit.precision import exactly, widened
 from fusionkit.fusions import Fusion, build_fusion
 from fusionkit.heads import build_head, lm_head, reads_sequences
 from fusionkit.lm_head import LmHead
@@ -91,8 +92,13 @@ class FusedModel(nn.Module):
 
     def loss(self, batch: Batch) -> Tensor:
         """The head's mean loss of a batch."""
-        scores = self(batch.states, batch.offsets, batch.read)
-        return self.head.loss(scores, batch.targets, batch.read_offsets)
+        return self.loss_of(self(batch.states, batch.offsets, batch.read), batch)
+
+    def loss_of(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The same of scores that are there, computed in float32 at least."""
+        with exactly(scores.device):
+            loss: Tensor = self.head.loss(widened(scores), batch.targets, batch.read_offsets)
+            return loss
 
     def decide(self, batch: Batch) -> tuple[Tensor, ...]:
         """The decided classes or numbers ``[n]``, as the one of one head."""

@@ -16,7 +16,6 @@ were others, and none of these was sure. Taking the scores of earlier epochs for
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 from typing import Protocol
 
 import torch
@@ -34,13 +33,6 @@ class Score(Protocol):
     """Scores of a batch in its own precision: ``[R, n, classes]``, or ``[1, …]`` of one run."""
 
     def __call__(self, batch: Batch, run: int | None = None) -> Tensor: ...
-
-
-@cache
-def is_worth_it() -> bool:
-    """Whether this CPU has bfloat16 instructions for its products."""
-    capable = torch.cpu.get_capabilities()
-    return any(capable.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 class Rough:

@@ -13,8 +13,9 @@ import torch
 
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, layers_of, layers_of_batch
+from fusionkit.fit.precision import has_bfloat16
 from fusionkit.fit.predicting import Decisions, named, read_blocks, units_of
-from fusionkit.fit.rough import LEAST_ROWS, is_worth_it
+from fusionkit.fit.rough import LEAST_ROWS
 from fusionkit.fit.spans import Spans
 from fusionkit.fit.stacks import Stack
 from fusionkit.tags import are_span_tags
@@ -31,7 +32,7 @@ def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, layers:
     with torch.inference_mode():
         for examples, batch in read_blocks(split, layers):
             at = units_of(split, examples)
-            worth = is_worth_it() and len(split.targets) >= LEAST_ROWS
+            worth = has_bfloat16() and len(split.targets) >= LEAST_ROWS
             rough = batch.states.bfloat16() if worth else None
             for (stack, chosen), runs in zip(stacks, found, strict=True):
                 cast = None if rough is None else layers_of(rough, chosen)

@@ -28,6 +28,7 @@ from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import with_run_dropout
 from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
+from fusionkit.fit.precision import exactly, products_in, widened
 from fusionkit.fit.rough import Rough
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
@@ -122,7 +123,8 @@ class Row:
         ):
             model.train()
             torch.set_rng_state(self._random[run])  # dropout's stream
-            loss = model.loss(of_seed[spec.data_seed])
+            with products_in(spec.compute_dtype, learned[0].device):
+                loss = model.loss(of_seed[spec.data_seed])
             self._random[run] = torch.get_rng_state()
             gradients = torch.autograd.grad(loss, learned, allow_unused=True)
             self._adams[run].step(
@@ -202,7 +204,8 @@ class Stacked:
         decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
         random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
         try:
-            losses = self._call(self._weights(), batches, "loss")
+            with products_in(self.specs[0].compute_dtype, learned[0].device):
+                losses = self._call(self._weights(), batches, "loss")
             gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
             self._adam.step(gradients, rates, decays, clips)
         except Exception:
@@ -295,7 +298,8 @@ class Stacked:
         if wanted == "score":
             return scores
         targets, dim = _side_by_side([batch.targets for batch in batches], counts)
-        return self._ask(wanted, head, scores, 0, first.read_offsets, targets, dim)
+        with exactly(scores.device):
+            return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
 
     def _fused(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""

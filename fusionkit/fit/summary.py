@@ -15,6 +15,7 @@ AXES = (
     "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "draw", "epochs",
     "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
     "class_weights", "patience", "joint_fusion", "init_part", "freeze", "validate_on", "validate_every", "order",
+    "compute_dtype",
     "init_from", "draw_ids",
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")

@@ -69,6 +69,7 @@ KEYS: dict[str, Key] = {
     "patience": Key("patience", int),
     "validate-on": Key("validate_on"),
     "validate-every": Key("validate_every", int),
+    "compute-dtype": Key("compute_dtype"),
     "order": Key("order"),
     "joint-fusion": Key("joint_fusion"),
     "init-from": Key("init_from", list="whole", place=True),

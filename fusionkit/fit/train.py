@@ -26,6 +26,7 @@ from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.ordering import Order
 from fusionkit.fit.outcome import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
+from fusionkit.fit.precision import FLOAT32, has_bfloat16
 from fusionkit.fit.predicting import BLOCK_ROWS, blocks, score
 from fusionkit.fit.progress import counted
 from fusionkit.fit.scoring import Judge, decide_all
@@ -173,6 +174,8 @@ class _Unit:
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = drawn(spec, data)
         # What is read in every epoch is held where it fits; the rest comes from the store each time.
+        if any(spec.compute_dtype != FLOAT32 for spec in specs) and not has_bfloat16():
+            self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
         streamed = {seed: each for seed in self._draws if (each := self._streamed(seed, specs[0])) is not None}
         self._coming = sum(each.memory for each in streamed.values())

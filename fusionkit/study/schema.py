@@ -15,7 +15,18 @@ from fusionkit.fit.sweep_file import KEYS, Key
 from fusionkit.fusions import FUSIONS
 from fusionkit.fusions.spelling import Option, options_of
 from fusionkit.report import FIGURES
-from fusionkit.specs import AUTO, CLASS_WEIGHTS, DRAWS, JOINT_FUSIONS, OPTIMIZERS, ORDERS, PARTS, POOLS, SCHEDULES
+from fusionkit.specs import (
+    AUTO,
+    CLASS_WEIGHTS,
+    DRAWS,
+    JOINT_FUSIONS,
+    OPTIMIZERS,
+    ORDERS,
+    PARTS,
+    POOLS,
+    SCHEDULES,
+    TRAINING_DTYPES,
+)
 from fusionkit.study.choices import COLUMNS, HEADS
 from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP, Field
 from fusionkit.tasks import TASKS
@@ -24,8 +35,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
 NAMES: dict[str, tuple[str, ...]] = {
     "task": tuple(TASKS), "head": HEADS, "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES,
-    "class-weights": CLASS_WEIGHTS, "order": (AUTO, *ORDERS), "joint-fusion": JOINT_FUSIONS, "init-part": PARTS,
-    "freeze": PARTS,
+    "class-weights": CLASS_WEIGHTS, "compute-dtype": TRAINING_DTYPES, "order": (AUTO, *ORDERS),
+    "joint-fusion": JOINT_FUSIONS, "init-part": PARTS, "freeze": PARTS,
 }  # fmt: skip
 Schema = dict[str, Any]
 

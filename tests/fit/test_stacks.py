@@ -227,3 +227,26 @@ def test_a_steps_random_numbers_leave_the_global_stream_alone() -> None:
         stack = stack_of(some, models_of(some))
         stack.step(batches_of(specs[0], 0)[:1], [1e-3] * len(some))
         assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("fusion", NAMES)
+@pytest.mark.parametrize("head", READ_OUTS)
+def test_steps_in_bfloat16_go_where_those_in_float32_go(fusion: str, head: str) -> None:
+    """Alone and stacked: near each other, near float32's, and not the same as those."""
+    whole = spec_of(fusion, head)
+    narrow = replace(whole, compute_dtype="bfloat16")
+    feed = batches_of(whole, 0, steps=4)
+    begun = models_of([whole])[0]
+    start = {name: value.clone() for name, value in begun.state_dict().items()}
+    learned = {}
+    for name, specs in {"whole": [whole], "alone": [narrow], "beside": [narrow, replace(narrow, init_seed=1)]}.items():
+        stack = stack_of(specs, models_of(specs))
+        losses = train(stack, [feed])
+        assert losses[0].dtype == torch.float32
+        assert all(weight.dtype == torch.float32 for weight in stack.weights(0).values())
+        learned[name] = stack.weights(0)
+    moved = torch.cat([(learned["whole"][name] - start[name]).flatten() for name in start])
+    for name in ("alone", "beside"):
+        other = torch.cat([(learned[name][key] - start[key]).flatten() for key in start])
+        assert 0 < float((other - moved).norm() / moved.norm()) < 0.5, name
+        assert float(torch.nn.functional.cosine_similarity(other, moved, 0)) > 0.9, name
