@@ -1,6 +1,6 @@
 """Heads per minute: runs over a store against training one head after another, and against encoding each minibatch.
 
-    python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--json]
+    python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--precisions float32 bfloat16] [--json]
 
 DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweeps over MiniLM's states:
 
@@ -8,9 +8,11 @@ DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweep
     few-shot-tagging          CoNLL-2003, words, 512 sentences: 4 fusions × 5 seeds × 3 rates = 60 runs, 10 epochs
     full                      CoNLL-2003, words, every sentence: 4 fusions × 1 seed × 2 rates = 8 runs, 2 epochs
 
-Contender: what `fusionkit fit` does between open store and written records, a worker a core, their start included.
+Contender: what `fusionkit fit` does between open store and written records, a worker a core, their start included; with
+products in float32, and in bfloat16 (`--compute-dtype bfloat16`), which claims nothing about float32.
 (a) A plain PyTorch loop trains one head after another over features that lie in memory as float32, with fused AdamW
 and both cores; after every epoch validation is scored on class numbers, by the same counting of spans, and test once.
+In float32, and once more with the one line that PyTorch needs for bfloat16, an autocast around training and scoring.
 (b) A system without a store: (a), and a forward pass of the encoder before each minibatch and each scoring; timed on a
 few minibatches and counted up. Against (b) the contender is charged with the one encode. All in one run, in turn.
 """
@@ -44,6 +46,7 @@ from fusionkit.fit.matching import load_task
 from fusionkit.fit.spans import Spans
 from fusionkit.fusions import build_fusion, fusion_layers
 from fusionkit.heads import build_head
+from fusionkit.specs import TRAINING_DTYPES
 from fusionkit.store import Store, open_store
 from fusionkit.store.layout import read_small
 
@@ -111,8 +114,9 @@ class Plain(nn.Module):
         return self.head(self.fusion(states, offsets), offsets)  # type: ignore[no-any-return]
 
 
-def plain_loop(case: Case, store: Store, data: TaskData) -> Iterator[float]:
+def plain_loop(case: Case, store: Store, data: TaskData, precision: str) -> Iterator[float]:
     """(a): one head after another; the test score of each, best epoch by validation."""
+    narrow = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
     assert data.test is not None
     train, validation, test = (Features(split, data) for split in (data.train, data.validation, data.test))
     yield 0.0  # features are in memory
@@ -133,11 +137,14 @@ def plain_loop(case: Case, store: Store, data: TaskData) -> Iterator[float]:
                     for at in range(0, len(order), case.batch_size):
                         states, targets = train.batch(order[at : at + case.batch_size], layers)
                         optimizer.zero_grad()
-                        loss = nn.functional.cross_entropy(model(states), targets)
+                        with narrow:
+                            loss = nn.functional.cross_entropy(model(states), targets)
                         loss.backward()  # type: ignore[no-untyped-call]
                         optimizer.step()
                         schedule.step()
-                    if (value := validation.score(model, layers)) > best:
+                    with narrow:
+                        value = validation.score(model, layers)
+                    if value > best:
                         best, kept = value, {name: w.clone() for name, w in model.state_dict().items()}
                 model.load_state_dict(kept)
                 yield test.score(model, layers)
@@ -180,7 +187,7 @@ class Silent:
         return lambda *given, **named: None
 
 
-def contender(case: Case, store: Store, folder: Path) -> tuple[float, list[float]]:
+def contender(case: Case, store: Store, folder: Path, precision: str) -> tuple[float, list[float]]:
     """Seconds of the whole sweep, and the test scores."""
     specs = expand(
         store,
@@ -191,6 +198,7 @@ def contender(case: Case, store: Store, folder: Path) -> tuple[float, list[float
         shots=(case.shots,),
         epochs=(case.epochs,),
         batch_sizes=(case.batch_size,),
+        compute_dtype=precision,
     )
     began = time.perf_counter()
     records = fit(store, specs, RunsFolder(folder), Silent(), workers=None)
@@ -214,6 +222,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seeds", type=int, help="fewer seeds than the claim has")
+    parser.add_argument("--precisions", nargs="+", choices=TRAINING_DTYPES, default=list(TRAINING_DTYPES))
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
@@ -226,25 +235,31 @@ def main() -> None:
         task, label = choose_task(store, None, None)
         data = load_task(store, task, label, None)
         torch.set_num_threads(os.cpu_count() or 1)
-        loop = plain_loop(case, store, data)
-        next(loop)
-        began = time.perf_counter()
-        plain = list(loop)
-        alone = time.perf_counter() - began
-        again = alone + len(plain) * encoding_seconds(case, store, data)
-        torch.set_num_threads(1)
-        with tempfile.TemporaryDirectory() as folder:
-            seconds, found = contender(case, store, Path(folder) / "runs")
-        a, b = alone / seconds, again / (seconds + once)
-        ratios |= {f"{name} over (a)": round(a, 2), f"{name} over (b)": round(b, 1)}
-        each = 60 * len(plain)
-        print(
-            f"{name}: {len(plain)} runs in {seconds:.1f} s, {each / seconds:,.0f} heads a minute; "
-            f"(a) {alone:.1f} s, {each / alone:,.0f}: {a:.2f} × (claim {case.claim:g}); "
-            f"(b) {again:,.0f} s: {b:,.0f} × with {once:.0f} s of encoding; "
-            f"mean test score {np.mean(found):.4f}, (a) {np.mean(plain):.4f}",
-            flush=True,
-        )
+        forwards = encoding_seconds(case, store, data)
+        alone = {}
+        for precision in options.precisions:
+            torch.set_num_threads(os.cpu_count() or 1)
+            loop = plain_loop(case, store, data, precision)
+            next(loop)
+            began = time.perf_counter()
+            plain = list(loop)
+            alone[precision] = time.perf_counter() - began
+            torch.set_num_threads(1)
+            with tempfile.TemporaryDirectory() as folder:
+                seconds, found = contender(case, store, Path(folder) / "runs", precision)
+            again = alone["float32"] + len(plain) * forwards if "float32" in alone else float("nan")
+            over = {f"(a) in {dtype}": each / seconds for dtype, each in alone.items()}
+            over["(b)"] = again / (seconds + once)
+            ratios |= {f"{name} in {precision} over {other}": round(ratio, 2) for other, ratio in over.items()}
+            each = 60 * len(plain)
+            print(
+                f"{name}, {precision}: {len(plain)} runs in {seconds:.1f} s, {each / seconds:,.0f} heads a minute; (a) in "
+                f"{precision} {alone[precision]:.1f} s, {each / alone[precision]:,.0f}; "
+                + ", ".join(f"{ratio:.2f} × {other}" for other, ratio in over.items())
+                + f" (claims {case.claim:g} and 100; one encode is {once:.0f} s); "
+                f"mean test score {np.mean(found):.4f}, (a) {np.mean(plain):.4f}",
+                flush=True,
+            )
     if options.json:
         print(json.dumps(ratios))
 

@@ -105,7 +105,7 @@ def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hid
         return mock.patch.object(train._Unit, name, run)
 
     with watched("train"), watched("judge"):
-        assert len(list(train.train_unit(specs, data, lambda _: layers, hidden, lambda: None))) == len(specs)
+        assert len(list(train.train_unit(specs, data, lambda _: layers, hidden, lambda _: None))) == len(specs)
     each = 1e3 / (len(specs) * specs[0].epochs)
     return each * spent["train"], each * spent["judge"]
 

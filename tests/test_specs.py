@@ -82,9 +82,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     assert name in str(caught.value).splitlines()[0]
 
 
-def test_the_table_of_values_out_of_range_covers_twenty_three_fields() -> None:
-    assert len(OUT_OF_RANGE) == 32
-    assert len({name for name, _ in OUT_OF_RANGE}) == 23
+def test_the_table_of_values_out_of_range_covers_twenty_four_fields() -> None:
+    assert len(OUT_OF_RANGE) == 33
+    assert len({name for name, _ in OUT_OF_RANGE}) == 24
 
 
 @pytest.mark.parametrize(

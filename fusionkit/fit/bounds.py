@@ -1,9 +1,10 @@
 """What a sweep takes at least, and hardly more than, by counting alone: enough to plan large work untried.
 
-    seconds ≥ 2 P · Σ_runs e (3 n + v) / peak            bytes ≤ what is held + Σ_runs 4 P · copies
+    seconds ≥ 2 (P + z) · Σ_runs e (3 n + v) / peak      bytes ≤ what is held + Σ_runs 4 P · copies
 
 Symbols: P the numbers that a run learns, each multiplied with each row once on the way forward and twice on the way
-back; e epochs, n and v rows learned from and scored in each; ``peak`` as many as a fast core makes in a second.
+back; z those of a row's states, which each at least take part; e epochs, n and v rows learned from and scored in each;
+``peak`` as many as a fast core makes in a second.
 """
 
 from __future__ import annotations
@@ -35,19 +36,21 @@ class Bounds:
 
     def seconds(self, unit: Unit) -> float:
         """A core hardly needs less."""
-        return sum(map(self._products, unit.specs)) / PEAK
+        return sum(spec.epochs * self.work(spec) for spec in unit.specs) / PEAK
+
+    def work(self, spec: RunSpec) -> float:
+        """Products of an epoch of a run, training and scoring: what it costs beside others'."""
+        data = self._materials.data(spec)
+        watched = min(spec.validate_on or len(data.validation), len(data.validation))
+        learned = self._materials.learned(spec)
+        rows = 3 * learned * _rows(data.train) + watched * _rows(data.validation) / spec.validate_every
+        states = len(self._materials.positions(spec)) * self._materials.store.hidden
+        return 2.0 * (self._size(spec) + states) * rows
 
     def memory(self, units: Sequence[Unit]) -> int:
         """Bytes: a process that does these units one after another hardly needs more."""
         learned = [4 * COPIES * sum(map(self._size, unit.specs)) for unit in units]
         return resident() + HELD_BYTES + BESIDE + max(learned, default=0)
-
-    def _products(self, spec: RunSpec) -> float:
-        data = self._materials.data(spec)
-        watched = min(spec.validate_on or len(data.validation), len(data.validation))
-        learned = self._materials.learned(spec)
-        rows = 3 * learned * _rows(data.train) + watched * _rows(data.validation) / spec.validate_every
-        return 2.0 * self._size(spec) * spec.epochs * rows
 
     def _size(self, spec: RunSpec) -> int:
         key = (spec.task, spec.label, shape_of(spec))

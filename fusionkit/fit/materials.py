@@ -76,11 +76,6 @@ class Materials:
             self._learned[key] = len(data.train) if drawn is None else len(drawn)
         return self._learned[key]
 
-    def work(self, spec: RunSpec) -> int:
-        """What an epoch of a run costs beside others': examples read, those learned from forward and twice back."""
-        judged = len(self.data(spec).validation)
-        return 3 * self.learned(spec) + min(spec.validate_on or judged, judged) // spec.validate_every
-
     def start(self, spec: RunSpec) -> Start | None:
         """The run that this one begins with.
 

@@ -13,7 +13,7 @@ class FitProgress(Protocol):
         """The sweep has this many runs left, of this many epochs together.
 
         Args:
-            work: of each run's epochs by its digest, in one unit: an epoch of many examples takes longer.
+            work: of each run's epochs by its digest, in one unit: many examples and a large fusion take longer.
         """
 
     def epoch(self, work: float) -> None:

@@ -91,7 +91,7 @@ def measure(kind: RunSpec, width: int, materials: Materials, seconds: float) -> 
         began = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
-            for _ in trained(specs, materials, lambda: None, part):
+            for _ in trained(specs, materials, lambda _: None, part):
                 pass
         return time.perf_counter() - began
 

@@ -71,7 +71,7 @@ class Schedule:
     def hear(self, word: Word) -> None:
         """What hands tell of the units they have."""
         for _ in range(word.count):
-            self._progress.epoch(word.work)
+            self._progress.epoch(word.work / word.count)
         if word.kind == "note" and word.text not in self._noted:  # each unit has the same to say
             self._noted.add(word.text)
             self._progress.say(word.text)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fusionkit.errors import UsageError
+from fusionkit.fit.bounds import Bounds
 from fusionkit.fit.claims import Claims, myself
 from fusionkit.fit.forecast import Forecast, Plan, forecast, plan
 from fusionkit.fit.given_draws import Drawn
@@ -103,7 +104,8 @@ def _work(
         opening = replace(chosen.opening, sharers=chosen.workers)
         hands = Workers(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
         progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
-    work = {spec.digest: spec.epochs * prepared.materials.work(spec) for spec in prepared.missing}
+    bounds = Bounds(prepared.materials)
+    work = {spec.digest: spec.epochs * bounds.work(spec) for spec in prepared.missing}
     progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
     with closing(hands):
         schedule.work(hands)

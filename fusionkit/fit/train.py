@@ -96,7 +96,7 @@ def train_run(
         DivergenceError: the loss became infinite or NaN. UsageError: as for a unit.
     """
     starts = {} if start is None or spec.init_from is None else {spec.init_from: start}
-    ((_, outcome),) = train_unit([spec], data, lambda _: layers, hidden, on_epoch, starts)
+    ((_, outcome),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch(), starts)
     if isinstance(outcome, DivergenceError):
         raise outcome
     return outcome
@@ -107,7 +107,7 @@ def train_unit(
     data: TaskData,
     layers_of: Callable[[RunSpec], Layers],
     hidden: int,
-    on_epoch: Callable[[], None],
+    on_epoch: Callable[[RunSpec], None],
     starts: Mapping[str, Start] | None = None,
     tell: Callable[[str], None] | None = None,
     sharers: int = 1,
@@ -118,7 +118,8 @@ def train_unit(
         specs: runs of one task data with draws of one kind and size, batches of one size, one order and the same
             part of validation to watch; a data seed has one draw.
         layers_of: positions among the stored layers that a run's fusion reads.
-        on_epoch: called for each epoch of each spec: once it is trained, or once it is sure that it will not be.
+        on_epoch: called with each spec for each of its epochs: once it is trained, or once it is sure that it will not
+            be.
         starts: the trained runs to begin from, by digest.
         tell: called with what the user should know. sharers: how many processes share the memory.
 
@@ -145,7 +146,7 @@ def train_unit(
             if epoch:
                 run.epoch_seconds.append(run.seconds)
             for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
-                on_epoch()
+                on_epoch(run.spec)
         yield from unit.let_go(gone, failed)
         if not unit.groups:
             return

@@ -58,7 +58,7 @@ class Speaker:
     """Passes words on, those on epochs a few at a time."""
 
     def __init__(self, channel: Sends) -> None:
-        self._channel, self._epochs, self._work, self._last = channel, 0, 1.0, time.monotonic()
+        self._channel, self._epochs, self._work, self._last = channel, 0, 0.0, time.monotonic()
 
     def hear(self, word: Word) -> None:
         """One more word."""
@@ -66,9 +66,7 @@ class Speaker:
             self.flush()
             self._channel.send(word.to_dict())
             return
-        if word.work != self._work:
-            self.flush()
-        self._epochs, self._work = self._epochs + word.count, word.work
+        self._epochs, self._work = self._epochs + word.count, self._work + word.work
         if time.monotonic() - self._last > SAY_SECONDS:
             self.flush()
 
@@ -76,7 +74,7 @@ class Speaker:
         """Say what was held back."""
         if self._epochs:
             self._channel.send(Word("epochs", count=self._epochs, work=self._work).to_dict())
-        self._epochs, self._last = 0, time.monotonic()
+        self._epochs, self._work, self._last = 0, 0.0, time.monotonic()
 
 
 def failure(error: Exception) -> dict[str, object]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from fusionkit.fit.bounds import Bounds
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.materials import Materials
@@ -22,16 +23,16 @@ class Word:
     """What is heard of a unit.
 
     Attributes:
-        kind: ``epochs`` (``count`` more are done, of ``work`` each); ``note`` (``text`` is for the user); of ``runs``:
-            ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text`` says whom),
-            ``lost`` (not done, ``text`` says why), ``unborn`` (not begun: its worker died first).
+        kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``note`` (``text`` is for the user);
+            of ``runs``: ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text``
+            says whom), ``lost`` (not done, ``text`` says why), ``unborn`` (not begun: its worker died first).
         runs: digests.
     """
 
     kind: str
     runs: tuple[str, ...] = ()
     count: int = 0
-    work: float = 1.0
+    work: float = 0.0
     text: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,14 +66,18 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
             mine.append(spec)
     if not mine:
         return
-    ended, lost = 0, None
+    ended, lost, bounds = 0, None, Bounds(materials)
     try:
 
         def tell(text: str) -> None:
             hear(Word("note", text=text))
 
-        work = materials.work(mine[0])  # of one unit all learn from as many examples, and are judged by the same
-        for spec, outcome in trained(mine, materials, lambda: hear(Word("epochs", count=1, work=work)), tell=tell):
+        work = {spec: bounds.work(spec) for spec in mine}
+
+        def on_epoch(spec: RunSpec) -> None:
+            hear(Word("epochs", count=1, work=work[spec]))
+
+        for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
             if isinstance(outcome, DivergenceError):
                 runs.write(spec, failed_record(materials, spec, str(outcome)), {})
             else:
@@ -96,7 +101,7 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
 def trained(
     specs: Sequence[RunSpec],
     materials: Materials,
-    on_epoch: Callable[[], None],
+    on_epoch: Callable[[RunSpec], None],
     data: TaskData | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Iterator[tuple[RunSpec, Outcome | DivergenceError]]:

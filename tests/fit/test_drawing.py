@@ -177,7 +177,7 @@ def test_runs_trained_together_learn_and_are_judged_as_alone(toy: Toy) -> None:
     def layers(spec: RunSpec) -> tuple[int, ...]:
         return (2,) if spec.fusion == "last" else (0, 1, 2)
 
-    together = dict(train_unit(specs, data, layers, 6, idle))
+    together = dict(train_unit(specs, data, layers, 6, lambda _: None))
     assert len(together) == 24
     sizes = set()
     for spec in specs:

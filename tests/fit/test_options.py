@@ -223,7 +223,7 @@ def test_no_run_of_a_stack_is_scored_because_another_one_is(toy: Toy) -> None:
     data = toy(learnable=False)
     short = run_spec(data, epochs=5, lr=1e-2, init_seed=3, validate_every=4)
     longer = replace(short, epochs=7, init_seed=4)
-    beside = dict(train_unit([short, longer], data, lambda _: (1,), HIDDEN, lambda: None))
+    beside = dict(train_unit([short, longer], data, lambda _: (1,), HIDDEN, lambda _: None))
     for spec, due in ((short, [4, 5]), (longer, [4, 7])):
         outcome = beside[spec]
         assert isinstance(outcome, Outcome)

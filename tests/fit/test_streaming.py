@@ -210,7 +210,7 @@ def test_runs_of_a_unit_share_the_reading_and_learn_what_they_learn_alone(
     data = toy(words=True, height=HEIGHT)
     base = spec_of(data)
     specs = [base, replace(base, lr=5e-4), replace(base, init_seed=1), replace(base, fusion="attention")]
-    together = dict(train_unit(specs, data, lambda _: ALL, HIDDEN, lambda: None))
+    together = dict(train_unit(specs, data, lambda _: ALL, HIDDEN, lambda _: None))
     assert set(read.values()) == {2}  # epochs
     for spec in specs:
         alone, outcome = train_run(spec, data, ALL, HIDDEN, lambda: None), together[spec]
@@ -228,7 +228,7 @@ def test_scoring_chunk_by_chunk_reads_each_row_once_for_all_runs(
     monkeypatch.setattr(fusionkit.fit.train, "HELD_BYTES", 0)
     monkeypatch.setattr(fusionkit.fit.predicting, "STREAMED_BYTES", 0)
     base = spec_of(data, fusion="last")
-    list(train_unit([base, replace(base, lr=1e-4)], data, lambda _: (2,), HIDDEN, lambda: None))
+    list(train_unit([base, replace(base, lr=1e-4)], data, lambda _: (2,), HIDDEN, lambda _: None))
     # Two epochs of training, two scorings of both runs, and one look for layer weights, which `last` has none of.
     assert set(read.values()) <= {4, 5, 6}
     assert len(read) == len(data.train.rows) * HIDDEN

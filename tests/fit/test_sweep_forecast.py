@@ -186,8 +186,10 @@ def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
     materials = Materials(store)
     bounds, (unit,) = Bounds(materials), plan_units(specs)
     data = materials.data(specs[0])
-    numbers = (store.hidden + 1) * len(data.labels)
+    numbers = (store.hidden + 1) * len(data.labels) + store.hidden  # weights, and the states of the one layer
     words = materials.learned(specs[0]) * len(data.train.rows) / len(data.train)
     products = numbers * (3 * words + len(data.validation.rows))
     assert bounds.seconds(unit) == pytest.approx(2 * 7 * 2 * products / PEAK)
+    dear, cheap = (bounds.work(dataclasses.replace(specs[0], fusion=name)) for name in ("extra-layers:1", "last"))
+    assert dear > 100 * cheap
     assert bounds.memory([unit]) > bounds.memory([]) > resident() / 2
