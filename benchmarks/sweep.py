@@ -253,8 +253,8 @@ def main() -> None:
             ratios |= {f"{name} in {precision} over {other}": round(ratio, 2) for other, ratio in over.items()}
             each = 60 * len(plain)
             print(
-                f"{name}, {precision}: {len(plain)} runs in {seconds:.1f} s, {each / seconds:,.0f} heads a minute; (a) in "
-                f"{precision} {alone[precision]:.1f} s, {each / alone[precision]:,.0f}; "
+                f"{name}, {precision}: {len(plain)} runs in {seconds:.1f} s, {each / seconds:,.0f} heads a minute; "
+                f"(a) in {precision} {alone[precision]:.1f} s, {each / alone[precision]:,.0f}; "
                 + ", ".join(f"{ratio:.2f} × {other}" for other, ratio in over.items())
                 + f" (claims {case.claim:g} and 100; one encode is {once:.0f} s); "
                 f"mean test score {np.mean(found):.4f}, (a) {np.mean(plain):.4f}",

@@ -19,6 +19,8 @@ from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.stacks import Model, stack_of
 from fusionkit.specs import RunSpec
 
+# A run's mean weight of each layer and mean largest weight of a row, where its fusion has weights.
+Looked = tuple[list[float], float] | tuple[None, None]
 Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
 
 
@@ -117,7 +119,7 @@ def outcomes_of(
     others = {
         name: tested if split is data.test else _scored(runs, data, split, layers) for name, split in data.tests.items()
     }
-    weights = [_layer_weights(run, data, layers) for run in runs]
+    weights = _layer_weights(runs, data, layers)
     for run in runs:
         run.seconds += (time.perf_counter() - began) / len(runs)
     return [
@@ -155,7 +157,7 @@ def _outcome(
     validation: dict[str, float],
     test: dict[str, float] | None,
     tests: dict[str, dict[str, float]],
-    looked: Sequence[tuple[list[float], float] | tuple[None, None]],
+    looked: Sequence[Looked],
     draw: list[str] | None,
     watched: int,
 ) -> Outcome:
@@ -184,20 +186,35 @@ def _outcome(
     )
 
 
-def _layer_weights(run: Trained, data: TaskData, layers: Layers) -> list[tuple[list[float], float] | tuple[None, None]]:
-    """By part the weights over the validation rows, or over the run's own draw where there is no validation."""
-    split = data.validation if len(data.validation) else run.draw
-    return [_mean_weights(part, rows, layers) for part, rows in zip(run.model.parts, split.parts, strict=True)]
+def _layer_weights(runs: Sequence[Trained], data: TaskData, layers: Layers) -> list[list[Looked]]:
+    """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
+    if not len(data.validation):
+        return [_looked([run.model], run.draw, layers)[0] for run in runs]
+    return _looked([run.model for run in runs], data.validation, layers)
+
+
+def _looked(models: Sequence[Model], split: TaskSplit, layers: Layers) -> list[list[Looked]]:
+    parts = [
+        _mean_weights(alike, rows, layers)
+        for *alike, rows in zip(*(model.parts for model in models), split.parts, strict=True)
+    ]
+    return [list(each) for each in zip(*parts, strict=True)]
 
 
 @torch.inference_mode()
-def _mean_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> tuple[list[float], float] | tuple[None, None]:
-    """The mean of each layer's weight over the rows that the head reads, and of each row's largest weight."""
-    total, largest, rows = torch.zeros(len(layers)), 0.0, 0
+def _mean_weights(models: Sequence[FusedModel], split: TaskSplit, layers: Layers) -> list[Looked]:
+    """Of each model the mean of each layer's weight over the rows that the head reads, and of each row's largest.
+
+    The rows are read once for all of them.
+    """
+    total, largest, rows = torch.zeros(len(models), len(layers)), torch.zeros(len(models), dtype=torch.float64), 0
     for _, batch in read_blocks(split, layers):
-        weights = model.fusion.layer_weights(batch.states if batch.read is None else batch.states[batch.read])
-        if weights is None:
-            return None, None
-        total, rows = total + weights.sum(0), rows + len(weights)
-        largest += float(weights.amax(1).sum())
-    return (total / max(rows, 1)).tolist(), largest / max(rows, 1)
+        states = batch.states if batch.read is None else batch.states[batch.read]
+        for k, model in enumerate(models):
+            weights = model.fusion.layer_weights(states)
+            if weights is None:
+                return [(None, None)] * len(models)
+            total[k] += weights.sum(0)
+            largest[k] += weights.amax(1).sum()
+        rows += len(states)
+    return list(zip((total / max(rows, 1)).tolist(), (largest / max(rows, 1)).tolist(), strict=True))

@@ -301,3 +301,41 @@ def test_a_record_of_a_release_without_the_options_has_their_defaults(
     again = fit(store, [spec], runs, watch)
     assert again[0]["spec"] == spec.to_dict()
     assert len(watch.ended) == 1  # not trained again
+
+
+def test_a_run_in_bfloat16_learns_as_one_in_float32_and_keeps_float32_weights(toy: Toy) -> None:
+    data = toy(learnable=True, gap=2.0)
+    spec = run_spec(data, epochs=6, lr=1e-2, init_seed=3, label_smoothing=0.1, class_weights="balanced")
+    whole, narrow = train(spec, data), train(replace(spec, compute_dtype="bfloat16"), data)
+    assert {weight.dtype for weight in narrow.weights.values()} == {torch.float32}
+    losses = np.array([[point["loss"] for point in outcome.curve] for outcome in (whole, narrow)])
+    assert (losses[0] != losses[1]).all()
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+    assert narrow.validation_score == pytest.approx(whole.validation_score, abs=0.05)
+
+
+def test_runs_of_two_precisions_go_into_stacks_of_their_own_and_are_told_apart(
+    corpus_store: Callable[..., Store], tmp_path: Path, watch: Any
+) -> None:
+    store = corpus_store("words")
+    specs = [
+        spec
+        for dtype in ("float32", "bfloat16")
+        for spec in expand(store, task="tagging", fusions=("attention",), seeds=2, epochs=(2,), compute_dtype=dtype)
+    ]
+    records = fit(store, specs, RunsFolder(tmp_path / "all"), watch)
+    alone = fit(store, specs[:2], RunsFolder(tmp_path / "alone"), watch)
+    assert [record["curve"] for record in records[:2]] == [record["curve"] for record in alone]
+    assert records[0]["curve"] != records[2]["curve"]
+    table = summarise(RunsFolder(tmp_path / "all").frame())
+    assert table["compute_dtype"].tolist() == ["float32", "bfloat16"]
+    assert table["runs"].tolist() == [2, 2]
+
+
+def test_a_cpu_without_bfloat16_instructions_says_so_once(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusionkit.fit.train.has_bfloat16", lambda: False)
+    data, told = toy(), list[str]()
+    narrow = run_spec(data, epochs=1, compute_dtype="bfloat16")
+    for specs in ([replace(narrow, compute_dtype="float32")], [narrow, replace(narrow, init_seed=1)]):
+        list(train_unit(specs, data, lambda _: (1,), HIDDEN, lambda _: None, tell=told.append))
+    assert told == ["this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32"]
