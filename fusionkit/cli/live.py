@@ -136,7 +136,7 @@ def rows_of(lines: Sequence[Line]) -> Table:
 
 
 def headline(tally: Tally) -> str:
-    """``12 of 48 runs done, 36 left, 1 failed, 14.2 heads a minute, about 2:23 left``."""
+    """``12 of 48 runs done, 36 left, 1 failed, 14.2 heads a minute, about 2:23 to go``."""
     parts = [f"{tally.done:,} of {tally.runs:,} runs done", f"{tally.left:,} left"]
     if tally.failed:
         parts.append(f"{tally.failed:,} failed")
