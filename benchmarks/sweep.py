@@ -8,8 +8,8 @@ DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweep
     few-shot-tagging          CoNLL-2003, words, 512 sentences: 4 fusions × 5 seeds × 3 rates = 60 runs, 10 epochs
     full                      CoNLL-2003, words, every sentence: 4 fusions × 1 seed × 2 rates = 8 runs, 2 epochs
 
-Contender: what `fusionkit fit` does between open store and written records, a worker a core, their start included; with
-products in float32, and in bfloat16 (`--compute-dtype bfloat16`), which claims nothing about float32.
+Contender: what `fusionkit fit` does between open store and written records, a worker a core, their start included; once
+with products in float32 and once in bfloat16 (`--compute-dtype bfloat16`).
 (a) A plain PyTorch loop trains one head after another over features that lie in memory as float32, with fused AdamW
 and both cores; after every epoch validation is scored on class numbers, by the same counting of spans, and test once.
 In float32, and once more with the one line that PyTorch needs for bfloat16, an autocast around training and scoring.
@@ -147,7 +147,9 @@ def plain_loop(case: Case, store: Store, data: TaskData, precision: str) -> Iter
                     if value > best:
                         best, kept = value, {name: w.clone() for name, w in model.state_dict().items()}
                 model.load_state_dict(kept)
-                yield test.score(model, layers)
+                with narrow:
+                    found = test.score(model, layers)
+                yield found
 
 
 def falling(steps: int) -> Any:
@@ -235,29 +237,35 @@ def main() -> None:
         task, label = choose_task(store, None, None)
         data = load_task(store, task, label, None)
         torch.set_num_threads(os.cpu_count() or 1)
-        forwards = encoding_seconds(case, store, data)
-        alone = {}
+        alone, plain = dict[str, float](), dict[str, list[float]]()
         for precision in options.precisions:
-            torch.set_num_threads(os.cpu_count() or 1)
             loop = plain_loop(case, store, data, precision)
             next(loop)
             began = time.perf_counter()
-            plain = list(loop)
+            plain[precision] = list(loop)
             alone[precision] = time.perf_counter() - began
-            torch.set_num_threads(1)
+        forwards = encoding_seconds(case, store, data)
+        torch.set_num_threads(1)
+        for precision in options.precisions:
             with tempfile.TemporaryDirectory() as folder:
                 seconds, found = contender(case, store, Path(folder) / "runs", precision)
-            again = alone["float32"] + len(plain) * forwards if "float32" in alone else float("nan")
-            over = {f"(a) in {dtype}": each / seconds for dtype, each in alone.items()}
-            over["(b)"] = again / (seconds + once)
-            ratios |= {f"{name} in {precision} over {other}": round(ratio, 2) for other, ratio in over.items()}
-            each = 60 * len(plain)
+            each = 60 * len(found)
             print(
-                f"{name}, {precision}: {len(plain)} runs in {seconds:.1f} s, {each / seconds:,.0f} heads a minute; "
-                f"(a) in {precision} {alone[precision]:.1f} s, {each / alone[precision]:,.0f}; "
-                + ", ".join(f"{ratio:.2f} × {other}" for other, ratio in over.items())
-                + f" (claims {case.claim:g} and 100; one encode is {once:.0f} s); "
-                f"mean test score {np.mean(found):.4f}, (a) {np.mean(plain):.4f}",
+                f"{name}, {precision}: {len(found)} runs in {seconds:.1f} s, {each / seconds:,.0f} heads a minute, "
+                f"mean test score {np.mean(found):.4f}",
+                flush=True,
+            )
+            for other, took in alone.items():
+                ratios[f"{name} in {precision} over (a) in {other}"] = round(took / seconds, 2)
+                print(
+                    f"    {took / seconds:.2f} × (a) in {other} (claim {case.claim:g}): {took:.1f} s, "
+                    f"{each / took:,.0f} heads a minute, {np.mean(plain[other]):.4f}",
+                    flush=True,
+                )
+            again = next(iter(alone.values())) + len(found) * forwards
+            ratios[f"{name} in {precision} over (b)"] = round(again / (seconds + once), 1)
+            print(
+                f"    {again / (seconds + once):,.0f} × (b) (claim 100): {again:,.0f} s, one encode is {once:.0f} s",
                 flush=True,
             )
     if options.json:

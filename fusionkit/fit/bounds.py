@@ -1,68 +1,113 @@
-"""What a sweep takes at least, and hardly more than, by counting alone: enough to plan large work untried.
+"""What a sweep takes, by counting alone: at least so much, enough to plan large work untried; and run beside run.
 
-    seconds ≥ 2 (P + z) · Σ_runs e (3 n + v) / peak      bytes ≤ what is held + Σ_runs 4 P · copies
+    seconds ≥ 2 P · Σ_runs e (3 n + v) / peak            bytes ≤ what is held + Σ_runs 4 P · copies
+    work    = 2 (P_f + z) (3 w n_f + v_f) + 2 P_h (3 w n_h + v_h)
 
 Symbols: P the numbers that a run learns, each multiplied with each row once on the way forward and twice on the way
-back; z those of a row's states, which each at least take part; e epochs, n and v rows learned from and scored in each;
-``peak`` as many as a fast core makes in a second.
+back; e epochs, n and v rows learned from and scored in each; ``peak`` as many as a fast core makes in a second.
+``work`` is an epoch's: P_f and P_h the fusion's and the head's numbers, frozen ones too, z those of a row's states; n_f
+and v_f the rows that the fusion reads, n_h and v_h those that the head does; w how much dearer a product is in the
+precision of training than in bfloat16, in which most of scoring is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import nn
 
 from fusionkit.fit.data import TaskSplit
 from fusionkit.fit.feeding import HELD_BYTES
-from fusionkit.fit.joint import model_of
+from fusionkit.fit.joint import JointModel, model_of
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.memory import resident
+from fusionkit.fit.model import FusedModel
+from fusionkit.fit.precision import FLOAT32, has_bfloat16
 from fusionkit.fit.units import Unit, shape_of
+from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec
 
 PEAK = 400e9  # multiplications and additions a second, in bfloat16: the fastest core that this was seen on
 COPIES = 8  # weights, gradients, moments, the best epoch's, one in bfloat16, one that is written
 BESIDE = 1 << 30  # bytes of minibatches and what lies between layers: a minibatch of the longest texts, many runs wide
+WIDE = 2.0  # times that a product in float32 takes of one in bfloat16, with instructions for it
 
 
 class Bounds:
-    """Bounds on the runs of one sweep."""
+    """Bounds on the runs of one sweep, and what they cost beside each other."""
 
     def __init__(self, materials: Materials) -> None:
         self._materials = materials
-        self._sizes: dict[tuple[Any, ...], int] = {}
+        self._models: dict[tuple[Any, ...], FusedModel | JointModel] = {}
 
     def seconds(self, unit: Unit) -> float:
         """A core hardly needs less."""
-        return sum(spec.epochs * self.work(spec) for spec in unit.specs) / PEAK
-
-    def work(self, spec: RunSpec) -> float:
-        """Products of an epoch of a run, training and scoring: what it costs beside others'."""
-        data = self._materials.data(spec)
-        watched = min(spec.validate_on or len(data.validation), len(data.validation))
-        learned = self._materials.learned(spec)
-        rows = 3 * learned * _rows(data.train) + watched * _rows(data.validation) / spec.validate_every
-        states = len(self._materials.positions(spec)) * self._materials.store.hidden
-        return 2.0 * (self._size(spec) + states) * rows
+        return sum(map(self._products, unit.specs)) / PEAK
 
     def memory(self, units: Sequence[Unit]) -> int:
         """Bytes: a process that does these units one after another hardly needs more."""
         learned = [4 * COPIES * sum(map(self._size, unit.specs)) for unit in units]
         return resident() + HELD_BYTES + BESIDE + max(learned, default=0)
 
+    def work(self, spec: RunSpec) -> float:
+        """What an epoch of a run costs beside others', by its products."""
+        data, model = self._materials.data(spec), self._model(spec)
+        dearer = WIDE if has_bfloat16() and spec.compute_dtype == FLOAT32 else 1.0
+        learned, scored = 3 * dearer * self._materials.learned(spec), self._watched(spec) / spec.validate_every
+        fusions = {id(part.fusion): _numbers(part.get_submodule("fusion")) for part in model.parts}
+        states = len(self._materials.positions(spec)) * self._materials.store.hidden
+        fused = sum(fusions.values()) + states
+        total = fused * (learned * _rows(data.train) + scored * _rows(data.validation))
+        for part, name, train, validation in zip(
+            model.parts, spec.head.split("+"), data.train.parts, data.validation.parts, strict=True
+        ):
+            total += _numbers(part.head) * (learned * _units(name, train) + scored * _units(name, validation))
+        return 2.0 * total
+
+    def _products(self, spec: RunSpec) -> float:
+        data = self._materials.data(spec)
+        rows = 3 * self._materials.learned(spec) * _sure_rows(data.train)
+        rows += self._watched(spec) * _sure_rows(data.validation) / spec.validate_every
+        return 2.0 * self._size(spec) * spec.epochs * rows
+
+    def _watched(self, spec: RunSpec) -> int:
+        """Validation examples that are scored at once."""
+        count = len(self._materials.data(spec).validation)
+        return min(spec.validate_on or count, count)
+
     def _size(self, spec: RunSpec) -> int:
+        return sum(weights.numel() for weights in self._model(spec).parameters() if weights.requires_grad)
+
+    def _model(self, spec: RunSpec) -> FusedModel | JointModel:
+        """Its shapes, without memory behind them."""
         key = (spec.task, spec.label, shape_of(spec))
-        if key not in self._sizes:
+        if key not in self._models:
             data, layers = self._materials.data(spec), len(self._materials.positions(spec))
             classes = [len(part.labels) for part in data.parts]
             with torch.device("meta"):
-                model = model_of(spec, layers, self._materials.store.hidden, classes, data.train.sides, data.lm_head)
-            self._sizes[key] = sum(weights.numel() for weights in model.parameters() if weights.requires_grad)
-        return self._sizes[key]
+                self._models[key] = model_of(
+                    spec, layers, self._materials.store.hidden, classes, data.train.sides, data.lm_head
+                )
+        return self._models[key]
+
+
+def _numbers(module: nn.Module) -> int:
+    return sum(tensor.numel() for tensor in chain(module.parameters(), module.buffers()))
 
 
 def _rows(split: TaskSplit) -> float:
+    """Rows an example, as a fusion reads them."""
+    return len(split.rows) / max(len(split), 1)
+
+
+def _units(head: str, split: TaskSplit) -> float:
+    """Rows an example, as a head reads them: words, one that is pooled, or all."""
+    return _rows(split) if reads_sequences(head) else len(split.targets) / max(len(split), 1)
+
+
+def _sure_rows(split: TaskSplit) -> float:
     """Rows an example; a head behind a pool reads one of them, so no more than one is sure."""
-    return len(split.rows) / max(len(split), 1) if split.kept is not None else 1.0
+    return _rows(split) if split.kept is not None else 1.0

@@ -30,7 +30,7 @@ from fusionkit.specs import RunSpec
 # Seconds: of a sample before a sweep, and of one that is asked for; and of one timing in it.
 BRIEFLY, THOROUGHLY = 1.0, 30.0
 TIMING_SECONDS = 0.1
-SHOWN = ("task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "batch_size")
+SHOWN = ("task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "batch_size", "compute_dtype")
 
 
 class Costs:

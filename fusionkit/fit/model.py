@@ -76,6 +76,8 @@ class FusedModel(nn.Module):
         if read is not None:
             fused = fused[read]
             offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+        if self.pool is not None:
+            fused = widened(fused)  # in bfloat16 a sum stands still where a row is below 1/256 of it
         if self.pool == "mean":
             fused = segment_mean(fused, offsets)  # [examples · sides, width]
         elif self.pool == "max":

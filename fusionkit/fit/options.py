@@ -22,16 +22,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
+from fusionkit.fit.precision import FLOAT32
 from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax
 from fusionkit.specs import RunSpec
+from fusionkit.tasks import TASKS
 
 
 def check_options(spec: RunSpec) -> None:
     """Refuse what a run's head cannot use.
 
     Raises:
-        UsageError: label smoothing or class weights for a head without a cross-entropy at each row.
+        UsageError: label smoothing or class weights for a head without a cross-entropy at each row, or bfloat16 for
+            one that gives a number.
     """
+    if spec.compute_dtype != FLOAT32 and spec.head in TASKS["regression"].heads:
+        raise UsageError(
+            f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
+            expected=f"--compute-dtype {FLOAT32}",
+            received=spec.compute_dtype,
+            remedy="leave --compute-dtype out",
+        )
     smoothed = f"--label-smoothing {spec.label_smoothing:g}" if spec.label_smoothing else None
     weighted = f"--class-weights {spec.class_weights}" if spec.class_weights != "none" else None
     if weighted is not None and spec.head in LM_HEADS:

@@ -30,7 +30,7 @@ def products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 class _Products(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if torch.is_autocast_enabled(x.device.type):  # autocast sees into no function with a backward of its own
+        if torch.is_autocast_enabled(x.device.type):  # what is kept for backward must be as narrow as the products
             narrow = torch.get_autocast_dtype(x.device.type)
             x, weight, bias = x.to(narrow), weight.to(narrow), bias.to(narrow)
         ctx.save_for_backward(x, weight)

@@ -123,7 +123,7 @@ class Row:
         ):
             model.train()
             torch.set_rng_state(self._random[run])  # dropout's stream
-            with products_in(spec.compute_dtype, learned[0].device):
+            with products_in(spec.compute_dtype, learned[0].device, stacked=False):
                 loss = model.loss(of_seed[spec.data_seed])
             self._random[run] = torch.get_rng_state()
             gradients = torch.autograd.grad(loss, learned, allow_unused=True)
@@ -204,7 +204,7 @@ class Stacked:
         decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
         random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
         try:
-            with products_in(self.specs[0].compute_dtype, learned[0].device):
+            with products_in(self.specs[0].compute_dtype, learned[0].device, stacked=True):
                 losses = self._call(self._weights(), batches, "loss")
             gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
             self._adam.step(gradients, rates, decays, clips)

@@ -15,7 +15,7 @@ from fusionkit.metrics import LESS_IS_BETTER
 # What a task is: runs that differ in one of these answer different questions.
 TASK_AXES = ("data", "label", "evaluated", "init_data", "mix", "evaluate_on", "encoder", "task", "head", "sides")
 # What a method is, beside its fusion.
-METHOD_AXES = ("fusion_layers", "joint_fusion", "init_part", "freeze")
+METHOD_AXES = ("fusion_layers", "joint_fusion", "init_part", "freeze", "compute_dtype")
 ALL = "all"
 METRICS = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "macro_f1": "macro F1"}
 

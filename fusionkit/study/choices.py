@@ -52,7 +52,7 @@ def check_together(block: Mapping[str, Any]) -> None:
     if head is None and task is None:
         return
     chosen = head or TASKS[str(task)].heads[0]
-    taken = {name: block[name] for name in ("label_smoothing", "class_weights") if name in block}
+    taken = {name: block[name] for name in ("label_smoothing", "class_weights", "compute_dtype") if name in block}
     check_options(dataclasses.replace(ANY, head=chosen, **taken))
 
 

@@ -122,15 +122,19 @@ class Watch:
 
     begun: list[tuple[int, int]] = field(default_factory=list)
     epochs: int = 0
+    foretold: float = 0.0  # work, of all that was begun
+    done: float = 0.0
     ended: list[dict[str, Any]] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         self.begun.append((runs, epochs))
+        self.foretold += sum(work.values())
 
     def epoch(self, work: float) -> None:
         self.epochs += 1
+        self.done += work
 
     def run(self, record: dict[str, Any]) -> None:
         self.ended.append(record)

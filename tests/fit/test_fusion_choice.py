@@ -159,6 +159,18 @@ def test_chosen_layers_give_the_run_of_a_store_that_has_no_others(
     assert outcomes[0]["layer_weights"] == outcomes[1]["layer_weights"]
 
 
+def test_runs_that_end_together_have_the_weights_that_each_has_alone(
+    corpus_store: CorpusStore, tmp_path: Path, watch: Any
+) -> None:
+    specs = expand(corpus_store("words"), task="tagging", fusions=("attention",), seeds=3, lrs=(1e-2,), epochs=(2,))
+    together = fit(corpus_store("words"), specs, RunsFolder(tmp_path / "together"), watch)
+    for spec, record in zip(specs, together, strict=True):
+        (alone,) = fit(corpus_store("words"), [spec], RunsFolder(tmp_path / spec.digest), watch)
+        assert record["layer_weights"] == pytest.approx(alone["layer_weights"], abs=1e-5)
+        assert record["largest_weight"] == pytest.approx(alone["largest_weight"], abs=1e-5)
+    assert len({round(record["layer_weights"][0], 4) for record in together}) == 3
+
+
 def test_the_largest_weight_is_the_mean_over_rows_not_that_of_the_means(
     corpus_store: CorpusStore, stored: Any, tmp_path: Path, watch: Any
 ) -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fusionkit.errors import UsageError
 from fusionkit.fit.data import Batch
 from fusionkit.fit.joint import model_of
-from fusionkit.fit.options import rate_factor
+from fusionkit.fit.options import check_options, rate_factor
 from fusionkit.fit.stacks import Row, Stack, Stacked, can_stack, stack_of
 from fusionkit.fusions import FUSIONS, sees_examples
 from fusionkit.heads import HEADS
@@ -230,9 +231,9 @@ def test_a_steps_random_numbers_leave_the_global_stream_alone() -> None:
 
 
 @pytest.mark.parametrize("fusion", NAMES)
-@pytest.mark.parametrize("head", READ_OUTS)
+@pytest.mark.parametrize("head", [head for head in READ_OUTS if "regressor" not in head])
 def test_steps_in_bfloat16_go_where_those_in_float32_go(fusion: str, head: str) -> None:
-    """Alone and stacked: near each other, near float32's, and not the same as those."""
+    """Alone and beside another run: near float32's, not the same, and as near each other."""
     whole = spec_of(fusion, head)
     narrow = replace(whole, compute_dtype="bfloat16")
     feed = batches_of(whole, 0, steps=4)
@@ -246,7 +247,33 @@ def test_steps_in_bfloat16_go_where_those_in_float32_go(fusion: str, head: str) 
         assert all(weight.dtype == torch.float32 for weight in stack.weights(0).values())
         learned[name] = stack.weights(0)
     moved = torch.cat([(learned["whole"][name] - start[name]).flatten() for name in start])
-    for name in ("alone", "beside"):
-        other = torch.cat([(learned[name][key] - start[key]).flatten() for key in start])
-        assert 0 < float((other - moved).norm() / moved.norm()) < 0.5, name
-        assert float(torch.nn.functional.cosine_similarity(other, moved, 0)) > 0.9, name
+    alone, beside = (
+        torch.cat([(learned[name][key] - start[key]).flatten() for key in start]) for name in ("alone", "beside")
+    )
+    assert 0 < apart_of(alone, moved) < 0.5
+    assert 0 < apart_of(beside, moved) < 0.5
+    assert apart_of(beside, alone) < 0.5
+
+
+def apart_of(one: Tensor, other: Tensor) -> float:
+    """The distance of two, as a share of their size."""
+    return float((one - other).norm() / other.norm())
+
+
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_pools_add_up_in_float32_whatever_the_products_are(pool: str) -> None:
+    """In bfloat16 a sum of ones stands still at 256."""
+    spec = spec_of("linear", "classifier", pool=pool, compute_dtype="bfloat16")
+    states, offsets = torch.ones(1000, LAYERS, HIDDEN), torch.tensor([0, 1000])
+    batch = Batch(states, offsets, torch.tensor([1]), None, offsets)
+    for count in (1, 2):
+        specs = [replace(spec, init_seed=seed) for seed in range(count)]
+        wide = [replace(each, compute_dtype="float32") for each in specs]
+        losses = [stack_of(each, models_of(each)).step([batch], [1e-3] * count) for each in (specs, wide)]
+        assert torch.allclose(losses[0], losses[1], rtol=0.01)
+
+
+def test_a_number_is_not_learned_in_eight_bits() -> None:
+    for head in ("regressor", "esim-regressor"):
+        with pytest.raises(UsageError, match="cannot use --compute-dtype bfloat16"):
+            check_options(spec_of("last", head, compute_dtype="bfloat16"))

@@ -84,6 +84,7 @@ def test_a_second_fit_trains_nothing_and_returns_the_same_records(store: Store, 
     assert files(tmp_path / "runs") == before
     assert len(before) == 8
     assert watch.begun == [(4, 4), (0, 0)]
+    assert 0 < watch.done == pytest.approx(watch.foretold)
     assert watch.epochs == len(watch.ended) == 4
     assert watch.said[-1] == "4 of 4 runs are there already"
 

@@ -20,6 +20,7 @@ from fusionkit.fit.forecast import plan
 from fusionkit.fit.given_draws import Drawn, with_draws
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.memory import resident
+from fusionkit.fit.precision import has_bfloat16
 from fusionkit.fit.prepare import prepare
 from fusionkit.fit.sample import Cost, kind_of, measure
 from fusionkit.fit.units import plan_units
@@ -180,16 +181,34 @@ def test_cores_and_memory_are_the_containers_where_those_are_less(
     assert machine.spare_memory() is None or free is not None
 
 
+def test_an_epoch_counts_by_the_products_of_what_reads_its_rows(store: Store) -> None:
+    (spec,) = expand(store, task="tagging", fusions=("linear",), head="linear-tagger", compute_dtype="bfloat16")
+    materials = Materials(store)
+    bounds, data = Bounds(materials), materials.data(spec)
+    layers, tags = len(store.layers), len(data.labels)
+    read = 3 * len(data.train.rows) + len(data.validation.rows)
+    fusion, head = layers + 1 + layers * store.hidden, (store.hidden + 1) * tags
+    assert bounds.work(spec) == pytest.approx(2 * (fusion + head) * read)
+    wide = bounds.work(dataclasses.replace(spec, compute_dtype="float32")) / bounds.work(spec)
+    assert wide == pytest.approx((read + 3 * len(data.train.rows)) / read if has_bfloat16() else 1)
+    pooled = dataclasses.replace(spec, task="classification", label="label", head="classifier", pool="mean")
+    examples = materials.data(pooled)
+    every = 3 * len(examples.train.rows) + len(examples.validation.rows)
+    each = 3 * len(examples.train) + len(examples.validation)
+    numbers = store.hidden * 256 + 256 + 256 * 256 + 256 + 256 * len(examples.labels) + len(examples.labels)
+    assert bounds.work(pooled) == pytest.approx(2 * (fusion * every + numbers * each))
+    dear, cheap = (bounds.work(dataclasses.replace(spec, fusion=name)) for name in ("extra-layers:1", "last"))
+    assert dear > 100 * cheap
+
+
 def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
     chosen: dict[str, Any] = {"fusions": ("last",), "head": "linear-tagger", "shots": (1,), "epochs": (7,)}
     specs = expand(store, task="tagging", seeds=2, **chosen)
     materials = Materials(store)
     bounds, (unit,) = Bounds(materials), plan_units(specs)
     data = materials.data(specs[0])
-    numbers = (store.hidden + 1) * len(data.labels) + store.hidden  # weights, and the states of the one layer
+    numbers = (store.hidden + 1) * len(data.labels)
     words = materials.learned(specs[0]) * len(data.train.rows) / len(data.train)
     products = numbers * (3 * words + len(data.validation.rows))
     assert bounds.seconds(unit) == pytest.approx(2 * 7 * 2 * products / PEAK)
-    dear, cheap = (bounds.work(dataclasses.replace(specs[0], fusion=name)) for name in ("extra-layers:1", "last"))
-    assert dear > 100 * cheap
     assert bounds.memory([unit]) > bounds.memory([]) > resident() / 2

@@ -48,6 +48,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     assert [record["spec"] for record in shared] == [record["spec"] for record in alone]
     assert watch.begun == [(12, 24), (12, 24)]
     assert watch.epochs == 48
+    assert watch.done == pytest.approx(watch.foretold)  # of all, although concat's epochs count for more than last's
     assert "2 processes share" in watch.said[-1]
     assert sweeping.leftovers(tmp_path / "shared") == []
     assert sweeping.children(os.getpid()) == []
