@@ -9,7 +9,7 @@
 Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. Each is the plain module's formula with the
 run as one more axis of its products, so that all runs read the states together: under vmap the same sums are one
 small product a run, or a copy of the states a run. ``benchmarks/stacking.py`` has the figures; what is not here is
-stacked by vmap.
+stacked by vmap. Mixes are a hundredth of what the head multiplies, in small products: autocast leaves them alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusionkit.fit.precision import exactly
 from fusionkit.fit.products import products
 from fusionkit.fusions import Fusion
 from fusionkit.fusions.attention import Attention
@@ -55,7 +56,8 @@ def fuse_linear(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> 
     if "gamma" in weights:
         mix = weights["gamma"].unsqueeze(1) * mix
     mix = mix.reshape(-1, 1, each, mix.shape[-1])  # [S, 1, K, layers]
-    fused = mix @ states  # [S, n, K, hidden]
+    with exactly(states.device):
+        fused = mix @ states  # [S, n, K, hidden]
     return fused.transpose(1, 2)
 
 
@@ -63,9 +65,10 @@ def fuse_attention(fusion: Fusion, weights: Weights, states: Tensor, each: int) 
     """A mix a run and row."""
     assert isinstance(fusion, Attention)
     query = weights["query"].reshape(len(states), each, -1)  # [S, K, hidden]
-    scores = states.flatten(1, 2) @ query.mT / fusion.temperature  # [S, n · layers, K]
-    alpha = scores.reshape(*states.shape[:3], each).softmax(2)  # [S, n, layers, K]
-    fused = alpha.mT @ states  # [S, n, K, hidden]
+    with exactly(states.device):
+        scores = states.flatten(1, 2) @ query.mT / fusion.temperature  # [S, n · layers, K]
+        alpha = scores.reshape(*states.shape[:3], each).softmax(2)  # [S, n, layers, K]
+        fused = alpha.mT @ states  # [S, n, K, hidden]
     return fused.transpose(1, 2)
 
 
@@ -73,7 +76,8 @@ def fuse_element_wise(fusion: Fusion, weights: Weights, states: Tensor, each: in
     """A mix a run and number of the state."""
     mix = weights["weight"].softmax(1)
     mix = mix.reshape(-1, each, *mix.shape[1:])  # [S, K, layers, hidden]
-    return torch.einsum("skld,snld->sknd", mix, states)
+    with exactly(states.device):
+        return torch.einsum("skld,snld->sknd", mix, states)
 
 
 def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:

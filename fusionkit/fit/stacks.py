@@ -29,6 +29,7 @@ from fusionkit.fit.dropout import with_run_dropout
 from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.precision import exactly, products_in, widened
+from fusionkit.fit.products import with_run_linear
 from fusionkit.fit.rough import Rough
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
@@ -161,19 +162,8 @@ class Stacked:
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[FusedModel]) -> None:
         self._plain = models[0]
         self._begin(specs, [torch.Generator().manual_seed(spec.init_seed) for spec in specs])
-        # Under vmap a linear layer multiplies by its weight turned: laid out that way, its gradient comes without a
-        # copy. Batched products have the weights as they are.
-        plain = [name for name, form in ((FUSION, self._fuse), (SCORE, self._chain)) if form is not None]
-        self._turned = {
-            f"{name}.weight"
-            for name, module in self._plain.named_modules()
-            if isinstance(module, nn.Linear) and not name.startswith(tuple(plain))
-        }
         states = [model.state_dict() for model in models]
-        self._leaves = {
-            name: torch.stack([state[name].mT if name in self._turned else state[name] for state in states])
-            for name in states[0]
-        }
+        self._leaves = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
         # Every row that is read is decided by its own best score.
@@ -194,6 +184,7 @@ class Stacked:
         with_run_dropout(self._base, self._generators)
         self._head = _Asked(self._base.head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        with_run_linear(self._base)
         self._sure: Rough | None = None
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
@@ -235,8 +226,7 @@ class Stacked:
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`Stack` says."""
-        laid = {name: leaf.detach()[run] for name, leaf in self._leaves.items()}
-        return {name: (leaf.mT if name in self._turned else leaf).clone() for name, leaf in laid.items()}
+        return {name: leaf.detach()[run].clone() for name, leaf in self._leaves.items()}
 
     def model(self, run: int) -> Model:
         """As :class:`Stack` says."""
@@ -276,9 +266,8 @@ class Stacked:
 
     def _weights(self) -> dict[str, Tensor]:
         """Everything that differs from run to run, by its name in the model."""
-        turned = {name: leaf.mT if name in self._turned else leaf for name, leaf in self._leaves.items()}
         numbers = torch.arange(len(self.specs))
-        return turned | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
+        return self._leaves | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
 
     def _call(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], wanted: Wanted) -> Tensor:
         """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``."""
