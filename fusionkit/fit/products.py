@@ -72,20 +72,24 @@ def _filled(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class RunLinear(nn.Module):
-    """``nn.Linear`` for a stack of runs: under ``torch.func.vmap`` it is :func:`products`.
+    """``nn.Linear`` by :func:`products`: of one run, or of all of a stack under ``torch.func.vmap``.
 
     Args:
-        linear: whose weights it has, by the same names.
+        linear: whose weights it has, by the same names. stacked: whether it learns under vmap.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, stacked: bool) -> None:
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
+        self._stacked = stacked
 
     def forward(self, x: Tensor) -> Tensor:
         """``[…, w]`` → ``[…, h]``."""
-        found: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return found
+        if self._stacked:
+            found: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            return found
+        rows = products(x.reshape(-1, x.shape[-1]), self.weight.unsqueeze(0), self.bias.unsqueeze(0))
+        return rows.reshape(*x.shape[:-1], -1)
 
 
 class _Linear(torch.autograd.Function):
@@ -114,10 +118,10 @@ class _Linear(torch.autograd.Function):
         raise NotImplementedError("a stack learns under vmap")
 
 
-def with_run_linear(module: nn.Module) -> None:
+def with_run_linear(module: nn.Module, *, stacked: bool) -> None:
     """Put :class:`RunLinear` in the place of every ``nn.Linear`` with a bias below a module."""
     for name, child in module.named_children():
         if type(child) is nn.Linear and child.bias is not None:
-            setattr(module, name, RunLinear(child))
+            setattr(module, name, RunLinear(child, stacked))
         else:
-            with_run_linear(child)
+            with_run_linear(child, stacked=stacked)

@@ -28,7 +28,7 @@ from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import with_run_dropout
 from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
-from fusionkit.fit.precision import exactly, products_in, widened
+from fusionkit.fit.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.products import with_run_linear
 from fusionkit.fit.rough import Rough
 from fusionkit.fusions import sees_examples
@@ -94,9 +94,10 @@ def can_stack(model: Model) -> bool:
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
-    """The runs as a stack; one alone, or runs that cannot be stacked, as a row."""
+    """The runs as a stack; one alone in float32, or runs that cannot be stacked, as a row."""
     single = [model for model in models if isinstance(model, FusedModel)]
-    if len(models) > 1 and len(single) == len(models) and can_stack(models[0]):
+    narrow = specs[0].compute_dtype != FLOAT32  # a stack's products have few shapes, whose kernels are kept
+    if (len(models) > 1 or narrow) and len(single) == len(models) and can_stack(models[0]):
         return Stacked(specs, single)
     return Row(specs, models)
 
@@ -107,6 +108,9 @@ class Row:
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[Model]) -> None:
         self.specs = list(specs)
         self._models = list(models)
+        for spec, model in zip(specs, models, strict=True):
+            if spec.compute_dtype != FLOAT32:
+                with_run_linear(model, stacked=False)
         self._learned = [[p for p in model.parameters() if p.requires_grad] for model in models]
         self.learns = bool(self._learned[0])
         self._adams = [
@@ -184,7 +188,7 @@ class Stacked:
         with_run_dropout(self._base, self._generators)
         self._head = _Asked(self._base.head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
-        with_run_linear(self._base)
+        with_run_linear(self._base, stacked=True)
         self._sure: Rough | None = None
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -190,6 +191,17 @@ def test_a_joint_run_learns_and_records_both(joint_fusion: str, labelled: Callab
         assert len(weights) == len(PLACES)
         assert sum(weights) == pytest.approx(1, abs=1e-5)
     assert outcome.layer_weights != outcome.slots["layer_weights"]
+
+
+@pytest.mark.parametrize("fusion", ["attention", "concat-affine"])
+def test_a_joint_run_in_bfloat16_learns_as_one_in_float32(fusion: str, labelled: Callable[[str], Store]) -> None:
+    data = load_joint(labelled("tokens"), "label,tags", "mean")
+    spec = spec_of("mean", fusion, epochs=4, batch_size=4)
+    whole, narrow = run(spec, data), run(dataclasses.replace(spec, compute_dtype="bfloat16"), data)
+    losses = [[point["loss"] for point in outcome.curve] for outcome in (whole, narrow)]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+    assert whole.weights.keys() == narrow.weights.keys()
 
 
 def test_a_shot_is_an_example_of_an_intent(labelled: Callable[[str], Store]) -> None:
