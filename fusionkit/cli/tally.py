@@ -14,7 +14,7 @@ TOLD = {
     "head": "", "fusion_layers": "layers ", "shots": "shots ", "lr": "lr ", "epochs": "epochs ", "batch_size": "batch ",
     "data_seed": "seed ",
 }  # fmt: skip
-TELLING_SECONDS = 5.0  # of a pace that says something
+TELLING_SECONDS, TELLING_SHARE = 5.0, 0.005  # of a pace that says something: its first epochs are slow
 
 
 @dataclass
@@ -100,7 +100,9 @@ class Tally:
             return None
         since, first = self._paced  # what went before, the start of workers, does not come again
         done, seconds = self._through - first, self._clock() - since
-        return seconds * (self._of - self._through) / done if done and seconds >= TELLING_SECONDS else None
+        if not done or seconds < TELLING_SECONDS or done < TELLING_SHARE * self._of:
+            return None
+        return seconds * (self._of - self._through) / done
 
     def lines(self) -> list[Line]:
         """One a task and fusion, in the order of the sweep."""

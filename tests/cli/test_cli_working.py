@@ -44,6 +44,18 @@ def told(tally: Tally, height: int, width: int = 100) -> list[str]:
     return [line.rstrip() for line in shown.get().splitlines()]
 
 
+def test_a_pace_is_told_once_it_is_that_of_enough_work() -> None:
+    clock = Clock()
+    tally = Tally(SPECS, (), clock)
+    tally.begin({spec.digest: 100.0 for spec in SPECS})  # 1200 together
+    told = []
+    for now in (10.0, 20.0, 30.0, 40.0, 50.0):
+        clock.now = now
+        tally.epoch(2.0)
+        told.append(tally.seconds_left)
+    assert told == [None, None, None, pytest.approx(30 * (1200 - 8) / 6), pytest.approx(40 * (1200 - 10) / 8)]
+
+
 def test_a_tally_counts_runs_the_pace_of_ours_and_the_epochs_left() -> None:
     clock = Clock()
     tally = Tally(SPECS, [record(SPECS[0], 0.5)], clock)
