@@ -15,6 +15,8 @@ and both cores; after every epoch validation is scored on class numbers, by the 
 In float32, and once more with the one line that PyTorch needs for bfloat16, an autocast around training and scoring.
 (b) A system without a store: (a), and a forward pass of the encoder before each minibatch and each scoring; timed on a
 few minibatches and counted up. Against (b) the contender is charged with the one encode. All in one run, in turn.
+Beside each case: what plain products reach in one process, and in each of two at once. Where two halve each other, the
+machine has one core to give at that moment, whatever it says, and two workers are no faster than one.
 """
 
 from __future__ import annotations
@@ -182,6 +184,25 @@ def encoding_seconds(case: Case, store: Store, data: TaskData) -> float:
     return training + scoring + len(data.test or ()) * forward("test", 64, 5)
 
 
+PROBE = """
+import time, torch
+torch.set_num_threads(1)
+x, y, times = torch.randn(512, 512), torch.randn(512, 512), 0
+began = time.perf_counter()
+while (took := time.perf_counter() - began) < 2:
+    x @ y
+    times += 1
+print(2e-9 * 512**3 * times / took)
+"""
+
+
+def products_each(processes: int) -> float:
+    """GFLOP/s of plain products in float32 in each of so many processes at once."""
+    command = [sys.executable, "-c", PROBE]
+    begun = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+    return sum(float(process.communicate()[0]) for process in begun) / processes
+
+
 class Silent:
     """Nobody watches."""
 
@@ -236,6 +257,7 @@ def main() -> None:
         store = open_store(path)
         task, label = choose_task(store, None, None)
         data = load_task(store, task, label, None)
+        print(f"plain products: {products_each(1):.0f} GFLOP/s in one process, {products_each(2):.0f} in each of two")
         torch.set_num_threads(os.cpu_count() or 1)
         alone, plain = dict[str, float](), dict[str, list[float]]()
         for precision in options.precisions:

@@ -1,0 +1,123 @@
+"""What does training in bfloat16 give: the time of a step, and the scores it ends with?
+
+    python benchmarks/precision.py DATA WORK [--fusion NAME …] [--runs R] [--seeds K] [--json]
+
+DATA holds conll2003; WORK takes the store and keeps it. MiniLM's words of 512 sentences in minibatches of 16, as
+`fit --shots 128` draws and shuffles them, through a stack of runs under a tagger, one thread: an epoch in float32, one
+in bfloat16, and so on in turn, so that what else the machine does meets both. Microseconds a run and row, the median of
+the epochs; the first of each precision is left out, in which kernels are made for its shapes.
+
+With --seeds each fusion is also trained in both precisions, 128 sentences and 25 epochs, and test F1 is set side by
+side, run by run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from sweep import Silent, encoded  # type: ignore[import-not-found]  # beside this file
+
+from fusionkit.draws import uniform_draw
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.choices import choose_task
+from fusionkit.fit.data import Batch, TaskData
+from fusionkit.fit.feeding import Gathered, hold
+from fusionkit.fit.joint import model_of
+from fusionkit.fit.matching import load_task
+from fusionkit.fit.memory import keep_freed_memory
+from fusionkit.fit.ordering import Order
+from fusionkit.fit.stacks import stack_of
+from fusionkit.fusions import fusion_layers
+from fusionkit.specs import TRAINING_DTYPES, RunSpec
+from fusionkit.store import Store, open_store
+
+FUSIONS = ("last", "linear", "attention", "concat", "concat-affine", "dwatt", "extra-layers:1")
+EPOCHS, RATE = 4, 5e-4
+
+
+def stepped(spec: RunSpec, runs: int, store: Store, data: TaskData) -> dict[str, float]:
+    """Microseconds a run and row in each precision."""
+    layers = fusion_layers(spec.fusion, store.layers, len(store.layers))
+    draw = data.train.subset(uniform_draw(len(data.train), 128, data.classes, 0))
+    held = hold(draw, [store.layers.index(layer) for layer in layers])
+    feeder = Gathered(held, range(len(layers)), Order(held, "shuffle", 0), 16)
+    stacks = {}
+    for dtype in TRAINING_DTYPES:
+        specs = [replace(spec, init_seed=seed, compute_dtype=dtype) for seed in range(runs)]
+        models = [model_of(each, len(layers), store.hidden, [len(data.labels)]) for each in specs]
+        stacks[dtype] = stack_of(specs, models)
+    took: dict[str, list[float]] = {dtype: [] for dtype in TRAINING_DTYPES}
+    for epoch in range(EPOCHS + 1):
+        batches: list[Batch] = list(feeder.epoch(epoch))
+        for dtype, stack in stacks.items():
+            began = time.perf_counter()
+            for batch in batches:
+                stack.step([batch], [RATE] * runs)
+            took[dtype].append(1e6 * (time.perf_counter() - began) / runs / len(draw.rows))
+    return {dtype: statistics.median(times[1:]) for dtype, times in took.items()}
+
+
+def scored(fusion: str, seeds: int, store: Store) -> dict[str, list[float]]:
+    """Test F1 of each seed in each precision."""
+    found = {}
+    for dtype in TRAINING_DTYPES:
+        specs = expand(
+            store, head="tagger", fusions=(fusion,), seeds=seeds, shots=(32,), epochs=(25,), batch_sizes=(16,),
+            lrs=(RATE,), validate_on=800, validate_every=5, compute_dtype=dtype,
+        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            records = fit(store, specs, RunsFolder(Path(folder) / "runs"), Silent())
+        found[dtype] = [100 * record["score"] for record in records]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--fusion", nargs="+", default=FUSIONS)
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    path, _ = encoded(options.data, options.work, "conll2003")
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    keep_freed_memory()
+    store = open_store(path)
+    task, label = choose_task(store, None, None)
+    data = load_task(store, task, label, None)
+    ratios: dict[str, float] = {}
+    changes: list[float] = []
+    for fusion in options.fusion:
+        (spec,) = expand(store, head="tagger", fusions=(fusion,), seeds=1, shots=(128,))
+        times = stepped(spec, options.runs, store, data)
+        ratios[fusion] = round(times["float32"] / times["bfloat16"], 2)
+        line = f"{fusion:16} float32 {times['float32']:6.1f} µs a row, bfloat16 {times['bfloat16']:6.1f}: "
+        line += f"{ratios[fusion]:.2f} × as fast"
+        if options.seeds:
+            scores = scored(fusion, options.seeds, store)
+            change = np.subtract(scores["bfloat16"], scores["float32"])
+            changes += change.tolist()
+            line += f"; test F1 {np.mean(scores['float32']):.1f}, in bfloat16 {change.mean():+.2f} ± {change.std():.2f}"
+        print(line, flush=True)
+    if len(changes) > 1:
+        error = np.std(changes, ddof=1) / len(changes) ** 0.5
+        print(f"all {len(changes)} pairs: {np.mean(changes):+.2f} ± {error:.2f} (standard error)")
+    if options.json:
+        print(json.dumps(ratios))
+
+
+if __name__ == "__main__":
+    main()
