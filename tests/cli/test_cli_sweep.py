@@ -33,7 +33,7 @@ def test_an_option_left_out_is_what_expand_makes_of_it() -> None:
     shown = [param for param in fit.params if isinstance(param, click.Option) and param.show_default]
     compared = [param for param in shown if param.name in plain]
     assert [param.name for param in compared if param.default != plain[str(param.name)]] == []
-    assert len(compared) == 14
+    assert len(compared) == 15
 
 
 def test_lists_are_where_options_may_be_given_several_times() -> None:
