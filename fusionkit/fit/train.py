@@ -174,9 +174,9 @@ class _Unit:
             check_sides(spec.head, data.train.sides)
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = drawn(spec, data)
-        # What is read in every epoch is held where it fits; the rest comes from the store each time.
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
+        # What is read in every epoch is held where it fits; the rest comes from the store each time.
         self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
         streamed = {seed: each for seed in self._draws if (each := self._streamed(seed, specs[0])) is not None}
         self._coming = sum(each.memory for each in streamed.values())

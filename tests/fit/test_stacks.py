@@ -177,14 +177,15 @@ def test_adam_and_label_smoothing_act_in_a_stack_as_alone() -> None:
     check_like_alone(varied("linear", "tagger", optimizer="adam", label_smoothing=0.1))
 
 
-@pytest.mark.parametrize("fusion", ["linear", "concat-affine", "dwatt"])
-def test_another_run_in_the_stack_changes_no_run(fusion: str) -> None:
+# A bias of keys learns from rounding alone, and moves what dwatt's query learns by rounding of its own.
+@pytest.mark.parametrize(("fusion", "within"), [("linear", 1e-6), ("concat-affine", 1e-6), ("dwatt", 1e-5)])
+def test_another_run_in_the_stack_changes_no_run(fusion: str, within: float) -> None:
     specs = varied(fusion, "tagger", dropout=0.2)
     feed = batches_of(specs[0], 0)
     few, more = (stack_of(some, models_of(some)) for some in (specs[:3], specs))
     train(few, [feed])
     train(more, [feed])
-    assert all(apart(few.weights(run), more.weights(run)) < 1e-5 for run in range(3))
+    assert all(apart(few.weights(run), more.weights(run)) < within for run in range(3))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
