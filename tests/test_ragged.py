@@ -109,6 +109,15 @@ def test_reductions_keep_the_dtype(dtype: torch.dtype) -> None:
     assert segment_max(values.to(dtype), offsets).dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_many_rows_of_16_bits_are_added_up_whole(dtype: torch.dtype) -> None:
+    """In bfloat16 a sum of ones stands still at 256, in float16 at 2048."""
+    values, offsets = torch.ones(4096, 2, dtype=dtype), torch.tensor([0, 4096])
+    assert segment_sum(values, offsets).tolist() == [[4096, 4096]]
+    assert segment_mean(values, offsets).tolist() == [[1, 1]]
+    assert float(segment_softmax(values, offsets).float().sum()) == pytest.approx(2)
+
+
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("trailing", [(), (4,), (3, 4)])
 def test_padding_puts_each_example_on_its_own_line_with_zeros_behind(
