@@ -36,7 +36,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     if label is not None:
         if label not in frame.columns:
             raise unknown_name("column", label, frame.columns)
-        listed = isinstance(frame[label].iloc[0], (list, np.ndarray))
+        listed = _holds_lists(frame[label])
     elif task is not None:
         listed = TASKS[task].unit == "word"
     else:
@@ -104,11 +104,17 @@ def choose_joint(store: Store, label: str | None) -> str:
             remedy="name both with --label; tags need a source with lists of words",
         )
     frame = store["train" if "train" in store.splits else store.splits[0]].examples
-    if named[0] in frame.columns and isinstance(frame[named[0]].iloc[0], (list, np.ndarray)):
+    if named[0] in frame.columns and _holds_lists(frame[named[0]]):
         named.reverse()
     for task, column in zip(("classification", "tagging"), named, strict=True):
         choose_task(store, task, column)
     return ",".join(named)
+
+
+def _holds_lists(column: pd.Series[Any]) -> bool:
+    """By the first example that has a label at all."""
+    held = column.dropna()
+    return len(held) > 0 and isinstance(held.iloc[0], (list, np.ndarray))
 
 
 def _is_numeric(column: pd.Series[Any] | None) -> bool:

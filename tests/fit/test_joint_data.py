@@ -91,14 +91,26 @@ def _kept(split: Any, example: int) -> Any:
 @pytest.fixture
 def with_gaps(corpus_store: CorpusStore, tmp_path: Path) -> Store:
     """The corpus's store, but two training examples lose their tags (one of them has no label either), test all."""
-    place = tmp_path / "gaps.store"
-    shutil.copytree(Path(str(corpus_store("tokens").path)), place)
-    for split, lost in (("train", [3, 7]), ("test", [0, 1, 2])):
+    return without_tags(corpus_store("tokens"), tmp_path / "gaps.store", train=[3, 7], test=[0, 1, 2])
+
+
+def without_tags(store: Store, place: Path, **splits: list[int]) -> Store:
+    """A copy of a store, whose examples with these numbers have no tags."""
+    shutil.copytree(Path(str(store.path)), place)
+    for split, lost in splits.items():
         path = place / "examples" / f"{split}.parquet"
         frame = pd.read_parquet(path)
         frame["tags"] = [None if k in lost else tags for k, tags in enumerate(frame["tags"])]
         frame.to_parquet(path)
     return open_store(place)
+
+
+@pytest.mark.parametrize("label", [None, "tags,label"])
+def test_the_first_example_may_lack_its_tags(label: str | None, corpus_store: CorpusStore, tmp_path: Path) -> None:
+    store = without_tags(corpus_store("tokens"), tmp_path / "first.store", train=[0])
+    _, columns = choose_task(store, "joint", label)
+    assert columns == "label,tags"
+    assert "train-0" not in load_joint(store, columns, "mean").train.ids
 
 
 def test_examples_that_lack_either_label_are_left_out_aloud(with_gaps: Store, corpus: dict[str, Any]) -> None:
