@@ -116,5 +116,5 @@ def build_model(
 ) -> FusedModel:
     """A model whose weights depend on ``init_seed`` alone; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.init_seed)
+        torch.default_generator.manual_seed(spec.init_seed)  # torch.manual_seed would seed a GPU's generators too
         return FusedModel(spec, layers, hidden, classes, sides, given)

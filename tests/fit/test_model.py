@@ -69,6 +69,12 @@ def test_building_leaves_the_global_generator_as_it_was() -> None:
     assert torch.equal(torch.rand(4), expected)
 
 
+def test_building_seeds_no_other_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.manual_seed`` seeds every GPU too, and nothing would put those back."""
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: pytest.fail("all generators are seeded"))
+    build_model(spec(), 3, 5, 2)
+
+
 def test_parameters_are_counted_part_by_part() -> None:
     model = build_model(spec(fusion="linear"), 3, 5, 4)
     assert model.parameters_of(model.fusion) == 3 + 1
