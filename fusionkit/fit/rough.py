@@ -53,6 +53,8 @@ class Rough:
             rough: the batch's states in bfloat16.
         """
         scores = self._score(dataclasses.replace(batch, states=rough)).float()  # [R, n, classes]
+        if not len(rough):  # a block of examples without rows
+            return scores.argmax(-1)
         if self._batches % EVERY == 0:
             some, sample = self._part(batch, torch.arange(min(SAMPLE_ROWS, len(rough))))
             seen = (self._score(sample) - scores[:, some]).abs().amax((1, 2))  # [R]

@@ -104,3 +104,11 @@ def test_the_largest_error_seen_so_far_counts_for_all_batches() -> None:
     for _ in range(2 * EVERY):
         assert torch.equal(rough.decide(batch, sure.bfloat16()), torch.zeros(1, ROWS, dtype=torch.int64))
     assert score.exact_rows == 2 * SAMPLE_ROWS
+
+
+@pytest.mark.parametrize("whole_examples", [False, True])
+def test_a_block_of_examples_without_rows_has_nothing_to_decide(whole_examples: bool) -> None:
+    batch = examples_of(torch.zeros(0, 3, HIDDEN), [0, 0])
+    found = Rough(Scorer(4, 1.0), whole_examples).decide(batch, batch.states.bfloat16())
+    assert found.shape == (2, 0)
+    assert found.dtype == torch.int64
