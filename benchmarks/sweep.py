@@ -81,16 +81,16 @@ ENCODE = {"sst2": ["--rows", "mean"], "conll2003": ["--rows", "words"]}
 class Features:
     """A split in memory as the plain loop has it: float32 ``[rows, layers, hidden]``, and class numbers."""
 
-    def __init__(self, split: TaskSplit, data: TaskData) -> None:
-        self.states = split.states.gather(split.rows).float().contiguous()
+    def __init__(self, split: TaskSplit, data: TaskData, device: str = "cpu") -> None:
+        self.states = split.states.gather(split.rows).float().contiguous().to(device)
         classes = split.targets.astype(np.int64)
-        self.targets, self.offsets, self.count = torch.from_numpy(classes), split.offsets, len(split)
+        self.targets, self.offsets, self.count = torch.from_numpy(classes).to(device), split.offsets, len(split)
         self.spans = None if split.kept is None else Spans(data.labels, split.offsets, classes)
 
     def batch(self, examples: NDArray[np.int64], layers: Layers) -> tuple[Tensor, Tensor]:
         """States of the layers and targets of some examples."""
         rows = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in examples])
-        at = torch.from_numpy(rows)
+        at = torch.from_numpy(rows).to(self.states.device)
         return self.states[at, layers[0] : layers[-1] + 1], self.targets[at]
 
     def score(self, model: nn.Module, layers: Layers) -> float:
@@ -99,7 +99,7 @@ class Features:
             chosen = self.states[:, layers[0] : layers[-1] + 1]
             found = torch.cat([model(chosen[at : at + 2048]).argmax(1) for at in range(0, len(chosen), 2048)])
         if self.spans is not None:
-            return self.spans.f1(found.numpy())
+            return self.spans.f1(found.cpu().numpy())
         return float((found == self.targets).float().mean())
 
 
@@ -112,15 +112,15 @@ class Plain(nn.Module):
         self.head = build_head(head, self.fusion.width, classes, 0.0)
 
     def forward(self, states: Tensor) -> Tensor:
-        offsets = torch.arange(len(states) + 1)
+        offsets = torch.arange(len(states) + 1, device=states.device)
         return self.head(self.fusion(states, offsets), offsets)  # type: ignore[no-any-return]
 
 
-def plain_loop(case: Case, store: Store, data: TaskData, precision: str) -> Iterator[float]:
+def plain_loop(case: Case, store: Store, data: TaskData, precision: str, device: str = "cpu") -> Iterator[float]:
     """(a): one head after another; the test score of each, best epoch by validation."""
-    narrow = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16")
+    narrow = torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
     assert data.test is not None
-    train, validation, test = (Features(split, data) for split in (data.train, data.validation, data.test))
+    train, validation, test = (Features(split, data, device) for split in (data.train, data.validation, data.test))
     yield 0.0  # features are in memory
     for fusion in FUSIONS:
         layers = fusion_layers(fusion, store.layers, len(store.layers))
@@ -130,7 +130,7 @@ def plain_loop(case: Case, store: Store, data: TaskData, precision: str) -> Iter
                 draw = uniform_draw(train.count, case.shots, data.classes, seed)
             for rate in case.rates:
                 torch.manual_seed(seed)
-                model = Plain(fusion, case.head, len(layers), store.hidden, len(data.labels))
+                model = Plain(fusion, case.head, len(layers), store.hidden, len(data.labels)).to(device)
                 optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0, fused=True)
                 schedule = LambdaLR(optimizer, falling(case.epochs * -(-len(draw) // case.batch_size)))
                 best, kept = -1.0, dict[str, Tensor]()
@@ -210,7 +210,7 @@ class Silent:
         return lambda *given, **named: None
 
 
-def contender(case: Case, store: Store, folder: Path, precision: str) -> tuple[float, list[float]]:
+def contender(case: Case, store: Store, folder: Path, precision: str, device: str = "cpu") -> tuple[float, list[float]]:
     """Seconds of the whole sweep, and the test scores."""
     specs = expand(
         store,
@@ -224,7 +224,7 @@ def contender(case: Case, store: Store, folder: Path, precision: str) -> tuple[f
         compute_dtype=precision,
     )
     began = time.perf_counter()
-    records = fit(store, specs, RunsFolder(folder), Silent(), workers=None)
+    records = fit(store, specs, RunsFolder(folder), Silent(), workers=None, device=device)
     return time.perf_counter() - began, [record["score"] for record in records]
 
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+import torch
 from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional
@@ -70,6 +71,10 @@ class LmHead:
     def vocabulary(self) -> int:
         """V: how many sub-tokens it scores."""
         return int(self.weights["decoder.weight"].shape[0])
+
+    def on(self, device: torch.device) -> LmHead:
+        """The same head on a device; what lies there already is not copied."""
+        return replace(self, weights={name: weight.to(device) for name, weight in self.weights.items()})
 
     def content(self) -> bytes:
         """Its weights as a safetensors file."""

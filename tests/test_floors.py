@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
     0: (
         "ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "children", "machine", "names",
-        "yaml_texts",
+        "yaml_texts", "devices",
     ),
     1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),

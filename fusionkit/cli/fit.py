@@ -18,6 +18,7 @@ from fusionkit.cli.working import print_forecast, working_options
 @click.argument("stores", nargs=-1, metavar="STORE[:SHARE]...", callback=stores_or_file, shell_complete=folders)
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @sweep_options
+@click.option("--device", default="cpu", show_default=True, help="Where heads are trained: cpu, cuda:0; auto: a GPU.")
 @working_options
 @cluster_options
 @JSON_OPTION
@@ -27,6 +28,7 @@ def fit(
     /,
     stores: tuple[str, ...],
     runs: Path,
+    device: str,
     threads: int,
     workers: int | None,
     retry_failed: bool,
@@ -62,14 +64,17 @@ def fit(
     sweep = given.sweep
     check_logs(log_to)
     if dry_run:
-        forecast = foresee(given.store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, workers, retry_failed)
+        forecast = foresee(
+            given.store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, workers, retry_failed, device
+        )
         print_forecast(*forecast, as_json)
         return
     from fusionkit.cli.training import train
 
     records = train(
-        given.store, sweep, runs, workers=workers, retry_failed=retry_failed, settings=settings, log_to=log_to
-    )
+        given.store, sweep, runs, workers=workers, retry_failed=retry_failed, settings=settings, log_to=log_to,
+        device=device,
+    )  # fmt: skip
     _print(records, runs, as_json)
 
 

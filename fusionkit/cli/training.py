@@ -11,6 +11,7 @@ from fusionkit.cli.clustering import crew_by
 from fusionkit.cli.live import SweepTable
 from fusionkit.cli.logged import Logged
 from fusionkit.cli.working import stopped_by_sigterm
+from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.blocks import Sweep
 from fusionkit.fit.mixing import Mix
@@ -30,12 +31,21 @@ def train(
     retry_failed: bool,
     settings: ClusterSettings | None,
     log_to: Sequence[str],
+    device: str = "cpu",
 ) -> list[dict[str, Any]]:
     """Train what is missing; the records of all of the sweep's runs.
 
     Args:
-        settings: of the cluster that does it; None is this machine. log_to: names of logs.
+        settings: of the cluster that does it; None is this machine. log_to: names of logs. device: where heads are
+            trained.
     """
+    if settings is not None and device != "cpu":
+        raise UsageError(
+            "the workers of a cluster train heads on their CPUs",
+            expected="--device cpu",
+            received=f"--device {device} beside --cluster",
+            remedy="leave one of them out",
+        )
     folder = RunsFolder(runs)
     there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
     there = [record for record in there if not (retry_failed and record["status"] == "failed")]
@@ -45,8 +55,9 @@ def train(
         logs = Logs(log_to, runs, progress.say)
         logs.catch_up(there)
         records = fit(
-            store, sweep.specs, folder, Logged(progress, logs), sweep.starts, sweep.draws, workers, retry_failed, crew
-        )
+            store, sweep.specs, folder, Logged(progress, logs), sweep.starts, sweep.draws, workers, retry_failed, crew,
+            device,
+        )  # fmt: skip
         logs.catch_up(records)  # what another process kept just before this one asked
         logs.close()
     return records

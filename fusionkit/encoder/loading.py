@@ -12,6 +12,7 @@ import torch
 import transformers
 from transformers.utils.hub import cached_file
 
+from fusionkit.devices import device_of
 from fusionkit.encoder.facts import max_length_of, pooling_of, sentence_rows_of, tokenizer_hash, weights_hash
 from fusionkit.encoder.masked_lm import load_masked_lm
 from fusionkit.encoder.model import Encoder, Loading
@@ -63,7 +64,7 @@ def load_encoder(
             received=revision,
             remedy="leave the revision out, or give the hub id",
         )
-    target = _device(device)
+    target = device_of(device)
     with quiet_transformers():
         try:
             revision = _commit(place, revision) or revision
@@ -122,19 +123,6 @@ def load_encoder(
 def load_again(loading: Loading) -> Encoder:
     """The encoder that was loaded so, in another process; errors as :func:`load_encoder`."""
     return load_encoder(**asdict(loading))
-
-
-def _device(asked: str) -> torch.device:
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=asked).device
-    except (RuntimeError, AssertionError) as error:  # a name that torch does not know, or a device it lacks
-        raise UsageError(
-            f"device {asked!r} cannot be used",
-            expected="auto, cpu, cuda or cuda:N",
-            received=str(error).splitlines()[0],
-        ) from error
 
 
 def _commit(place: str, revision: str | None) -> str | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 BETAS, EPS = (0.9, 0.999), 1e-8
+FUSED = ("cpu", "cuda", "mps", "xpu")  # that have the kernel
 
 
 class StackedAdam:
@@ -27,8 +28,9 @@ class StackedAdam:
 
     def __init__(self, leaves: Sequence[Tensor], decoupled: bool) -> None:
         self._leaves = [leaf.detach() for leaf in leaves]  # the same memory, out of autograd's sight
-        self._means = [torch.zeros_like(leaf) for leaf in self._leaves]
-        self._squares = [torch.zeros_like(leaf) for leaf in self._leaves]
+        # Made at the first step: runs that are only scored have none.
+        self._means: list[Tensor] = []
+        self._squares: list[Tensor] = []
         self._decoupled = decoupled
         self._steps = 0
 
@@ -45,6 +47,8 @@ class StackedAdam:
             gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates, decays, clips: a number a
                 run; a clip of None cuts nothing.
         """
+        if not self._means:
+            self._means, self._squares = ([torch.zeros_like(leaf) for leaf in self._leaves] for _ in range(2))
         with_gradient = [k for k, gradient in enumerate(gradients) if gradient is not None]
         # The kernel reads memory in its order, whatever the strides are.
         found = [gradient.contiguous() for gradient in gradients if gradient is not None]
@@ -64,7 +68,7 @@ class StackedAdam:
                 [self._squares[k][piece] for k in with_gradient],
                 [],
                 counts,
-                fused=True,
+                fused=self._leaves[0].device.type in FUSED,
                 decoupled_weight_decay=self._decoupled,
                 amsgrad=False,
                 beta1=BETAS[0],
@@ -96,5 +100,7 @@ def clip_each(gradients: Sequence[Tensor], clips: Sequence[float | None]) -> Non
     squares = torch.stack([gradient.reshape(len(gradient), -1).square().sum(1) for gradient in gradients]).sum(0)  # [R]
     limits = torch.tensor([float("inf") if clip is None else clip for clip in clips], device=squares.device)
     factors = (limits / (squares.sqrt() + 1e-6)).clamp(max=1.0)  # [R]
+    # Of a run that cuts nothing: a norm whose square is infinite would make its gradients NaN.
+    factors = torch.where(limits.isinf(), 1.0, factors)
     for gradient in gradients:
         gradient *= factors.view(-1, *[1] * (gradient.dim() - 1))

@@ -49,8 +49,11 @@ class Bounds:
 
     def memory(self, units: Sequence[Unit]) -> int:
         """Bytes: a process that does these units one after another hardly needs more."""
-        learned = [4 * COPIES * sum(map(self._size, unit.specs)) for unit in units]
-        return resident() + HELD_BYTES + BESIDE + max(learned, default=0)
+        return resident() + HELD_BYTES + BESIDE + self.weights(units)
+
+    def weights(self, units: Sequence[Unit]) -> int:
+        """Bytes of what is learned in the largest of the units, with all that is kept beside it."""
+        return max((4 * COPIES * sum(map(self._size, unit.specs)) for unit in units), default=0)
 
     def work(self, spec: RunSpec) -> float:
         """What an epoch of a run costs beside others', by its products."""

@@ -4,7 +4,7 @@
 
 Symbols: r a run, k a layer of the chain, ``f`` ReLU, dropout or nothing.
 
-Many rows are scored one run after another instead: what lies between two layers then stays in a core's cache.
+On a CPU many rows are scored one run after another instead: what lies between two layers then stays in a core's cache.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) 
         ``[R, n, classes]``.
     """
     first = next(weights[f"{name}weight"] for name, step in steps if isinstance(step, nn.Linear))
-    if not torch.is_grad_enabled() and rows.shape[-2] >= MANY_ROWS and first[0].numel() >= LARGE:
+    cached = rows.device.type == "cpu"
+    if cached and not torch.is_grad_enabled() and rows.shape[-2] >= MANY_ROWS and first[0].numel() >= LARGE:
         return torch.stack([_alone(steps, weights, rows, run) for run in range(len(first))])
     x = rows
     for name, step in steps:

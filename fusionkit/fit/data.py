@@ -77,6 +77,21 @@ class Batch:
         """Itself, and the slots where there are any."""
         return (self,) if self.slots is None else (self, self.slots)
 
+    def on(self, device: torch.device) -> Batch:
+        """The same on a device; what lies there already is not copied."""
+        if device.type == "cpu" and self.states.device.type == "cpu":
+            return self
+        states = self.states.to(device)
+        slots = None if self.slots is None else replace(self.slots, states=states).on(device)
+        return Batch(
+            states,
+            self.offsets.to(device),
+            self.targets.to(device),
+            None if self.read is None else self.read.to(device),
+            self.read_offsets.to(device),
+            slots,
+        )
+
 
 @dataclass(frozen=True)
 class TaskSplit:

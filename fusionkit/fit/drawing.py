@@ -15,6 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.ragged import IntArray
 from fusionkit.specs import GIVEN, RunSpec
+from fusionkit.tags import are_span_tags
 from fusionkit.tasks import TASKS
 
 
@@ -35,9 +36,18 @@ def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
     if spec.shots is None:
         return None
     if spec.draw == "stratified":
-        return stratified_draw(train.holders, len(train), spec.shots, spec.data_seed)
+        # A class that is known from elsewhere, and that no example of train holds, is refused as all others that lack.
+        none = dict.fromkeys(_classes(data), np.zeros(0, dtype=np.int64))
+        return stratified_draw(none | train.holders, len(train), spec.shots, spec.data_seed)
     draw = nested_draw if spec.draw == "nested" else uniform_draw
     return draw(len(train), spec.shots, data.classes, spec.data_seed)
+
+
+def _classes(data: TaskData) -> list[str]:
+    """What a stratified draw draws of: labels, or of span tags the entity types."""
+    if data.task.unit == "word" and are_span_tags(data.labels):
+        return sorted({tag[2:] for tag in data.labels if tag != "O"})
+    return data.labels
 
 
 def check_draw(spec: RunSpec) -> None:

@@ -43,7 +43,7 @@ class RunDropout(nn.Module):
         """Of all runs: ``[n, width]``, the same for each, or ``[R, n, width]`` → ``[R, n, width]``."""
         if not self.training or self.p == 0:
             return x
-        masks = [_draw(self, run, x.shape[-2:], x.dtype) for run in range(len(self.generators))]
+        masks = [_draw(self, run, x.shape[-2:], x) for run in range(len(self.generators))]
         return x * torch.stack(masks)
 
 
@@ -52,7 +52,7 @@ class _Masks(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, run: Tensor, source: RunDropout) -> Tensor:
-        return _draw(source, int(run), x.shape, x.dtype)
+        return _draw(source, int(run), x.shape, x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -61,17 +61,22 @@ class _Masks(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, run: Tensor, source: RunDropout) -> tuple[Tensor, int]:
         own = x.shape if in_dims[0] is None else x.select(in_dims[0], 0).shape
-        return torch.stack([_draw(source, int(r), own, x.dtype) for r in run.tolist()]), 0
+        return torch.stack([_draw(source, int(r), own, x) for r in run.tolist()]), 0
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return None, None, None
 
 
-def _draw(source: RunDropout, run: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+def _draw(source: RunDropout, run: int, shape: Sequence[int], like: Tensor) -> Tensor:
     generator = source.generators[run]
-    kept = torch.empty(shape, dtype=dtype, device=generator.device).bernoulli_(1 - source.p, generator=generator)
-    return kept.div_(1 - source.p)
+    kept = torch.empty(shape, dtype=like.dtype, device=generator.device).bernoulli_(1 - source.p, generator=generator)
+    return kept.div_(1 - source.p).to(like.device)
+
+
+def generator_of(seed: int, device: torch.device) -> torch.Generator:
+    """A run's stream, where its masks are wanted: a GPU's own draws other ones than a CPU's."""
+    return torch.Generator(device if device.type == "cuda" else "cpu").manual_seed(seed)
 
 
 def with_run_dropout(module: nn.Module, generators: Sequence[torch.Generator]) -> None:

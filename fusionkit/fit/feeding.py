@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fusionkit.devices import CPU
 from fusionkit.fit.data import Batch, TaskSplit
 from fusionkit.fit.ordering import Order
 from fusionkit.ragged import IntArray, flat_rows
@@ -25,7 +26,7 @@ READ_ROWS = 4096
 
 
 class Held:
-    """Rows in memory, ready to be read: float32 ``[rows, layers, hidden]``."""
+    """Rows in memory, a device's too, ready to be read: float32 ``[rows, layers, hidden]``."""
 
     def __init__(self, states: Tensor) -> None:
         self._states = states
@@ -34,14 +35,14 @@ class Held:
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
         """As NumPy has it."""
-        return np.asarray(self._states[key])
+        return np.asarray(self._states[key].cpu())
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``."""
         states = self._states if layers is None else layers_of(self._states, layers)
         if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
             return states[rows[0] : rows[-1] + 1]
-        return states.index_select(0, torch.from_numpy(rows))
+        return states.index_select(0, torch.from_numpy(rows).to(states.device))
 
 
 def layers_of(states: Tensor, positions: Sequence[int]) -> Tensor:
@@ -49,7 +50,7 @@ def layers_of(states: Tensor, positions: Sequence[int]) -> Tensor:
     first, last = positions[0], positions[-1]
     if list(positions) == list(range(first, last + 1)):
         return states[:, first : last + 1]
-    return states[:, list(positions)]
+    return torch.stack([states[:, at] for at in positions], 1)
 
 
 def layers_of_batch(batch: Batch, positions: Sequence[int]) -> Batch:
@@ -64,18 +65,23 @@ def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
     return 4 * len(split.rows) * len(layers) * split.states.shape[2]
 
 
-def hold(split: TaskSplit, layers: Sequence[int], order: IntArray | None = None) -> TaskSplit:
+def hold(
+    split: TaskSplit, layers: Sequence[int], order: IntArray | None = None, device: torch.device = CPU
+) -> TaskSplit:
     """The same split with its rows in memory, of these layers alone.
 
     Args:
         order: examples in the order in which their rows shall lie; those that are read together are then one view.
+        device: whose memory.
     """
     at = np.arange(len(split.rows)) if order is None else flat_rows(split.offsets, split.sequences(order))[0]
     rows, first, places = np.unique(split.rows[at], return_index=True, return_inverse=True)
-    held, lies = torch.empty(len(rows), len(layers), split.states.shape[2]), first.argsort().argsort()
+    held = torch.empty(len(rows), len(layers), split.states.shape[2], device=device)
+    lies = first.argsort().argsort()
     for start in range(0, len(rows), READ_ROWS):
         piece = slice(start, start + READ_ROWS)  # in the order of the store, which reads fastest
-        held[torch.from_numpy(lies[piece])] = split.states.gather(rows[piece], tuple(layers)).float()
+        states = split.states.gather(rows[piece], tuple(layers)).to(device)
+        held[torch.from_numpy(lies[piece]).to(device)] = states.float()
     where = np.empty(len(split.rows), dtype=np.int64)
     where[at] = lies[places]
     return split.over(Held(held), where)
@@ -97,12 +103,14 @@ class Gathered:
     """Minibatches whose rows are gathered one minibatch after another: of a draw in memory, or mapped.
 
     Args:
-        split: the draw, of the layers at ``layers``.
+        split: the draw, of the layers at ``layers``. device: where they are wanted.
     """
 
-    def __init__(self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int) -> None:
+    def __init__(
+        self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int, device: torch.device = CPU
+    ) -> None:
         self.split, self.layers = split, tuple(layers)
-        self._order, self._size = order, batch_size
+        self._order, self._size, self._device = order, batch_size, device
 
     def __len__(self) -> int:
         """As :class:`Feeder` says."""
@@ -112,4 +120,4 @@ class Gathered:
         """As :class:`Feeder` says."""
         order = self._order.examples(epoch)
         for start in range(0, len(order), self._size):
-            yield self.split.batch(order[start : start + self._size], self.layers)
+            yield self.split.batch(order[start : start + self._size], self.layers).on(self._device)

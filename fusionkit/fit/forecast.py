@@ -23,13 +23,14 @@ from fusionkit.fit.memory import out_of_memory, resident
 from fusionkit.fit.prepare import Prepared
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.sample import Cost, kind_of, measure
-from fusionkit.fit.units import WIDEST, Unit, plan_units
+from fusionkit.fit.units import GPU_WIDEST, WIDEST, Unit, plan_units
 from fusionkit.machine import cores, spare_memory
 from fusionkit.specs import RunSpec
 
 # Seconds: of a sample before a sweep, and of one that is asked for; and of one timing in it.
 BRIEFLY, THOROUGHLY = 1.0, 30.0
 TIMING_SECONDS = 0.1
+SHARE_OF_SPARE = 0.7  # of the memory that is left for what runs learn; the rest is for states and what lies between
 SHOWN = ("task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "batch_size", "compute_dtype")
 
 
@@ -110,23 +111,27 @@ class Plan:
     notes: list[str]
 
 
-def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None) -> Plan:
+def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None, *, elsewhere: bool = False) -> Plan:
     """Units and processes of the missing runs.
 
     Args:
         asked: so many workers; None lets cores, memory and the work decide. costs: where they are known already.
+        elsewhere: the workers are other machines', each with the memory of its own, taken to be as much as here.
     """
     materials, missing = prepared.materials, prepared.missing
-    alone = Plan(plan_units(missing), WIDEST, 1, None, [])
-    most = min(asked or max(cores() // torch.get_num_threads(), 1), len(missing))
-    widest = max(min(WIDEST, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
-    units = plan_units(missing, widest)
+    bounds = Bounds(materials)
+    on_cpu = materials.device.type == "cpu"
+    most_runs = WIDEST if on_cpu else GPU_WIDEST
+    alone = Plan(*_fitting(missing, most_runs, 1, bounds), 1, None, [])
+    # A GPU is one process's: its runs are stacked, and another process would wait for it.
+    most = min(asked or (max(cores() // torch.get_num_threads(), 1) if on_cpu else 1), len(missing))
+    widest = max(min(most_runs, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
+    units, widest = _fitting(missing, widest, 1 if elsewhere else most, bounds)
     if (most := min(most, len(units))) <= 1:
         return alone
     if (opening := Opening.of(materials)) is None:
         note = ["no other process can open these stores: this one does all"] if asked else []
-        return Plan(alone.units, WIDEST, 1, None, note)
-    bounds = Bounds(materials)
+        return Plan(alone.units, alone.widest, 1, None, note)
     # The longest first: those at the end are short, so that no process is waited for long.
     units = sorted(units, key=bounds.seconds, reverse=True)
     if asked is None and (costs is not None or not _plainly_worth_it(units, most, bounds)):
@@ -136,6 +141,19 @@ def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None) -> P
         if not worth_it(costs.units(units), most):
             return alone
     return Plan(units, widest, most, opening, [])
+
+
+def _fitting(missing: Sequence[RunSpec], widest: int, workers: int, bounds: Bounds) -> tuple[list[Unit], int]:
+    """Units, and the most runs that one has: no wider than the weights of so many units at once have memory for.
+
+    All models of a unit are made at its start. Linux gives memory away that it does not have and kills whoever uses it:
+    no error would come that a stack could be halved by, and every start anew would end in the same way.
+    """
+    units, spare = plan_units(missing, widest), spare_memory()
+    while spare is not None and widest > 1 and workers * bounds.weights(units) > SHARE_OF_SPARE * spare:
+        widest = -(-widest // 2)
+        units = plan_units(missing, widest)
+    return units, widest
 
 
 def _plainly_worth_it(units: Sequence[Unit], workers: int, bounds: Bounds) -> bool:

@@ -25,10 +25,12 @@ class Drawn:
 
     Attributes:
         ids: their ids. run: the spec of the run that drew them; None for a list, which suits every run.
+        data: the data that the run drew them from, by name; None where nobody tells.
     """
 
     ids: tuple[str, ...]
     run: RunSpec | None = None
+    data: str | None = None
 
     @property
     def digest(self) -> str:
@@ -47,7 +49,9 @@ def open_draws(place: str | Path) -> list[Drawn]:
         return [Drawn(_listed(path))]
     records = [(folder, read_json(folder / RECORD)) for folder in find_run(place)]
     try:
-        found = [Drawn(tuple(r["draw"]), RunSpec.from_dict(r["spec"])) for _, r in records if r.get("draw")]
+        found = [
+            Drawn(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data")) for _, r in records if r.get("draw")
+        ]
     except (KeyError, TypeError, UsageError) as error:
         raise StoreError(f"a record in {path} is damaged", received=str(error).splitlines()[0]) from error
     if not found:
@@ -122,6 +126,13 @@ def _listed(path: Path) -> tuple[str, ...]:
             remedy="write the ids of the examples to train on, and nothing else",
         )
     return ids
+
+
+def strange_draws(drawn: Iterable[Drawn], specs: Iterable[RunSpec], data: str) -> list[str]:
+    """What the user should know: draws of data with another name, whose ids may be other examples' here."""
+    used = {spec.draw_ids for spec in specs}
+    names = sorted({one.data for one in drawn if one.data not in (None, data) and one.digest in used})
+    return [f"--draw-from: examples of {name} are drawn from {data}, by their ids alone" for name in names]
 
 
 def by_digest(drawn: Iterable[Drawn]) -> Mapping[str, tuple[str, ...]]:

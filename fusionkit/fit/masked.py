@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fusionkit.devices import home_of
 from fusionkit.draws import carve
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit.data import TaskData, TaskSplit
@@ -130,7 +131,7 @@ def masked_predictions(
     with torch.inference_mode():
         for start in range(0, len(split), at_once):
             rows: IntArray = np.arange(start, min(start + at_once, len(split)), dtype=np.int64)
-            batch = split.batch(rows, layers)
+            batch = split.batch(rows, layers).on(home_of(model))
             scores = model(batch.states, batch.offsets, batch.read)  # [rows, V]
             surprise: Any = torch.nn.functional.cross_entropy(scores, batch.targets, reduction="none")
             found += zip(surprise.tolist(), scores.argmax(1).tolist(), strict=True)

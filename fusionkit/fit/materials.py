@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import torch
+
+from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
@@ -35,7 +38,8 @@ class Materials:
 
     Args:
         starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
-        sharers: how many processes, this one among them, do the sweep's work in one memory.
+        sharers: how many processes, this one among them, do the sweep's work in one memory. device: where runs are
+            trained.
 
     Attributes:
         seconds: how long the loading of task data has taken.
@@ -47,8 +51,9 @@ class Materials:
         starts: Sequence[Start] = (),
         draws: Mapping[str, Sequence[str]] | None = None,
         sharers: int = 1,
+        device: torch.device = CPU,
     ) -> None:
-        self.seconds, self.sharers = 0.0, sharers
+        self.seconds, self.sharers, self.device = 0.0, sharers, device
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
         self.starts = {start.run.spec.digest: start for start in starts}
@@ -108,7 +113,7 @@ class Opening:
 
     Attributes:
         parts: addresses of stores with the share of each that is trained on. judges: addresses; none for a store that
-            is no mix. starts: folders of finished runs. draws: ids of examples by their digest. sharers: as of
+            is no mix. starts: folders of finished runs. draws: ids of examples by their digest. sharers, device: as of
             :class:`Materials`.
     """
 
@@ -117,6 +122,7 @@ class Opening:
     starts: tuple[str, ...]
     draws: Mapping[str, Sequence[str]]
     sharers: int = 1
+    device: str = "cpu"
 
     @classmethod
     def of(cls, materials: Materials) -> Self | None:
@@ -128,18 +134,20 @@ class Opening:
             return None
         starts = tuple(str(path.resolve()) for path in folders)
         if isinstance(store, Store):
-            return cls(((address(store.path), None),), (), starts, materials.draws)
-        parts = tuple((address(part.store.path), part.part) for part in store.parts)
-        return cls(parts, tuple(address(judge.path) for judge in store.judges), starts, materials.draws)
+            parts = ((address(store.path), None),)
+            return cls(parts, (), starts, materials.draws, materials.sharers, str(materials.device))
+        places = tuple((address(part.store.path), part.part) for part in store.parts)
+        judges = tuple(address(judge.path) for judge in store.judges)
+        return cls(places, judges, starts, materials.draws, materials.sharers, str(materials.device))
 
     def open(self) -> Materials:
-        """The materials, opened anew; errors as those of stores, mixes and runs."""
+        """The materials, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
         starts = open_starts(self.starts)
         parts = [Share(open_store(place), part) for place, part in self.parts]
         if not self.judges:
-            return Materials(parts[0].store, starts, self.draws, self.sharers)
+            return Materials(parts[0].store, starts, self.draws, self.sharers, device_of(self.device))
         mix = Mix(parts, [open_store(place) for place in self.judges])
-        return Materials(mix, starts, self.draws, self.sharers)
+        return Materials(mix, starts, self.draws, self.sharers, device_of(self.device))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -149,7 +157,8 @@ class Opening:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`to_dict`, also of its JSON."""
         parts = tuple((place, part) for place, part in values["parts"])
-        return cls(parts, tuple(values["judges"]), tuple(values["starts"]), values["draws"], values["sharers"])
+        judges, starts = tuple(values["judges"]), tuple(values["starts"])
+        return cls(parts, judges, starts, values["draws"], values["sharers"], values["device"])
 
 
 def address(place: Place) -> str:

@@ -18,6 +18,7 @@ import torch
 STATUS = Path("/proc/self/status")
 EVERY_SECONDS = 0.002
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h numbers them
+SHORT = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 KEPT_BYTES, LARGEST_BYTES = 256 << 20, 32 << 20  # of all free memory at the heap's end, and of one piece: glibc's most
 
 
@@ -76,6 +77,6 @@ def out_of_memory(error: Exception) -> str | None:
     first = said[0] if said else "no more was said"
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return f"out of memory: {first}"
-    # PyTorch's allocator for the CPU raises a plain RuntimeError.
-    short = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    # PyTorch's allocator for the CPU, and libraries that take a GPU's memory by themselves, raise a plain RuntimeError.
+    short = isinstance(error, RuntimeError) and any(name in str(error) for name in SHORT)
     return f"out of memory: {first}" if short else None

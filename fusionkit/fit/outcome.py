@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusionkit.devices import home_of
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.predicting import Decisions, read_blocks, score
 from fusionkit.fit.scoring import Judge, decide_all
+from fusionkit.fit.splitting import Splitting
 from fusionkit.fit.stacks import Model, stack_of
 from fusionkit.specs import RunSpec
 
@@ -146,7 +148,7 @@ def _validation_scores(run: Trained, judge: Judge | None) -> dict[str, float]:
 def _scored(runs: Sequence[Trained], data: TaskData, split: TaskSplit, layers: Layers) -> list[dict[str, float]]:
     if not Judge.can(data):
         return [score(run.model, data, split, layers) for run in runs]
-    stack = stack_of([run.spec for run in runs], [run.model for run in runs])
+    stack = Splitting(stack_of([run.spec for run in runs], [run.model for run in runs]), lambda width: None)
     judge = Judge(data, split)
     (decided,) = decide_all([(stack, tuple(range(len(layers))))], split, layers)
     return [judge.scores(each) for each in decided]
@@ -178,7 +180,7 @@ def _outcome(
         largest_weight=largest,
         temperature=getattr(model.parts[0].fusion, "temperature", None),
         draw=draw,
-        weights=run.best.weights,
+        weights={name: weights.cpu() for name, weights in run.best.weights.items()},
         slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
         trained_parameters=sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
         tests=tests,
@@ -208,13 +210,13 @@ def _mean_weights(models: Sequence[FusedModel], split: TaskSplit, layers: Layers
     The rows are read once for all of them.
     """
     total, largest, rows = torch.zeros(len(models), len(layers)), torch.zeros(len(models), dtype=torch.float64), 0
-    for _, batch in read_blocks(split, layers):
+    for _, batch in read_blocks(split, layers, home_of(models[0])):
         states = batch.states if batch.read is None else batch.states[batch.read]
         for k, model in enumerate(models):
             weights = model.fusion.layer_weights(states)
             if weights is None:
                 return [(None, None)] * len(models)
-            total[k] += weights.sum(0)
-            largest[k] += weights.amax(1).sum()
+            total[k] += weights.sum(0).cpu()
+            largest[k] += weights.amax(1).sum().cpu()
         rows += len(states)
     return list(zip((total / max(rows, 1)).tolist(), (largest / max(rows, 1)).tolist(), strict=True))

@@ -8,6 +8,8 @@ so is all of scoring. Cores with bfloat16 instructions multiply twice as fast in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -23,19 +25,42 @@ def has_bfloat16() -> bool:
     return any(capable.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def products_in(dtype: str, device: torch.device, *, stacked: bool) -> torch.autocast:
+def products_in(dtype: str, device: torch.device, *, stacked: bool) -> AbstractContextManager[object]:
     """What runs in here multiplies in this precision.
 
     Args:
         stacked: under vmap a weight's cast is made anew wherever it is read: a kept one would be another call's.
     """
-    cast = torch.bfloat16 if dtype == FLOAT32 else getattr(torch, dtype)
-    return torch.autocast(device.type, cast, enabled=dtype != FLOAT32, cache_enabled=not stacked)
+    if dtype == FLOAT32:
+        return exactly(device)
+    return torch.autocast(device.type, getattr(torch, dtype), cache_enabled=not stacked)
 
 
-def exactly(device: torch.device) -> torch.autocast:
+def narrowed(device: torch.device) -> torch.dtype | None:
+    """What products on a device are cast to here; None where they are not."""
+    kind = device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else None
+
+
+def exactly(device: torch.device) -> AbstractContextManager[object]:
     """What runs in here multiplies in the precision of what it is given, whatever is around it."""
-    return torch.autocast(device.type, enabled=False)
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
+
+
+@contextmanager
+def full_float32(device: torch.device) -> Iterator[None]:
+    """What runs in here has float32's 24 bits: a GPU's LSTM would round its factors to 11 without being asked."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def widened(scores: Tensor) -> Tensor:

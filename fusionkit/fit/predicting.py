@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fusionkit.devices import CPU, home_of
 from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, held_bytes
 from fusionkit.fit.masked import masked_predictions
@@ -20,36 +21,42 @@ from fusionkit.fit.streaming import Stream
 from fusionkit.ragged import IntArray, flat_rows
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
+GPU_BLOCK_ROWS = 8192  # a GPU has to be filled, and pays for each call
 STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
 Decisions = NDArray[Any]
 
 
-def blocks(split: TaskSplit) -> list[IntArray]:
-    """All examples in blocks of similar length and about :data:`BLOCK_ROWS` rows: little padding for a CRF."""
-    return blocks_of(np.diff(split.offsets[:: split.sides]))
+def block_rows(device: torch.device) -> int:
+    """How many rows a device scores at once."""
+    return BLOCK_ROWS if device.type == "cpu" else GPU_BLOCK_ROWS
 
 
-def blocks_of(lengths: IntArray) -> list[IntArray]:
+def blocks(split: TaskSplit, rows: int = BLOCK_ROWS) -> list[IntArray]:
+    """All examples in blocks of similar length and about so many rows: little padding for a CRF."""
+    return blocks_of(np.diff(split.offsets[:: split.sides]), rows)
+
+
+def blocks_of(lengths: IntArray, rows: int = BLOCK_ROWS) -> list[IntArray]:
     """The places of things so long ``[n]`` in such blocks."""
     order = np.argsort(lengths, kind="stable")
-    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // BLOCK_ROWS)) + 1
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // rows)) + 1
     return [block for block in np.split(order, cuts) if len(block)]
 
 
-def read_blocks(split: TaskSplit, layers: Layers) -> Iterator[tuple[IntArray, Batch]]:
-    """All examples block by block, as :func:`blocks` has them, with their rows.
+def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[tuple[IntArray, Batch]]:
+    """All examples block by block, as :func:`blocks` has them, with their rows on the device.
 
     A split larger than :data:`STREAMED_BYTES` is read in the order of the store, a chunk at a time.
     """
     if not isinstance(split.states, Chunked) or held_bytes(split, layers) <= STREAMED_BYTES:
-        for examples in blocks(split):
-            yield examples, split.batch(examples, layers)
+        for examples in blocks(split, block_rows(device)):
+            yield examples, split.batch(examples, layers).on(device)
         return
     stream, chunks, lengths = Stream(split, layers), begin_chunks(split), np.diff(split.offsets[:: split.sides])
     for window, here in stream.windows([np.flatnonzero(chunks == chunk) for chunk in np.unique(chunks)]):
-        for among in blocks_of(lengths[window]):
+        for among in blocks_of(lengths[window], block_rows(device)):
             examples = window[among]
-            yield examples, split.batch(examples, layers, stream.states(examples, here))
+            yield examples, split.batch(examples, layers, stream.states(examples, here)).on(device)
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
@@ -83,10 +90,10 @@ def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> l
     decided = [np.empty(len(part.targets), dtype=kind) for part, kind in zip(split.parts, kinds, strict=True)]
     model.eval()
     with torch.inference_mode():
-        for examples, batch in read_blocks(split, layers):
+        for examples, batch in read_blocks(split, layers, home_of(model)):
             found = model.decide(batch)
             for every, part, classes in zip(decided, split.parts, found, strict=True):
-                every[units_of(part, examples)] = classes.numpy()
+                every[units_of(part, examples)] = classes.cpu().numpy()
     answers = [named(*each) for each in zip(data.parts, split.parts, decided, strict=True)]
     return answers[0] if split.slots is None else list(zip(*answers, strict=True))
 

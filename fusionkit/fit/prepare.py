@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
+from fusionkit.devices import CPU
 from fusionkit.fit.choices import check_sides, choose_fusion
 from fusionkit.fit.expand import read_layers
-from fusionkit.fit.given_draws import Drawn, by_digest
+from fusionkit.fit.given_draws import Drawn, by_digest, strange_draws
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.mixing import Mix
 from fusionkit.fit.options import check_options
@@ -41,17 +44,18 @@ def prepare(
     starts: Sequence[Start] = (),
     draws: Sequence[Drawn] = (),
     retry_failed: bool = False,
+    device: torch.device = CPU,
 ) -> Prepared:
     """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
 
     Args:
-        retry_failed: runs that are there as failed are missing too.
+        retry_failed: runs that are there as failed are missing too. device: where they are trained.
 
     Raises:
         UsageError: ``runs`` holds other files, a draw is larger than train, or a choice does not suit the data.
     """
     runs.claim()
-    materials = Materials(store, starts, by_digest(draws))
+    materials = Materials(store, starts, by_digest(draws), device=device)
     records = {spec: runs.record(spec) for spec in specs}
     failed = [spec for spec, record in records.items() if record is not None and record["status"] == "failed"]
     missing = [spec for spec in specs if records[spec] is None or (retry_failed and spec in failed)]
@@ -62,7 +66,7 @@ def prepare(
         notes[f"{len(there)} of {len(specs)} runs are there already"] = None
     if failed and not retry_failed:
         notes[f"{len(failed)} of them failed; --retry-failed tries them again"] = None
-    told: dict[str, None] = {}
+    told = dict.fromkeys(strange_draws(draws, missing, store.name))
     for spec in missing:
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)

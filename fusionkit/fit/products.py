@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fusionkit.fit.precision import narrowed
+
 ROWS = 32
 
 
@@ -38,8 +40,7 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         rows = x.shape[-2]
-        if torch.is_autocast_enabled(x.device.type):
-            narrow = torch.get_autocast_dtype(x.device.type)
+        if (narrow := narrowed(x.device)) is not None:
             x, weight, bias = _filled(x, narrow), weight.to(narrow), bias.to(narrow)
         ctx.save_for_backward(x, weight)
         if x.dim() == 3:

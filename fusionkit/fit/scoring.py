@@ -13,7 +13,7 @@ import torch
 
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, layers_of, layers_of_batch
-from fusionkit.fit.precision import has_bfloat16
+from fusionkit.fit.precision import full_float32, has_bfloat16
 from fusionkit.fit.predicting import Decisions, named, read_blocks, units_of
 from fusionkit.fit.rough import LEAST_ROWS
 from fusionkit.fit.spans import Spans
@@ -29,15 +29,19 @@ def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, layers:
     """
     kind = np.float32 if split.targets.dtype == np.float32 else np.int64
     found = [[np.empty(len(split.targets), dtype=kind) for _ in stack.specs] for stack, _ in stacks]
-    with torch.inference_mode():
-        for examples, batch in read_blocks(split, layers):
+    device = stacks[0][0].device
+    with torch.inference_mode(), full_float32(device):
+        for examples, batch in read_blocks(split, layers, device):
             at = units_of(split, examples)
-            worth = has_bfloat16() and len(split.targets) >= LEAST_ROWS
+            worth = device.type == "cpu" and has_bfloat16() and len(split.targets) >= LEAST_ROWS
             rough = batch.states.bfloat16() if worth else None
             for (stack, chosen), runs in zip(stacks, found, strict=True):
                 cast = None if rough is None else layers_of(rough, chosen)
-                for run, decided in zip(runs, stack.decide(layers_of_batch(batch, chosen), cast), strict=True):
-                    run[at] = decided.numpy()
+                decided = stack.decide(layers_of_batch(batch, chosen), cast)
+                if device.type != "cpu":
+                    decided = torch.stack(list(decided)).cpu().unbind()  # all runs' in one copy
+                for run, answers in zip(runs, decided, strict=True):
+                    run[at] = answers.numpy()
     return found
 
 

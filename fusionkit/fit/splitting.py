@@ -35,7 +35,7 @@ class Splitting:
 
     def __init__(self, stack: Stack, tell: Callable[[int], None]) -> None:
         self._pieces, self._tell = [stack], tell
-        self.learns = stack.learns
+        self.learns, self.device = stack.learns, stack.device
 
     @property
     def specs(self) -> list[RunSpec]:

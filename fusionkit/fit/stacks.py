@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Literal, Protocol
 
@@ -21,11 +22,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from fusionkit.devices import home_of
 from fusionkit.fit.adam import StackedAdam
 from fusionkit.fit.algebra import stacked_fusion
 from fusionkit.fit.chains import MANY_ROWS, chain_of, chained
 from fusionkit.fit.data import Batch
-from fusionkit.fit.dropout import with_run_dropout
+from fusionkit.fit.dropout import generator_of, with_run_dropout
 from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.precision import FLOAT32, exactly, products_in, widened
@@ -48,10 +50,11 @@ class Stack(Protocol):
 
     Attributes:
         specs: the runs, in the order of every axis R; those of one data seed stand together.
-        learns: whether there is anything to learn.
+        learns: whether there is anything to learn. device: where the runs are, and batches shall be.
     """
 
     learns: bool
+    device: torch.device
 
     @property
     def specs(self) -> list[RunSpec]: ...
@@ -112,25 +115,23 @@ class Row:
             if spec.compute_dtype != FLOAT32:
                 with_run_linear(model, stacked=False)
         self._learned = [[p for p in model.parameters() if p.requires_grad] for model in models]
-        self.learns = bool(self._learned[0])
+        self.learns, self.device = bool(self._learned[0]), home_of(models[0])
         self._adams = [
             StackedAdam([p.unsqueeze(0) for p in learned], spec.optimizer == "adamw")
             for spec, learned in zip(specs, self._learned, strict=True)
         ]
-        self._random = [torch.Generator().manual_seed(spec.init_seed).get_state() for spec in specs]
+        self._random = [generator_of(spec.init_seed, self.device).get_state() for spec in specs]
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """As :class:`Stack` says."""
         of_seed = dict(zip(dict.fromkeys(spec.data_seed for spec in self.specs), batches, strict=True))
-        losses, before = [], torch.get_rng_state()
+        losses = []
         for run, (spec, model, learned, rate) in enumerate(
             zip(self.specs, self._models, self._learned, rates, strict=True)
         ):
             model.train()
-            torch.set_rng_state(self._random[run])  # dropout's stream
-            with products_in(spec.compute_dtype, learned[0].device, stacked=False):
+            with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):
                 loss = model.loss(of_seed[spec.data_seed])
-            self._random[run] = torch.get_rng_state()
             gradients = torch.autograd.grad(loss, learned, allow_unused=True)
             self._adams[run].step(
                 [None if g is None else g.unsqueeze(0) for g in gradients],
@@ -139,8 +140,19 @@ class Row:
                 [spec.clip_norm],
             )
             losses.append(loss.detach())
-        torch.set_rng_state(before)
         return torch.stack(losses)
+
+    @contextmanager
+    def _dropout_of(self, run: int) -> Iterator[None]:
+        """Dropout here draws from a run's own stream; the one that is everybody's is left as it was."""
+        everybody = torch.cuda if self.device.type == "cuda" else torch
+        before = everybody.get_rng_state()
+        everybody.set_rng_state(self._random[run])
+        try:
+            yield
+            self._random[run] = everybody.get_rng_state()
+        finally:
+            everybody.set_rng_state(before)
 
     def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
         """As :class:`Stack` says."""
@@ -165,7 +177,8 @@ class Stacked:
 
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[FusedModel]) -> None:
         self._plain = models[0]
-        self._begin(specs, [torch.Generator().manual_seed(spec.init_seed) for spec in specs])
+        self.device = home_of(models[0])
+        self._begin(specs, [generator_of(spec.init_seed, self.device) for spec in specs])
         states = [model.state_dict() for model in models]
         self._leaves = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
@@ -199,7 +212,7 @@ class Stacked:
         decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
         random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
         try:
-            with products_in(self.specs[0].compute_dtype, learned[0].device, stacked=True):
+            with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
                 losses = self._call(self._weights(), batches, "loss")
             gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
             self._adam.step(gradients, rates, decays, clips)
@@ -239,7 +252,7 @@ class Stacked:
 
     def keep(self, runs: Sequence[int]) -> None:
         """As :class:`Stack` says."""
-        at = torch.tensor(list(runs), dtype=torch.int64)
+        at = torch.tensor(list(runs), dtype=torch.int64, device=self.device)
         self.specs = [self.specs[run] for run in runs]
         self._sure = None
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
@@ -269,7 +282,7 @@ class Stacked:
         return [self._leaves[name].requires_grad_() for name in self._learned]
 
     def _weights(self) -> dict[str, Tensor]:
-        """Everything that differs from run to run, by its name in the model."""
+        """Everything that differs from run to run, by its name in the model; the runs' numbers are the CPU's."""
         numbers = torch.arange(len(self.specs))
         return self._leaves | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
 
@@ -310,7 +323,8 @@ class Stacked:
             found: Tensor = functional_call(fusion, dict(own), (states, offsets))
             return found
 
-        if len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
+        cached = self.device.type == "cpu"
+        if cached and len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
             runs = range(len(next(iter(own.values()))))
             return torch.stack([one({name: w[run] for name, w in own.items()}, states) for run in runs])
         states, dim = _side_by_side([batch.states for batch in batches], counts)
@@ -361,4 +375,4 @@ def _side_by_side(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Ten
     """One a run, ``[R, …]``, and the axis of the runs; of one data seed the tensor itself, which all share."""
     if len(tensors) == 1:
         return tensors[0], None
-    return torch.stack(list(tensors)).repeat_interleave(torch.tensor(counts), 0), 0
+    return torch.stack([tensor for tensor, count in zip(tensors, counts, strict=True) for _ in range(count)]), 0

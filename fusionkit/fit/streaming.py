@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fusionkit.devices import CPU
 from fusionkit.fit.data import Batch, Chunked, States, TaskSplit, float_rows
 from fusionkit.fit.ordering import Order
 from fusionkit.ragged import IntArray, flat_rows
@@ -66,9 +67,11 @@ class Stream:
 class Streamed:
     """The minibatches of a draw that is larger than memory, in the order that they have from memory."""
 
-    def __init__(self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int) -> None:
+    def __init__(
+        self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int, device: torch.device = CPU
+    ) -> None:
         self._stream = Stream(split, layers)
-        self._order, self._size = order, batch_size
+        self._order, self._size, self._device = order, batch_size, device
 
     @property
     def memory(self) -> int:
@@ -99,4 +102,4 @@ class Streamed:
 
     def _batch(self, taken: Sequence[IntArray], states: Sequence[Tensor]) -> Batch:
         both = states[0] if len(states) == 1 else torch.cat(list(states))
-        return self._stream.split.batch(np.concatenate(taken), self._stream.layers, both)
+        return self._stream.split.batch(np.concatenate(taken), self._stream.layers, both).on(self._device)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
 from fusionkit.fit.bounds import Bounds
 from fusionkit.fit.claims import Claims, myself
@@ -41,6 +42,7 @@ def fit(
     workers: int | None = 1,
     retry_failed: bool = False,
     crew: Crew | None = None,
+    device: str = "cpu",
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
 
@@ -49,18 +51,20 @@ def fit(
         workers: so many processes share the work; 1 is this one, None are as many as are worth it.
         retry_failed: runs that are there as failed are trained again.
         crew: who does the runs instead of processes of this machine; ``workers`` is theirs then.
+        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A crew's is the CPU.
 
     Returns:
         the records of all the specs, in their order.
 
     Raises:
-        UsageError: ``runs`` holds other files, or a draw is larger than train. FusionkitError: the disk is full.
+        UsageError: ``runs`` holds other files, a draw is larger than train, or there is no such device.
+        FusionkitError: the disk is full.
     """
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed)
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:
-        chosen = plan(prepared, workers if crew is None else crew.workers)
+        chosen = plan(prepared, workers if crew is None else crew.workers, elsewhere=crew is not None)
         for note in chosen.notes:
             progress.say(note)
         with closing(Claims(runs.path, myself())) as claims:
@@ -83,9 +87,10 @@ def foresee(
     draws: Sequence[Drawn] = (),
     workers: int | None = 1,
     retry_failed: bool = False,
+    device: str = "cpu",
 ) -> tuple[Forecast, list[str]]:
     """What :func:`fit` would do and take, and what it would say; arguments and errors are its own."""
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed)
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
     return forecast(prepared, runs, workers), prepared.notes
 
 

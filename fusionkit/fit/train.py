@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fusionkit.devices import CPU
 from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
 from fusionkit.fit.drawing import draw_of, watched_split
@@ -26,8 +27,8 @@ from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.ordering import Order
 from fusionkit.fit.outcome import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
-from fusionkit.fit.precision import FLOAT32, has_bfloat16
-from fusionkit.fit.predicting import BLOCK_ROWS, blocks, score
+from fusionkit.fit.precision import FLOAT32, full_float32, has_bfloat16
+from fusionkit.fit.predicting import block_rows, blocks, score
 from fusionkit.fit.progress import counted
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.splitting import Splitting
@@ -111,6 +112,7 @@ def train_unit(
     starts: Mapping[str, Start] | None = None,
     tell: Callable[[str], None] | None = None,
     sharers: int = 1,
+    device: torch.device = CPU,
 ) -> Iterator[Ended]:
     """Train runs in lockstep; where nothing is left to train, only score.
 
@@ -121,7 +123,8 @@ def train_unit(
         on_epoch: called with each spec for each of its epochs: once it is trained, or once it is sure that it will not
             be.
         starts: the trained runs to begin from, by digest.
-        tell: called with what the user should know. sharers: how many processes share the memory.
+        tell: called with what the user should know. sharers: how many processes share the memory. device: where the
+            runs are trained; what they come to is the CPU's.
 
     Yields:
         each run as it ends.
@@ -130,7 +133,7 @@ def train_unit(
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
             an example has. MemoryError, RuntimeError: memory runs out for one run alone.
     """
-    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers)
+    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
     for epoch in range(max(spec.epochs for spec in specs) + 1):
         began = time.perf_counter()
         # Epoch 0 is for those that have nothing to learn: they are scored as they came.
@@ -164,8 +167,10 @@ class _Unit:
         starts: Mapping[str, Start],
         tell: Callable[[str], None],
         sharers: int,
+        device: torch.device,
     ) -> None:
-        self._data, self._hidden, self._tell, self._sharers = data, hidden, tell, sharers
+        self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
+        self._lm_head = None if data.lm_head is None else data.lm_head.on(device)
         runs = [_Run(spec, layers_of(spec)) for spec in specs]
         self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         self._draws: dict[int, TaskSplit] = {}
@@ -174,18 +179,18 @@ class _Unit:
             check_sides(spec.head, data.train.sides)
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = drawn(spec, data)
-        if any(spec.compute_dtype != FLOAT32 for spec in specs) and not has_bfloat16():
+        if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         # What is read in every epoch is held where it fits; the rest comes from the store each time.
-        self._room = HELD_BYTES if max(spec.epochs for spec in specs) > 1 else 0
+        self._room = self._to_hold() if max(spec.epochs for spec in specs) > 1 else 0
         streamed = {seed: each for seed in self._draws if (each := self._streamed(seed, specs[0])) is not None}
         self._coming = sum(each.memory for each in streamed.values())
         self._room -= self._coming
         self._stored = watched_split(specs[0], data)
-        shown = blocks(self._stored)
+        shown = blocks(self._stored, block_rows(device))
         self._watched, self._watched_layers = self._held(self._stored, np.concatenate(shown) if shown else None)
         self._feeders: dict[int, Feeder] = {
-            seed: Gathered(*self._held(draw), Order(draw, specs[0].order, seed), specs[0].batch_size)
+            seed: Gathered(*self._held(draw), Order(draw, specs[0].order, seed), specs[0].batch_size, device)
             for seed, draw in self._draws.items()
             if seed not in streamed
         }
@@ -193,12 +198,17 @@ class _Unit:
         self._judge = Judge(data, self._stored) if Judge.can(data) and len(self._stored) else None
         self.groups = self._grouped(runs, starts)
 
+    def _to_hold(self) -> int:
+        """Bytes of states that may be held: on a GPU half of what is free, the other half is for the runs."""
+        free = None if self._device.type == "cpu" else room(self._device, self._sharers)
+        return HELD_BYTES if free is None else free // 2
+
     def _streamed(self, seed: int, spec: RunSpec) -> Streamed | None:
         """A draw that is read window by window; None where it is held, or its order leaps."""
         draw = self._draws[seed]
         if spec.order != WINDOW or held_bytes(draw, self._layers) <= self._room or not isinstance(draw.states, Chunked):
             return None
-        return Streamed(draw, self._layers, Order(draw, spec.order, seed), spec.batch_size)
+        return Streamed(draw, self._layers, Order(draw, spec.order, seed), spec.batch_size, self._device)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""
@@ -206,7 +216,7 @@ class _Unit:
         if size > self._room:
             return split, self._layers
         self._room -= size
-        return hold(split, self._layers, order), tuple(range(len(self._layers)))
+        return hold(split, self._layers, order, self._device), tuple(range(len(self._layers)))
 
     def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, Start]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
@@ -228,12 +238,12 @@ class _Unit:
 
     def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
         """How many of the runs are stacked; ``unit`` are the weights' bytes of all runs."""
-        device = next((weights.device for weights in model.parameters()), torch.device("cpu"))
+        device = self._device
         rows = max(len(draw.rows) / max(len(draw), 1) for draw in self._draws.values()) * runs[0].spec.batch_size
-        states = round(4 * max(rows, BLOCK_ROWS) * len(runs[0].layers) * self._hidden)
+        states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
         free = room(device, self._sharers)
-        free = None if free is None else free - self._coming
         on_cpu = device.type == "cpu"
+        free = free - self._coming if free is not None and on_cpu else free  # windows are the host's
         width = width_of(weight_bytes(model), states, unit, free, on_cpu)
         if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
             self._narrowed(width)
@@ -246,7 +256,7 @@ class _Unit:
         """A fresh model with the weights it starts from."""
         spec, data = run.spec, self._data
         classes = [len(part.labels) for part in data.parts]
-        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, data.lm_head)
+        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         if isinstance(model, FusedModel):
             begin(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
         for part, taught, count in zip(model.parts, self._draws[spec.data_seed].parts, classes, strict=True):
@@ -254,13 +264,13 @@ class _Unit:
                 part.head.label_smoothing = spec.label_smoothing
                 if spec.class_weights == "balanced":
                     part.head.class_weights = balanced_weights(taught.targets, count)
-        return model
+        return model.to(self._device)
 
     def train(self, groups: Sequence[_Group], epoch: int) -> None:
         """One epoch of all runs."""
         feeds = {seed: self._feeders[seed].epoch(epoch) for group in groups for seed in group.seeds}
-        totals, step = [torch.zeros(len(group.runs)) for group in groups], 0
-        with denormals_as_zero():
+        totals, step = [torch.zeros(len(group.runs), device=self._device) for group in groups], 0
+        with denormals_as_zero(), full_float32(self._device):
             while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
                 for group, total in zip(groups, totals, strict=True):
                     # A draw that was given back may be smaller than another seed's: its epoch ends before.

@@ -12,6 +12,7 @@ from fusionkit.heads import reads_sequences
 from fusionkit.specs import SHUFFLE, RunSpec
 
 WIDEST = 48  # runs of a unit: what a killed process can lose
+GPU_WIDEST = 256  # on a GPU, where a step costs launches more than it costs runs
 
 
 @dataclass(frozen=True)

@@ -112,4 +112,5 @@ def trained(
     """
     data = data or materials.data(specs[0])
     starts, sharers = materials.starts, materials.sharers
-    return train_unit(specs, data, materials.positions, materials.store.hidden, on_epoch, starts, tell, sharers)
+    hidden, device = materials.store.hidden, materials.device
+    return train_unit(specs, data, materials.positions, hidden, on_epoch, starts, tell, sharers, device)

@@ -25,6 +25,7 @@ from fusionkit.fit.matching import load_task
 from fusionkit.fit.model import build_model
 from fusionkit.fit.outcome import Outcome
 from fusionkit.fit.predicting import score
+from fusionkit.fit.prepare import prepare
 from fusionkit.fit.train import train_run, train_unit
 from fusionkit.fit.units import plan_units
 from fusionkit.specs import RunSpec
@@ -391,3 +392,22 @@ def test_where_a_draw_s_runs_are_cut_apart_each_piece_has_its_share_of_every_sha
         assert sorted(spec.digest for unit in units for spec in unit) == sorted(spec.digest for spec in specs)
     (whole,) = plan_units(specs, 16)
     assert set(whole.specs) == set(specs)
+
+
+def test_a_class_that_no_example_of_train_holds_any_more_is_refused(toy: Toy) -> None:
+    """Its only example may have been set aside for validation, or lie in no share of the data."""
+    data = toy()
+    left = data.train.subset(np.array([i for i, label in enumerate(data.train.gold) if label == "left"]))
+    with pytest.raises(UsageError, match="1 of 2 classes have fewer") as caught:
+        draw_of(run_spec(data, draw="stratified", shots=2), replace(data, train=left))
+    assert caught.value.received == "'right' 0"
+
+
+def test_draws_of_other_data_are_said(store: Store, tmp_path: Path) -> None:
+    [spec] = expand(store, task="tagging", fusions=("last",), shots=(2,))
+    ids = loaded(store, "tagging").train.ids[:4]
+    for name, said in ((store.name, 0), (None, 0), ("another", 1)):
+        given = [Drawn(tuple(ids), spec, name)]
+        prepared = prepare(store, with_draws([spec], given), RunsFolder(tmp_path / "runs"), draws=given)
+        notes = [note for note in prepared.notes if "--draw-from" in note]
+        assert notes == [f"--draw-from: examples of another are drawn from {store.name}, by their ids alone"] * said

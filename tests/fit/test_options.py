@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.fit.adam import clip_each
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.options import balanced_weights, rate_factor
 from fusionkit.fit.outcome import Outcome
@@ -339,3 +340,10 @@ def test_a_cpu_without_bfloat16_instructions_says_so_once(toy: Toy, monkeypatch:
     for specs in ([replace(narrow, compute_dtype="float32")], [narrow, replace(narrow, init_seed=1)]):
         list(train_unit(specs, data, lambda _: (1,), HIDDEN, lambda _: None, tell=told.append))
     assert told == ["this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32"]
+
+
+def test_a_run_that_clips_nothing_is_not_touched_by_one_that_does() -> None:
+    """Its own norm may be so large that the square is infinite."""
+    gradients = [torch.tensor([[3e19, 4e19], [3.0, 4.0]])]
+    clip_each(gradients, [None, 1.0])
+    assert torch.allclose(gradients[0], torch.tensor([[3e19, 4e19], [0.6, 0.8]]))

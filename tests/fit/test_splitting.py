@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusionkit.fit import RunsFolder, expand, fit, stacks, width
+from fusionkit.fit import RunsFolder, expand, fit, outcome, stacks, width
 from fusionkit.fit.data import Batch
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.memory import PeakMemory
@@ -191,3 +191,34 @@ def test_a_sweep_short_of_memory_says_so_once_and_gives_the_same(
     for one, other in zip(halved, plain, strict=True):
         losses = [epoch["loss"] for epoch in other["curve"]]
         assert [epoch["loss"] for epoch in one["curve"]] == pytest.approx(losses, rel=1e-6)
+
+
+def test_runs_that_end_are_scored_in_halves_where_memory_runs_out(
+    corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = corpus_store("words")
+    specs = expand(store, task="tagging", fusions=("attention",), init_seeds=4, epochs=(1,))
+    plain = fit(store, specs, RunsFolder(tmp_path / "plain"), watch())
+    scored = outcome.decide_all
+    narrow: list[int] = []
+
+    def short(stacks: Any, *given: Any) -> Any:
+        with monkeypatch.context() as patch:
+            short_of("scores", 2, range(99), patch)
+            found = scored(stacks, *given)
+        narrow.append(len(stacks[0][0]._pieces))
+        return found
+
+    monkeypatch.setattr(outcome, "decide_all", short)
+    halved = fit(store, specs, RunsFolder(tmp_path / "halved"), watch())
+    assert narrow == [2]  # of the test split
+    assert [record["scores"] for record in halved] == [record["scores"] for record in plain]
+
+
+def test_a_step_that_fails_leaves_the_common_random_numbers_as_they_were() -> None:
+    row = stack_for(specs_of(1))
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError, match="size"):
+        row.step([batch_of(20, 0, hidden=7)], [1e-3])
+    assert torch.equal(torch.get_rng_state(), before)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fusionkit import machine
-from fusionkit.fit import RunsFolder, crew, expand, fit, foresee
+from fusionkit.fit import RunsFolder, crew, expand, fit, forecast, foresee
 from fusionkit.fit.bounds import PEAK, Bounds
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
@@ -212,3 +212,23 @@ def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
     products = numbers * (3 * words + len(data.validation.rows))
     assert bounds.seconds(unit) == pytest.approx(2 * 7 * 2 * products / PEAK)
     assert bounds.memory([unit]) > bounds.memory([]) > resident() / 2
+
+
+def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a unit's models are made at once, and Linux kills who uses more memory than there is."""
+    specs = expand(store, task="tagging", fusions=("concat",), seeds=40)
+    prepared = prepare(store, specs, RunsFolder(tmp_path / "runs"))
+    bounds = Bounds(prepared.materials)
+    one = bounds.weights(plan_units(specs[:1]))
+    assert bounds.weights(plan_units(specs)) == 40 * one
+    for spare, workers, widest in ((100 * one, 1, 48), (20 * one, 1, 12), (20 * one, 2, 5), (one // 2, 1, 1)):
+        monkeypatch.setattr(forecast, "spare_memory", lambda spare=spare: spare)
+        planned = plan(prepared, workers)
+        assert planned.widest == widest
+        assert max(len(unit.specs) for unit in planned.units) == min(widest, 40)
+        assert [spec for unit in planned.units for spec in unit.specs if spec not in specs] == []
+        assert sum(len(unit.specs) for unit in planned.units) == 40
+    monkeypatch.setattr(forecast, "spare_memory", lambda: 20 * one)
+    assert plan(prepared, 2, elsewhere=True).widest == 10  # of each machine its own memory

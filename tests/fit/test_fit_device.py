@@ -1,0 +1,175 @@
+"""Training on another device than the CPU.
+
+The device is PyTorch's lazy one: its tensors are no CPU tensors, and mixing both is an error as it is on a GPU, but
+what it computes is computed by the CPU. Where there is a GPU, the same is tried there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._lazy.ts_backend
+from torch import Tensor
+
+from fusionkit.errors import UsageError
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.feeding import hold
+from fusionkit.fit.outcome import DivergenceError, Outcome
+from fusionkit.fit.splitting import Splitting
+from fusionkit.fit.train import train_unit
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+Toy = Callable[..., TaskData]
+LAYERS, HIDDEN = (0, 1, 2), 6
+CPU, LAZY = torch.device("cpu"), torch.device("lazy")
+GPU = pytest.param(
+    torch.device("cuda"), marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda sees no GPU")
+)
+FUSIONS = (
+    "last", "layer:1", "linear", "linear:gamma=yes", "attention", "element-wise", "concat", "concat-affine", "dwatt",
+    "extra-layers:1", "mlp-weights",
+)  # fmt: skip
+
+
+@cache
+def begin_lazy() -> None:
+    """PyTorch takes it once a process."""
+    torch._lazy.ts_backend.init()
+
+
+@pytest.fixture(autouse=True)
+def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch has the device when it was asked for, but no views of its tensors in inference mode.
+
+    It computes what is asked for when that is read: a whole epoch at once, unless each step is. Some of what is copied
+    from it comes in a wrapper that NumPy reads past, and what ``unbind`` gives is taken for the CPU's.
+    """
+    begin_lazy()
+    monkeypatch.setattr(torch._C, "_InferenceMode", lambda on: torch.no_grad() if on else nullcontext())
+    step = Splitting.step
+
+    def computed(stack: Splitting, *given: Any) -> Tensor:
+        losses = step(stack, *given)
+        if stack.device.type == "lazy":
+            torch._lazy.mark_step()
+        return losses
+
+    def unwrapped(tensor: Tensor) -> Tensor:
+        found = copied(tensor)
+        return torch._from_functional_tensor(found) if torch._is_functional_tensor(found) else found
+
+    copied = Tensor.cpu
+    monkeypatch.setattr(Splitting, "step", computed)
+    monkeypatch.setattr(Tensor, "cpu", unwrapped)
+    monkeypatch.setattr(Tensor, "unbind", lambda x, dim=0: tuple(x.select(dim, k) for k in range(x.shape[dim])))
+
+
+def specs_of(data: TaskData, **fields: Any) -> list[RunSpec]:
+    plain = {"store": "s", "task": data.task.name, "label": "x", "fusion": "linear", "head": data.task.heads[0]}
+    base = RunSpec(**{**plain, "epochs": 2, "batch_size": 8, "lr": 1e-2, **fields})
+    return [base, replace(base, init_seed=1, lr=1e-3, clip_norm=0.5)]
+
+
+def trained(specs: list[RunSpec], data: TaskData, device: torch.device) -> list[Outcome]:
+    found: dict[RunSpec, Outcome] = {}
+    for spec, outcome in train_unit(specs, data, lambda _: LAYERS, HIDDEN, lambda _: None, device=device):
+        assert not isinstance(outcome, DivergenceError)
+        found[spec] = outcome
+    return [found[spec] for spec in specs]
+
+
+def assert_alike(ours: Outcome, theirs: Outcome) -> None:
+    assert ours.weights.keys() == theirs.weights.keys()
+    for name, weights in ours.weights.items():
+        assert weights.device == CPU
+        if name.endswith("key.bias"):  # learns from rounding alone: it shifts all scores of a softmax alike
+            continue
+        torch.testing.assert_close(weights, theirs.weights[name], rtol=1e-3, atol=1e-4)
+    assert ours.scores == theirs.scores
+    assert ours.best_epoch == theirs.best_epoch
+
+
+@pytest.mark.parametrize("device", [LAZY, GPU])
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_stack_learns_on_a_device_what_it_learns_on_the_cpu(toy: Toy, fusion: str, device: torch.device) -> None:
+    data = toy(words=True)
+    specs = specs_of(data, fusion=fusion)
+    for ours, theirs in zip(trained(specs, data, device), trained(specs, data, CPU), strict=True):
+        assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("head", "device"),
+    [("crf", LAZY), *(pytest.param(head, *GPU.values, marks=GPU.marks) for head in ("crf", "bilstm-crf"))],
+)
+def test_heads_that_read_sequences_learn_on_a_device(toy: Toy, head: str, device: torch.device) -> None:
+    """The lazy device has no LSTM."""
+    data = toy(words=True)
+    specs = specs_of(data, head=head, epochs=1)
+    for ours, theirs in zip(trained(specs, data, device), trained(specs, data, CPU), strict=True):
+        assert_alike(ours, theirs)
+
+
+def test_several_seeds_share_a_stack_on_a_device(toy: Toy) -> None:
+    data = toy()
+    specs = [replace(spec, data_seed=seed, dropout=0.2) for seed in (0, 1) for spec in specs_of(data, shots=8)]
+    for ours, theirs in zip(trained(specs, data, LAZY), trained(specs, data, CPU), strict=True):
+        assert_alike(ours, theirs)
+
+
+def test_a_draw_is_held_in_the_memory_of_the_device(toy: Toy) -> None:
+    data = toy()
+    held = hold(data.train, LAYERS, device=LAZY)
+    batch = held.batch(torch.arange(5).numpy(), LAYERS)
+    assert batch.states.device.type == "lazy"
+    everything = batch.on(LAZY)
+    assert {x.device.type for x in (everything.states, everything.offsets, everything.targets)} == {"lazy"}
+    torch.testing.assert_close(batch.states.cpu(), data.train.batch(torch.arange(5).numpy(), LAYERS).states)
+
+
+def test_a_sweep_on_a_device_is_one_process_and_ends_as_on_the_cpu(
+    corpus_store: Callable[[str], Store], tmp_path: Path
+) -> None:
+    store = corpus_store("words")
+    specs = expand(store, task="tagging", fusions=("linear", "attention"), seeds=2, epochs=(3,))
+    found = {}
+    for device in ("cpu", "lazy"):
+        watched = Watched()
+        found[device] = fit(store, specs, RunsFolder(tmp_path / device), watched, workers=None, device=device)
+        assert not [text for text in watched.said if "processes share" in text]
+    for ours, theirs in zip(found["lazy"], found["cpu"], strict=True):
+        assert (ours["status"], ours["scores"]) == ("finished", theirs["scores"])
+        assert ours["layer_weights"] == pytest.approx(theirs["layer_weights"], abs=1e-5)
+
+
+class Watched:
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **named: None
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "tpu-of-nobody"])
+def test_a_device_that_is_not_there_is_refused_before_any_run(
+    corpus_store: Callable[[str], Store], tmp_path: Path, device: str
+) -> None:
+    store = corpus_store("words")
+    runs = RunsFolder(tmp_path / "runs")
+    with pytest.raises(UsageError, match=f"device '{device}' cannot be used"):
+        fit(store, expand(store, task="tagging"), runs, Watched(), device=device)
+    assert not [*runs.path.glob("*/run.json")]
