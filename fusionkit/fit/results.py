@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from safetensors.torch import save
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
-from fusionkit.files import disk_errors, read_json, write_durably, write_json
+from fusionkit.files import disk_errors, parse_json, read_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
@@ -60,10 +60,14 @@ class RunsFolder:
             )
 
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
-        """What a finished run left, or None."""
-        path = self.path / spec.digest / RECORD
+        """What a finished run left, or None.
+
+        Raises:
+            StoreError: the record is damaged, or cannot be read.
+        """
+        found = _read(self.path / spec.digest / RECORD)
         # Its spec as of today: a record of an earlier release lacks the fields that came later.
-        return {**read_json(path), "spec": spec.to_dict()} if path.is_file() else None
+        return None if found is None else {**found, "spec": spec.to_dict()}
 
     def is_there(self, spec: RunSpec) -> bool:
         """Whether the run has ended, without reading what it left."""
@@ -158,6 +162,18 @@ def is_runs(path: Path) -> bool:
 def _ours(path: Path) -> bool:
     # A run's folder may still be empty: the first one, of a process that was killed.
     return path.is_dir() and (path.name in (CLAIMS, LOGS) or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A record; None where there is none, or none any more: who tries a failed run again removes it."""
+    try:
+        return parse_json(path.read_bytes(), path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be read", received=error.strerror, remedy="check its permissions and the disk"
+        ) from error
 
 
 def digest_of_record(record: dict[str, Any]) -> str:

@@ -166,10 +166,11 @@ class Schedule:
         self._end(spec, ours)
 
     def _end(self, spec: RunSpec, ours: bool) -> None:
+        if (record := self._runs.record(spec)) is None:  # it failed, and another process tries it again
+            self._pending.append(Unit((spec,)))
+            return
         del self._left[spec.digest]
         self._ended = True
-        record = self._runs.record(spec)
-        assert record is not None
         (self._progress.run if ours else self._progress.elsewhere)(record)
 
     def _tabulate(self) -> None:
