@@ -10,6 +10,7 @@ RUNS/logs/                         what TensorBoard, MLflow and wandb keep of th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from safetensors.torch import save
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
-from fusionkit.files import disk_errors, parse_json, read_json, write_durably, write_json
+from fusionkit.files import disk_errors, parse_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
@@ -103,25 +104,27 @@ class RunsFolder:
         Raises:
             UsageError: there is none. StoreError: a record is damaged.
         """
-        # By name they would stand in the order of their digests, which is none.
-        paths = sorted(self.path.glob(f"*/{RECORD}"), key=lambda path: (path.stat().st_mtime_ns, path))
-        found = [read_json(path) for path in paths]
-        if not found:
+        if not (found := self.all_records()):
             raise UsageError(
                 f"{self.path} holds no finished run",
                 expected="a folder that `fusionkit fit --out` wrote",
                 received="a path that does not exist" if not self.path.exists() else "no run.json in it",
                 remedy="run `fusionkit fit` first, or check the path",
             )
-        for record in found:
-            try:
-                record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
-            except (KeyError, TypeError, UsageError) as error:
-                what = f"a record in {self.path} is damaged"
-                raise StoreError(
-                    what, expected="a run's spec", received=str(error).splitlines()[0], remedy="fit again"
-                ) from error
         return found
+
+    def all_records(self) -> list[dict[str, Any]]:
+        """The same, and none of them where there is none.
+
+        Raises:
+            StoreError: a record is damaged, or cannot be read.
+        """
+        paths: list[tuple[int, Path]] = []
+        for path in self.path.glob(f"*/{RECORD}"):
+            with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now
+                paths.append((path.stat().st_mtime_ns, path))
+        # By name they would stand in the order of their digests, which is none.
+        return [record for _, path in sorted(paths) if (record := _read_with_spec(path)) is not None]
 
     def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
         """One row a run: its spec, scores and costs.
@@ -141,8 +144,9 @@ class RunsFolder:
         return pd.DataFrame([row for found in rows for row in found])
 
     def write_table(self) -> None:
-        """Make ``curves.parquet`` and ``results.parquet`` from the records."""
-        records = self.records()
+        """Make ``curves.parquet`` and ``results.parquet`` from the records, where there are any."""
+        if not (records := self.all_records()):
+            return
         curves = [row for record in records for row in curve_rows(record)]
         flat = pd.DataFrame([flat_record(record) for record in records])
         self._write(CURVES, pa.Table.from_pylist(curves, schema=CURVE))
@@ -167,13 +171,33 @@ def _ours(path: Path) -> bool:
 def _read(path: Path) -> dict[str, Any] | None:
     """A record; None where there is none, or none any more: who tries a failed run again removes it."""
     try:
-        return parse_json(path.read_bytes(), path)
+        content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StoreError(
             f"{path} cannot be read", received=error.strerror, remedy="check its permissions and the disk"
         ) from error
+    try:
+        return parse_json(content, path)
+    except StoreError as error:
+        raise _damaged(path, error.expected, error.received) from error
+
+
+def _read_with_spec(path: Path) -> dict[str, Any] | None:
+    """The same, its spec as of today."""
+    if (record := _read(path)) is not None:
+        try:
+            record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
+        except (KeyError, TypeError, UsageError) as error:
+            raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
+    return record
+
+
+def _damaged(path: Path, expected: str | None, received: str | None) -> StoreError:
+    # One sweep's record is in the way of every other in this folder, so the file is named.
+    remedy = "remove that run's folder; the command that made it trains it again"
+    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
 
 
 def digest_of_record(record: dict[str, Any]) -> str:

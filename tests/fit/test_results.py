@@ -247,6 +247,50 @@ def test_a_damaged_record_is_named_as_such(tmp_path: Path, text: str) -> None:
         RunsFolder(tmp_path).frame()
 
 
+def test_a_damaged_record_is_named_with_its_place_and_what_to_do(tmp_path: Path) -> None:
+    for name, text in {"0123456789abcdef": '{"sp', "fedcba9876543210": '{"spec": 3}'}.items():
+        runs = RunsFolder(tmp_path / name)
+        path = runs.path / name / "run.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        with pytest.raises(StoreError) as caught:
+            runs.records()
+        assert caught.value.what == f"{path} is damaged"
+        assert caught.value.remedy == "remove that run's folder; the command that made it trains it again"
+
+
+def test_a_record_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "0123456789abcdef" / "run.json").mkdir(parents=True)  # a folder: root may read every file
+    with pytest.raises(StoreError, match=r"run\.json cannot be read"):
+        RunsFolder(tmp_path).records()
+
+
+@pytest.mark.parametrize("moment", ["stat", "read_bytes"])
+def test_a_record_that_has_just_gone_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Between its being listed and looked at: another process tries a failed run again."""
+    runs, kept, failed = RunsFolder(tmp_path), record(), record(status="failed", data_seed=1)
+    for each in (kept, failed):
+        runs.write(RunSpec.from_dict(each["spec"]), each, {})
+    gone = tmp_path / RunSpec.from_dict(failed["spec"]).digest / "run.json"
+    method = getattr(Path, moment)
+
+    def looked_at(path: Path, **given: Any) -> Any:
+        if path == gone:
+            path.unlink(missing_ok=True)
+        return method(path, **given)
+
+    monkeypatch.setattr(Path, moment, looked_at)
+    assert runs.records() == [kept]
+    assert not gone.exists()
+
+
+def test_a_table_of_no_records_is_not_made(tmp_path: Path) -> None:
+    RunsFolder(tmp_path).write_table()  # the only one had failed and is tried again
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_any_recorded_score_can_be_summarised(tmp_path: Path) -> None:
     folder = RunsFolder(tmp_path)
     for seed, matthews in enumerate((0.2, 0.4)):
