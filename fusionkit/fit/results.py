@@ -98,6 +98,10 @@ class RunsFolder:
                 record = {**record, "weights_sha256": hashlib.sha256(content).hexdigest()}
             write_json(folder / RECORD, record)
 
+    def record_files(self) -> list[Path]:
+        """The files of all records. A run's folder is named by its digest: what a user copied aside is no run more."""
+        return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
+
     def records(self) -> list[dict[str, Any]]:
         """The records of all finished runs, in the order they ended.
 
@@ -108,7 +112,7 @@ class RunsFolder:
             raise UsageError(
                 f"{self.path} holds no finished run",
                 expected="a folder that `fusionkit fit --out` wrote",
-                received="a path that does not exist" if not self.path.exists() else "no run.json in it",
+                received="a path that does not exist" if not self.path.exists() else "no run's folder with a run.json",
                 remedy="run `fusionkit fit` first, or check the path",
             )
         return found
@@ -120,7 +124,7 @@ class RunsFolder:
             StoreError: a record is damaged, or cannot be read.
         """
         paths: list[tuple[int, Path]] = []
-        for path in self.path.glob(f"*/{RECORD}"):
+        for path in self.record_files():
             with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now
                 paths.append((path.stat().st_mtime_ns, path))
         # By name they would stand in the order of their digests, which is none.
@@ -165,7 +169,11 @@ def is_runs(path: Path) -> bool:
 
 def _ours(path: Path) -> bool:
     # A run's folder may still be empty: the first one, of a process that was killed.
-    return path.is_dir() and (path.name in (CLAIMS, LOGS) or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
+    return path.is_dir() and (path.name in (CLAIMS, LOGS) or _is_digest(path.name))
+
+
+def _is_digest(name: str) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", name) is not None
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import fusionkit
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.results import FLAT, flat_record
+from fusionkit.fit.status import runs_status
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -259,13 +261,27 @@ def test_a_damaged_record_is_named_with_its_place_and_what_to_do(tmp_path: Path)
         assert caught.value.remedy == "remove that run's folder; the command that made it trains it again"
 
 
+def test_a_runs_folder_that_was_copied_aside_is_no_second_run(tmp_path: Path) -> None:
+    runs, one = RunsFolder(tmp_path), record()
+    spec = RunSpec.from_dict(one["spec"])
+    runs.write(spec, one, {})
+    for name in (f"{spec.digest}.old", f"copy of {spec.digest}", spec.digest.upper()[:15]):
+        shutil.copytree(tmp_path / spec.digest, tmp_path / name)
+    runs.write_table()
+    assert len(pd.read_parquet(tmp_path / "results.parquet")) == len(runs.records()) == len(runs.frame()) == 1
+    assert runs_status(runs)["finished"] == 1
+    (tmp_path / spec.digest / "run.json").unlink()
+    with pytest.raises(UsageError, match="holds no finished run"):
+        runs.records()
+
+
 def test_a_record_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "0123456789abcdef" / "run.json").mkdir(parents=True)  # a folder: root may read every file
     with pytest.raises(StoreError, match=r"run\.json cannot be read"):
         RunsFolder(tmp_path).records()
 
 
-@pytest.mark.parametrize("moment", ["stat", "read_bytes"])
+@pytest.mark.parametrize("moment", ["stat", "read"])
 def test_a_record_that_has_just_gone_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -274,14 +290,22 @@ def test_a_record_that_has_just_gone_is_passed_over(
     for each in (kept, failed):
         runs.write(RunSpec.from_dict(each["spec"]), each, {})
     gone = tmp_path / RunSpec.from_dict(failed["spec"]).digest / "run.json"
-    method = getattr(Path, moment)
+    glob, read = Path.glob, Path.read_bytes
 
-    def looked_at(path: Path, **given: Any) -> Any:
+    def listed(path: Path, pattern: str) -> list[Path]:
+        found = list(glob(path, pattern))
+        assert gone in found
+        if moment == "stat":
+            gone.unlink()
+        return found
+
+    def looked_into(path: Path) -> bytes:
         if path == gone:
-            path.unlink(missing_ok=True)
-        return method(path, **given)
+            gone.unlink()
+        return read(path)
 
-    monkeypatch.setattr(Path, moment, looked_at)
+    monkeypatch.setattr(Path, "glob", listed)
+    monkeypatch.setattr(Path, "read_bytes", looked_into)
     assert runs.records() == [kept]
     assert not gone.exists()
 
