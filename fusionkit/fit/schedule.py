@@ -141,9 +141,13 @@ class Schedule:
         if not blamed:
             self._again.appendleft(tuple(specs))
             return
-        for spec in [spec for spec in specs if self._runs.is_there(spec)]:
-            specs.remove(spec)  # its process died between keeping it and telling so
-            self._end(spec, ours=True)
+        for spec in list(specs):
+            if self._runs.is_there(spec):  # its process died between keeping it and telling so
+                specs.remove(spec)
+                self._end(spec, ours=True)
+            elif (holder := self._claims.holder(spec.digest)) is not None:  # it died before it told who does the run
+                specs.remove(spec)
+                self._leave(spec, holder)
         if not specs:
             return
         self._losses.update(spec.digest for spec in specs)

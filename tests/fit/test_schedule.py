@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -39,7 +40,7 @@ class Played:
         self._plays.pop(0)(specs)
 
     def wait(self, seconds: float) -> None:
-        pass
+        time.sleep(0.01)
 
     def close(self) -> None:
         pass
@@ -80,3 +81,29 @@ def test_a_run_whose_record_has_gone_again_is_done_once_more(
     assert hands.given == [["last"], ["last"]]
     assert [record["spec"]["fusion"] for record in watch.ended] == ["last"]
     assert watch.others == []
+
+
+def test_a_run_that_others_do_is_not_blamed_for_a_loss(runs: RunsFolder, claims: Claims, watch: Any) -> None:
+    """Its worker died before it could tell whose the run was."""
+    schedule = Schedule(plan_units([ONE, OTHER]), 8, NOTHING, runs, claims, watch)
+    with closing(Claims(runs.path, "somebody else")) as theirs:
+
+        def lose(specs: Sequence[RunSpec]) -> None:
+            assert theirs.take(ONE.digest)
+            schedule.hear(told("lost", specs, "SIGKILL"))
+
+        def end(specs: Sequence[RunSpec]) -> None:
+            keep(runs, *specs)
+            schedule.hear(told("run", specs))
+            keep(runs, ONE)
+            theirs.release(ONE.digest)
+
+        hands = Played(lose, end)
+        schedule.work(hands)
+    assert hands.given == [["last", "linear"], ["linear"]]
+    assert watch.said[:2] == [
+        "somebody else does runs of this sweep too: those are not done here",
+        "1 run lost, tried again once more: SIGKILL",
+    ]
+    assert [record["spec"]["fusion"] for record in watch.ended] == ["linear"]
+    assert [record["spec"]["fusion"] for record in watch.others] == ["last"]
