@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.drawing import draw_of
@@ -160,5 +160,7 @@ def address(place: Place) -> str:
 def _opens_again(store: Store) -> bool:
     try:
         return is_complete(store.path) and open_store(address(store.path)).digest == store.digest
+    except StoppedError:
+        raise
     except (FusionkitError, OSError):
         return False
