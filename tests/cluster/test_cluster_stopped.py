@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ NOBODY: Any = None  # neither is asked for anything
 @pytest.fixture(autouse=True)
 def _stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal comes while Slurm's own program runs."""
-    monkeypatch.setattr(jobs.subprocess, "run", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
 
 
 def test_a_stop_while_jobs_are_listed_is_a_stop() -> None:
