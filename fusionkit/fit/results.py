@@ -118,7 +118,7 @@ class RunsFolder:
         return found
 
     def all_records(self) -> list[dict[str, Any]]:
-        """The same, and none of them where there is none.
+        """The same, each run once, and none of them where there is none.
 
         Raises:
             StoreError: a record is damaged, or cannot be read.
@@ -127,8 +127,12 @@ class RunsFolder:
         for path in self.record_files():
             with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now
                 paths.append((path.stat().st_mtime_ns, path))
-        # By name they would stand in the order of their digests, which is none.
-        return [record for _, path in sorted(paths) if (record := _read_with_spec(path)) is not None]
+        found: dict[str, dict[str, Any]] = {}
+        for _, path in sorted(paths):  # by name they would stand in the order of their digests, which is none
+            if (record := _read_with_spec(path)) is not None:
+                # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
+                found.setdefault(digest_of_record(record), record)
+        return list(found.values())
 
     def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
         """One row a run: its spec, scores and costs.

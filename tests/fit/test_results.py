@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import shutil
@@ -273,6 +274,18 @@ def test_a_runs_folder_that_was_copied_aside_is_no_second_run(tmp_path: Path) ->
     (tmp_path / spec.digest / "run.json").unlink()
     with pytest.raises(UsageError, match="holds no finished run"):
         runs.records()
+
+
+def test_a_run_that_an_earlier_release_kept_under_another_name_counts_once(tmp_path: Path) -> None:
+    """A decay of 0, not 0.0, gave an equal run another digest."""
+    runs, one = RunsFolder(tmp_path), record(weight_decay=0.0)
+    spec = RunSpec.from_dict(one["spec"])
+    runs.write(spec, one, {})
+    (tmp_path / "0123456789abcdef").mkdir()
+    earlier = {**one, "spec": {**one["spec"], "weight_decay": 0}}
+    (tmp_path / "0123456789abcdef" / "run.json").write_text(json.dumps(earlier))
+    assert runs.records() == [one]
+    assert runs.frame()["digest"].tolist() == [spec.digest]
 
 
 def test_a_record_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
