@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +29,7 @@ def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
         with place_errors(path):
             path.fs.pipe_file(path.path, b"".join(pieces))
         return
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside = aside_of(path)
     with disk_errors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,6 +43,17 @@ def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
+
+
+def aside_of(path: Path, kind: str = "partial") -> Path:
+    """Where this process alone writes what is to come to ``path``."""
+    return path.with_name(f".{path.name}.{_name_of(os.getpid())}.{kind}")
+
+
+@functools.cache
+def _name_of(pid: int) -> str:
+    # In containers on one volume every process may have the number 1; after a fork the child is another one.
+    return f"{pid}-{secrets.token_hex(4)}"
 
 
 def write_json(path: Place, value: Any) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import numbers
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from fusionkit.errors import UsageError, unknown_name
@@ -129,6 +131,31 @@ def _refuse_half_masked(spec: EncodeSpec) -> None:
         )
 
 
+def _make_numbers_plain(spec: RunSpec) -> None:
+    """Python's own int and float in the fields that are so: to JSON, and so to the digest, 0 and 0.0 are two values."""
+    for field in dataclasses.fields(spec):
+        kind, value = str(field.type).partition(" ")[0], getattr(spec, field.name)
+        if value is None or kind not in _PLAIN:
+            continue
+        expected, plain = _PLAIN[kind]
+        _require(not isinstance(value, bool), field.name, expected, value)
+        try:
+            object.__setattr__(spec, field.name, plain(value))
+        except (TypeError, OverflowError):
+            _require(False, field.name, expected, value)
+
+
+def _float(value: object) -> float:
+    if not isinstance(value, numbers.Real):  # float() would read texts too
+        raise TypeError
+    return float(value) + 0.0  # -0.0 is 0.0, too
+
+
+_PLAIN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "int": ("a whole number", operator.index), "float": ("a number", _float),
+}  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """One head trained once.
@@ -206,6 +233,7 @@ class RunSpec:
     compute_dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        _make_numbers_plain(self)
         if self.pool is not None and self.pool not in POOLS:
             raise unknown_name("pool", self.pool, POOLS)
         if self.schedule not in SCHEDULES:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import FusionkitError, StoreError
-from fusionkit.files import disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
+from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
 
 # A process whose files may not grow beyond 4 KiB: what a full disk does, without filling one.
 FULL = """
@@ -89,11 +89,28 @@ def test_a_reader_never_meets_half_a_file(tmp_path: Path) -> None:
     assert met == {(size, 1)}
 
 
-def test_what_another_process_left_half_written_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / f".chunk.{os.getpid()}.partial").write_bytes(b"left behind by a process of the same id")
+def test_a_process_of_the_same_number_in_another_container_is_not_written_over(tmp_path: Path) -> None:
+    theirs = tmp_path / f".chunk.{os.getpid()}.partial"
+    theirs.write_bytes(b"half of what another one writes")
     write_durably(tmp_path / "chunk", b"new")
     assert (tmp_path / "chunk").read_bytes() == b"new"
-    assert names(tmp_path) == ["chunk"]
+    assert theirs.read_bytes() == b"half of what another one writes"
+    assert names(tmp_path) == sorted([theirs.name, "chunk"])
+
+
+def test_what_is_written_aside_is_named_by_process_and_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asides = []
+    for pid in (1, 1, 2):  # the last as after a fork
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        asides.append(aside_of(tmp_path / "chunk"))
+    assert asides[0] == asides[1]
+    for path in set(asides):
+        path.touch()
+    assert set(tmp_path.glob(".*.partial")) == set(asides)  # as whoever clears up after the dead looks for them
+    parts = [path.name.split(".")[2].split("-") for path in asides]
+    assert [number for number, _ in parts] == ["1", "1", "2"]
+    assert parts[0][1] != parts[2][1]
+    assert all(len(chance) == 8 for _, chance in parts)
 
 
 @pytest.mark.parametrize("place", ["file/chunk", "file/deep/chunk", "folder"])

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fusionkit.errors import UsageError
@@ -73,6 +74,34 @@ def test_a_run_keeps_its_name_on_disk_from_release_to_release() -> None:
     smoothed = text.replace('"label":"slots",', '"label":"slots","label_smoothing":0.1,')
     later = dataclasses.replace(RUN, label_smoothing=0.1)
     assert later.digest == hashlib.sha256(smoothed.encode()).hexdigest()[:16]
+
+
+FLOATS = ("lr", "weight_decay", "dropout", "warmup", "clip_norm", "label_smoothing")
+INTS = ("shots", "data_seed", "init_seed", "epochs", "batch_size", "patience", "validate_on", "validate_every")
+
+
+def test_equal_numbers_are_one_run_however_they_are_given() -> None:
+    kinds = {field.name: str(field.type).split(" ")[0] for field in dataclasses.fields(RunSpec)}
+    assert kinds == {name: "float" if name in FLOATS else "int" if name in INTS else "str" for name in kinds}
+    whole = {"lr": 1, "clip_norm": 1}  # the others may be 0
+    pairs = [(name, float(whole.get(name, 0)), whole.get(name, 0)) for name in FLOATS]
+    pairs += [(name, 0.0, -0.0) for name in FLOATS if name not in whole]
+    pairs += [(name, 0.5, np.float32(0.5)) for name in FLOATS] + [(name, 0.1, np.float64(0.1)) for name in FLOATS]
+    pairs += [(name, 3, kind(3)) for name in INTS for kind in (np.int64, np.uint8)]
+    for name, plain, other in pairs:
+        one, two = (dataclasses.replace(RUN, **{name: value}) for value in (plain, other))
+        assert canonical_json(one.to_dict()) == canonical_json(two.to_dict())
+        assert one.digest == two.digest
+        assert type(getattr(two, name)) is type(plain)
+    assert len(pairs) == 38
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *INTS])
+def test_what_is_no_number_is_refused_by_name(name: str) -> None:
+    for value in (True, "1", b"1", [1], *((1.0, np.float64(1.0)) if name in INTS else (10**400,))):
+        with pytest.raises(UsageError, match=f"^{name} is out of range") as caught:
+            dataclasses.replace(RUN, **{name: value})
+        assert caught.value.expected == ("a whole number" if name in INTS else "a number")
 
 
 @pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.errors import FusionkitError, StoppedError, UsageError
 
 SECONDS = 60  # for one answer; a busy controller takes some
 # What a job says of itself to its own children: a worker's job that is submitted from within a job is another job.
@@ -46,6 +46,8 @@ def active(name: str) -> dict[int, JobState] | None:
     """The jobs of this name that wait or run; None where Slurm does not answer just now."""
     try:
         done = _run(["squeue", "--noheader", f"--name={name}", "--format=%A|%T|%r"])
+    except StoppedError:
+        raise
     except FusionkitError:
         return None
     if done.returncode:

@@ -22,7 +22,7 @@ from fusionkit.cluster.census import Census
 from fusionkit.cluster.configuring import NO_PAGES, configured, security_of
 from fusionkit.cluster.script import job_script, log_file
 from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
-from fusionkit.errors import FusionkitError
+from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.files import disk_errors
 
 FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: twice as many while nothing changes
@@ -119,6 +119,8 @@ class SlurmCluster:
             self._pause = FIRST_LOOK
         try:
             self.start()
+        except StoppedError:
+            raise
         except FusionkitError:
             if not (here or self._jobs):
                 raise

@@ -1,7 +1,8 @@
 """``fit``'s units on a worker: the same stores opened by their addresses, the same work, words on what became of it.
 
-Epochs and ended runs are told of while the unit goes on, as events of the scheduler; what the task returns tells of
-runs once more, so that an event that is lost loses nothing. A unit whose worker died leaves a mark behind: the worker
+Epochs, notes and ended runs are told of while the unit goes on, as events of the scheduler; what the task returns tells
+of all but epochs once more, so that an event that is lost loses nothing. Of lost runs and of those that others do it
+alone tells: a loss that is told twice would count as two. A unit whose worker died leaves a mark behind: the worker
 that is given it next does not die of it too, but says so.
 """
 
@@ -22,6 +23,8 @@ from fusionkit.fit.results import CLAIMS, UNIT, RunsFolder
 from fusionkit.fit.worker import Speaker
 from fusionkit.fit.working import Word, do_unit
 from fusionkit.specs import RunSpec
+
+ONCE = ("lost", "others")  # words after which a run is given to somebody again
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     speaker = Speaker(_Events(job.name))
 
     def hear(word: Word) -> None:
-        speaker.hear(word)
+        if word.kind not in ONCE:
+            speaker.hear(word)
         if word.kind != "epochs":
             words.append(word.to_dict())
 

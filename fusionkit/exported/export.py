@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 from fusionkit.errors import UsageError
 from fusionkit.exported.config import is_export
 from fusionkit.exported.head import FusedHead
-from fusionkit.files import disk_errors, sync_folder, sync_tree
+from fusionkit.files import aside_of, disk_errors, sync_folder, sync_tree
 
 REMEDY = "free some space and run the same command again"
 
@@ -27,8 +26,7 @@ def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False) -> F
     folder = Path(to).expanduser().absolute()
     _refuse_occupied(folder, overwrite)
     head = FusedHead.from_run(run)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    before = folder.with_name(f".{folder.name}.{os.getpid()}.before")
+    aside, before = aside_of(folder), aside_of(folder, "before")
     with disk_errors(folder, REMEDY):
         try:
             head.save_pretrained(aside)

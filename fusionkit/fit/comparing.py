@@ -12,6 +12,7 @@ import pandas as pd
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.baseline import label_of, read_baseline
 from fusionkit.fit.pairing import EVERY_AXIS, SEEDS, Pairs, pair_runs
+from fusionkit.fit.progress import counted
 from fusionkit.fit.summary import group_columns, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
@@ -66,7 +67,8 @@ def compare(
     for group, label, other in zip(groups, labels, against, strict=True):
         there = other in places and other != label
         found.append(pair_runs(group, groups[places[other]], list(fixed)) if there else None)
-    _check(found, groups, [places.get(other) for other in against], fixed)
+    names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
+    _check(found, groups, names, [places.get(other) for other in against], fixed)
     rows = [
         {
             "baseline": _written(fixed),
@@ -107,10 +109,15 @@ def _compared(pairs: Pairs, interval: str, test: str) -> dict[str, object]:
 def _check(
     found: list[Pairs | None],
     groups: list[pd.DataFrame],
+    names: list[str],
     others: list[int | None],
     fixed: dict[str, str],
 ) -> None:
-    """Refuse what no row of the table could be compared by."""
+    """Refuse what no row of the table could be compared by.
+
+    Args:
+        groups: of runs. names: theirs. others: the place of the group that each is compared with.
+    """
     compared = [place for place, pairs in enumerate(found) if pairs is not None]
     if not compared:
         raise UsageError(
@@ -121,12 +128,17 @@ def _check(
         )
     blocks = max(len(pairs.differences) for pairs in found if pairs is not None)
     if not blocks:
-        other = others[compared[0]]
-        assert other is not None
+        pairs = [(place, other) for place in compared if (other := others[place]) is not None]
+        good = [group[group["status"] == "finished"] for group in groups]
+        alive = [pair for pair in pairs if all(len(good[place]) for place in pair)]
+        if not alive:  # of the first comparison the baseline is told of first
+            dead = [place for pair in pairs for place in reversed(pair) if not len(good[place])]
+            raise _all_failed(names[dead[0]], len(groups[dead[0]]), len(set(dead)) - 1)
+        place, other = alive[0]
         raise UsageError(
             f"no run has a partner among those of the baseline {_written(fixed)}",
             expected=f"runs that agree in data_seed and in all but {', '.join(fixed)}",
-            received=_mismatch(groups[compared[0]], groups[other], fixed),
+            received=_mismatch(good[place], good[other], fixed),
             remedy="fit the baseline with the same options and seeds, or group by what differs (--by)",
         )
     if blocks == 1:
@@ -136,6 +148,15 @@ def _check(
             received="1 block of pairs",
             remedy="fit more --seeds, or leave --baseline out",
         )
+
+
+def _all_failed(name: str, runs: int, others: int) -> UsageError:
+    return UsageError(
+        f"all runs of {name} failed: there is nothing to compare",
+        expected="runs that finished, of the baseline and of what is set against it",
+        received=counted(runs, "failed run") + (f"; so did all of {counted(others, 'other group')}" if others else ""),
+        remedy="try them again with `fusionkit fit --retry-failed`, or fit with a smaller --lr",
+    )
 
 
 def _mismatch(ours: pd.DataFrame, theirs: pd.DataFrame, fixed: dict[str, str]) -> str:

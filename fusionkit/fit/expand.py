@@ -185,7 +185,7 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
     Raises:
         UsageError: it is neither, or a share of a split that is not stored.
     """
-    if given is None or isinstance(given, int):
+    if not isinstance(given, str):
         return given
     try:
         part = parse_share(given)

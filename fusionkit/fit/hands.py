@@ -119,11 +119,9 @@ class Workers:
         if not self._workers:
             time.sleep(seconds)
         for worker in [worker for worker in self._workers if worker.child.connection in heard]:
-            try:
-                while worker.child.connection.poll():
-                    self._listen(worker, worker.child.receive())
-            except (EOFError, OSError):
-                self._bury(worker)
+            # Listening is no part of it: an OSError of this process, a full disk say, is no worker's death.
+            while (said := self._next_of(worker)) is not None:
+                self._listen(worker, said)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -134,6 +132,14 @@ class Workers:
     def _send(self, worker: _Worker, value: Any) -> None:
         with contextlib.suppress(OSError):  # it has died; its end is heard when it is listened to
             worker.child.send(value)
+
+    def _next_of(self, worker: _Worker) -> dict[str, Any] | None:
+        """What a worker has said next; None where that was all, also of one that has died and is buried."""
+        try:
+            return worker.child.receive() if worker.child.connection.poll() else None
+        except (EOFError, OSError):
+            self._bury(worker)
+            return None
 
     def _listen(self, worker: _Worker, said: dict[str, Any]) -> None:
         if said["kind"] == "ready":

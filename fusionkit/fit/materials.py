@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 
 from fusionkit.devices import CPU, device_of
-from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.drawing import draw_of
@@ -169,5 +169,7 @@ def address(place: Place) -> str:
 def _opens_again(store: Store) -> bool:
     try:
         return is_complete(store.path) and open_store(address(store.path)).digest == store.digest
+    except StoppedError:
+        raise
     except (FusionkitError, OSError):
         return False

@@ -53,8 +53,10 @@ def prepare(
 
     Raises:
         UsageError: ``runs`` holds other files, a draw is larger than train, or a choice does not suit the data.
+        StoreError: a record in ``runs`` is damaged.
     """
     runs.claim()
+    runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
     materials = Materials(store, starts, by_digest(draws), device=device)
     records = {spec: runs.record(spec) for spec in specs}
     failed = [spec for spec, record in records.items() if record is not None and record["status"] == "failed"]

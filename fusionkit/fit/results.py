@@ -10,6 +10,7 @@ RUNS/logs/                         what TensorBoard, MLflow and wandb keep of th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 from safetensors.torch import save
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
-from fusionkit.files import disk_errors, read_json, write_durably, write_json
+from fusionkit.files import disk_errors, parse_json, write_durably, write_json
 from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
@@ -60,10 +61,14 @@ class RunsFolder:
             )
 
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
-        """What a finished run left, or None."""
-        path = self.path / spec.digest / RECORD
+        """What a finished run left, or None.
+
+        Raises:
+            StoreError: the record is damaged, or cannot be read.
+        """
+        found = _read(self.path / spec.digest / RECORD)
         # Its spec as of today: a record of an earlier release lacks the fields that came later.
-        return {**read_json(path), "spec": spec.to_dict()} if path.is_file() else None
+        return None if found is None else {**found, "spec": spec.to_dict()}
 
     def is_there(self, spec: RunSpec) -> bool:
         """Whether the run has ended, without reading what it left."""
@@ -93,31 +98,41 @@ class RunsFolder:
                 record = {**record, "weights_sha256": hashlib.sha256(content).hexdigest()}
             write_json(folder / RECORD, record)
 
+    def record_files(self) -> list[Path]:
+        """The files of all records. A run's folder is named by its digest: what a user copied aside is no run more."""
+        return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
+
     def records(self) -> list[dict[str, Any]]:
         """The records of all finished runs, in the order they ended.
 
         Raises:
             UsageError: there is none. StoreError: a record is damaged.
         """
-        # By name they would stand in the order of their digests, which is none.
-        paths = sorted(self.path.glob(f"*/{RECORD}"), key=lambda path: (path.stat().st_mtime_ns, path))
-        found = [read_json(path) for path in paths]
-        if not found:
+        if not (found := self.all_records()):
             raise UsageError(
                 f"{self.path} holds no finished run",
                 expected="a folder that `fusionkit fit --out` wrote",
-                received="a path that does not exist" if not self.path.exists() else "no run.json in it",
+                received="a path that does not exist" if not self.path.exists() else "no run's folder with a run.json",
                 remedy="run `fusionkit fit` first, or check the path",
             )
-        for record in found:
-            try:
-                record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
-            except (KeyError, TypeError, UsageError) as error:
-                what = f"a record in {self.path} is damaged"
-                raise StoreError(
-                    what, expected="a run's spec", received=str(error).splitlines()[0], remedy="fit again"
-                ) from error
         return found
+
+    def all_records(self) -> list[dict[str, Any]]:
+        """The same, each run once, and none of them where there is none.
+
+        Raises:
+            StoreError: a record is damaged, or cannot be read.
+        """
+        paths: list[tuple[int, Path]] = []
+        for path in self.record_files():
+            with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now
+                paths.append((path.stat().st_mtime_ns, path))
+        found: dict[str, dict[str, Any]] = {}
+        for _, path in sorted(paths):  # by name they would stand in the order of their digests, which is none
+            if (record := _read_with_spec(path)) is not None:
+                # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
+                found.setdefault(digest_of_record(record), record)
+        return list(found.values())
 
     def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
         """One row a run: its spec, scores and costs.
@@ -137,8 +152,9 @@ class RunsFolder:
         return pd.DataFrame([row for found in rows for row in found])
 
     def write_table(self) -> None:
-        """Make ``curves.parquet`` and ``results.parquet`` from the records."""
-        records = self.records()
+        """Make ``curves.parquet`` and ``results.parquet`` from the records, where there are any."""
+        if not (records := self.all_records()):
+            return
         curves = [row for record in records for row in curve_rows(record)]
         flat = pd.DataFrame([flat_record(record) for record in records])
         self._write(CURVES, pa.Table.from_pylist(curves, schema=CURVE))
@@ -157,7 +173,43 @@ def is_runs(path: Path) -> bool:
 
 def _ours(path: Path) -> bool:
     # A run's folder may still be empty: the first one, of a process that was killed.
-    return path.is_dir() and (path.name in (CLAIMS, LOGS) or re.fullmatch("[0-9a-f]{16}", path.name) is not None)
+    return path.is_dir() and (path.name in (CLAIMS, LOGS) or _is_digest(path.name))
+
+
+def _is_digest(name: str) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", name) is not None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A record; None where there is none, or none any more: who tries a failed run again removes it."""
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be read", received=error.strerror, remedy="check its permissions and the disk"
+        ) from error
+    try:
+        return parse_json(content, path)
+    except StoreError as error:
+        raise _damaged(path, error.expected, error.received) from error
+
+
+def _read_with_spec(path: Path) -> dict[str, Any] | None:
+    """The same, its spec as of today."""
+    if (record := _read(path)) is not None:
+        try:
+            record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
+        except (KeyError, TypeError, UsageError) as error:
+            raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
+    return record
+
+
+def _damaged(path: Path, expected: str | None, received: str | None) -> StoreError:
+    # One sweep's record is in the way of every other in this folder, so the file is named.
+    remedy = "remove that run's folder; the command that made it trains it again"
+    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
 
 
 def digest_of_record(record: dict[str, Any]) -> str:

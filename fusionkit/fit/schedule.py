@@ -141,9 +141,13 @@ class Schedule:
         if not blamed:
             self._again.appendleft(tuple(specs))
             return
-        for spec in [spec for spec in specs if self._runs.is_there(spec)]:
-            specs.remove(spec)  # its process died between keeping it and telling so
-            self._end(spec, ours=True)
+        for spec in list(specs):
+            if self._runs.is_there(spec):  # its process died between keeping it and telling so
+                specs.remove(spec)
+                self._end(spec, ours=True)
+            elif (holder := self._claims.holder(spec.digest)) is not None:  # it died before it told who does the run
+                specs.remove(spec)
+                self._leave(spec, holder)
         if not specs:
             return
         self._losses.update(spec.digest for spec in specs)
@@ -166,10 +170,11 @@ class Schedule:
         self._end(spec, ours)
 
     def _end(self, spec: RunSpec, ours: bool) -> None:
+        if (record := self._runs.record(spec)) is None:  # it failed, and another process tries it again
+            self._pending.append(Unit((spec,)))
+            return
         del self._left[spec.digest]
         self._ended = True
-        record = self._runs.record(spec)
-        assert record is not None
         (self._progress.run if ours else self._progress.elsewhere)(record)
 
     def _tabulate(self) -> None:

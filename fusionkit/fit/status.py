@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fusionkit.fit.results import CLAIMS, RECORD, UNIT, RunsFolder
+from fusionkit.fit.results import CLAIMS, UNIT, RunsFolder
 from fusionkit.locks import holder_of, is_locked
 from fusionkit.specs import RunSpec
 
@@ -23,7 +23,7 @@ def runs_status(runs: RunsFolder) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError):  # it goes with the last claim in it
         there = sorted(claims.iterdir())
     claimed = [path for path in there if not path.name.startswith(UNIT) and is_locked(path)]
-    records = runs.records() if any(runs.path.glob(f"*/{RECORD}")) else []
+    records = runs.all_records()
     failed = [record for record in records if record["status"] == "failed"]
     return {
         "path": str(runs.path),

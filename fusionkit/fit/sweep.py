@@ -127,7 +127,10 @@ def _opening(chosen: Plan, prepared: Prepared) -> Opening:
 
 
 def _forget(failed: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:
+    """Let runs be trained again that are failed still: another process may have done them since they were looked at."""
     for spec in failed:
         if claims.take(spec.digest):
-            runs.forget(spec)
+            record = runs.record(spec)
+            if record is not None and record["status"] == "failed":
+                runs.forget(spec)
             claims.release(spec.digest)

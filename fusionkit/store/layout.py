@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
-from fusionkit.errors import StoreError
+from fusionkit.errors import StoppedError, StoreError
 from fusionkit.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
 
@@ -238,6 +238,8 @@ class SmallArray:
             if self._array is None:
                 self._array = open_array(*self._of)
             return np.asarray(self._array[start:stop])
+        except StoppedError:
+            raise
         except Exception as error:  # zarr and its codecs raise OSError, KeyError, ValueError and RuntimeError
             store, split, name = self._of
             raise damaged(states_path(store) / split / name, error) from error

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from fusionkit.errors import IdentityError, StoreError
+from fusionkit.errors import IdentityError, StoppedError, StoreError
 from fusionkit.files import read_json
 from fusionkit.lm_head import ACTIVATIONS
 from fusionkit.places import Place, is_file, sizes_below
@@ -184,6 +184,8 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
         }
         if is_two(manifest):
             pairs["examples"] = (open_array(store, split, PAIRS).shape, (fields["examples"], SIDES))
+    except StoppedError:
+        raise
     except Exception as error:  # zarr raises OSError, KeyError, TypeError and ValueError for bad metadata
         raise damaged(states_path(store) / split, error) from error
     differing = [

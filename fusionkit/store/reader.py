@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import StoppedError, UsageError, unknown_name
 from fusionkit.places import Place, place_errors, place_of, read_bytes
 from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
@@ -123,6 +123,8 @@ class Split:
         path = examples_path(self._store, self.name)
         try:
             file = path if isinstance(path, Path) else BytesIO(read_bytes(path))
+        except StoppedError:
+            raise
         except Exception as error:  # a remote place's libraries have errors of their own
             raise damaged(path, error) from error
         try:

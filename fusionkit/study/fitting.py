@@ -134,4 +134,4 @@ def runs_content(runs: Path, digests: Sequence[str]) -> str:
 
 def all_digests(runs: Path) -> list[str]:
     """The runs of a folder that have ended."""
-    return sorted(path.parent.name for path in runs.glob(f"*/{RECORD}"))
+    return sorted(path.parent.name for path in RunsFolder(runs).record_files())

@@ -251,6 +251,43 @@ def test_a_baseline_without_pairs_says_what_never_agrees() -> None:
     assert caught.value.received == "data_seed 2, 3 against 0, 1"
 
 
+def failed(fusion: str, count: int, **fields: Any) -> pd.DataFrame:
+    return runs(fusion, [math.nan] * count, status="failed", metric=None, **fields)
+
+
+@pytest.mark.parametrize(
+    ("frames", "name", "received"),
+    [
+        ([failed("last", 3), runs("linear", LINEAR)], "last", "3 failed runs"),
+        ([runs("last", LAST), failed("linear", 1)], "linear", "1 failed run"),
+        ([failed("last", 3), failed("linear", 2)], "last", "3 failed runs; so did all of 1 other group"),
+        (
+            [runs("last", LAST), failed("linear", 2), failed("concat", 5), failed("attention", 1)],
+            "linear",
+            "2 failed runs; so did all of 2 other groups",
+        ),
+    ],
+)
+def test_where_all_runs_of_one_side_failed_that_is_said(frames: list[pd.DataFrame], name: str, received: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compare(table(*frames), "last")
+    assert (
+        caught.value.what == f"all runs of task=tagging, label=tags, fusion={name} failed: there is nothing to compare"
+    )
+    assert caught.value.received == received
+    assert caught.value.remedy == "try them again with `fusionkit fit --retry-failed`, or fit with a smaller --lr"
+
+
+def test_where_some_runs_failed_those_that_finished_say_what_never_agrees() -> None:
+    frame = table(
+        runs("last", LAST[:2], [0, 1]), failed("last", 2, seeds=[2, 3]),
+        runs("linear", LINEAR[:2], [2, 3]), failed("concat", 2),
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="no run has a partner") as caught:
+        compare(frame, "last")
+    assert caught.value.received == "data_seed 2, 3 against 0, 1"
+
+
 @pytest.mark.parametrize(("name", "value"), [("test", "wilcox"), ("correction", "hom"), ("interval", "tt")])
 def test_an_unknown_method_is_refused(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"unknown {name} '{value}'"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import fusionkit
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.results import FLAT, flat_record
+from fusionkit.fit.status import runs_status
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -245,6 +248,84 @@ def test_a_damaged_record_is_named_as_such(tmp_path: Path, text: str) -> None:
     (tmp_path / "0123456789abcdef" / "run.json").write_text(text)
     with pytest.raises(StoreError, match="damaged"):
         RunsFolder(tmp_path).frame()
+
+
+def test_a_damaged_record_is_named_with_its_place_and_what_to_do(tmp_path: Path) -> None:
+    for name, text in {"0123456789abcdef": '{"sp', "fedcba9876543210": '{"spec": 3}'}.items():
+        runs = RunsFolder(tmp_path / name)
+        path = runs.path / name / "run.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        with pytest.raises(StoreError) as caught:
+            runs.records()
+        assert caught.value.what == f"{path} is damaged"
+        assert caught.value.remedy == "remove that run's folder; the command that made it trains it again"
+
+
+def test_a_runs_folder_that_was_copied_aside_is_no_second_run(tmp_path: Path) -> None:
+    runs, one = RunsFolder(tmp_path), record()
+    spec = RunSpec.from_dict(one["spec"])
+    runs.write(spec, one, {})
+    for name in (f"{spec.digest}.old", f"copy of {spec.digest}", spec.digest.upper()[:15]):
+        shutil.copytree(tmp_path / spec.digest, tmp_path / name)
+    runs.write_table()
+    assert len(pd.read_parquet(tmp_path / "results.parquet")) == len(runs.records()) == len(runs.frame()) == 1
+    assert runs_status(runs)["finished"] == 1
+    (tmp_path / spec.digest / "run.json").unlink()
+    with pytest.raises(UsageError, match="holds no finished run"):
+        runs.records()
+
+
+def test_a_run_that_an_earlier_release_kept_under_another_name_counts_once(tmp_path: Path) -> None:
+    """A decay of 0, not 0.0, gave an equal run another digest."""
+    runs, one = RunsFolder(tmp_path), record(weight_decay=0.0)
+    spec = RunSpec.from_dict(one["spec"])
+    runs.write(spec, one, {})
+    (tmp_path / "0123456789abcdef").mkdir()
+    earlier = {**one, "spec": {**one["spec"], "weight_decay": 0}}
+    (tmp_path / "0123456789abcdef" / "run.json").write_text(json.dumps(earlier))
+    assert runs.records() == [one]
+    assert runs.frame()["digest"].tolist() == [spec.digest]
+
+
+def test_a_record_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "0123456789abcdef" / "run.json").mkdir(parents=True)  # a folder: root may read every file
+    with pytest.raises(StoreError, match=r"run\.json cannot be read"):
+        RunsFolder(tmp_path).records()
+
+
+@pytest.mark.parametrize("moment", ["stat", "read"])
+def test_a_record_that_has_just_gone_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Between its being listed and looked at: another process tries a failed run again."""
+    runs, kept, failed = RunsFolder(tmp_path), record(), record(status="failed", data_seed=1)
+    for each in (kept, failed):
+        runs.write(RunSpec.from_dict(each["spec"]), each, {})
+    gone = tmp_path / RunSpec.from_dict(failed["spec"]).digest / "run.json"
+    glob, read = Path.glob, Path.read_bytes
+
+    def listed(path: Path, pattern: str) -> list[Path]:
+        found = list(glob(path, pattern))
+        assert gone in found
+        if moment == "stat":
+            gone.unlink()
+        return found
+
+    def looked_into(path: Path) -> bytes:
+        if path == gone:
+            gone.unlink()
+        return read(path)
+
+    monkeypatch.setattr(Path, "glob", listed)
+    monkeypatch.setattr(Path, "read_bytes", looked_into)
+    assert runs.records() == [kept]
+    assert not gone.exists()
+
+
+def test_a_table_of_no_records_is_not_made(tmp_path: Path) -> None:
+    RunsFolder(tmp_path).write_table()  # the only one had failed and is tried again
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_any_recorded_score_can_be_summarised(tmp_path: Path) -> None:

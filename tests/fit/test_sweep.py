@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -138,6 +138,16 @@ def test_a_draw_too_large_is_refused_before_any_run(store: Store, tmp_path: Path
         fit(store, specs, RunsFolder(tmp_path / "runs"), watch)
     assert caught.value.received == "500 shots × 2 classes = 1000"  # of entities, not of tags
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_damaged_record_of_another_sweep_is_refused_before_any_run(store: Store, tmp_path: Path, watch: Any) -> None:
+    runs = tmp_path / "runs"
+    (runs / "0123456789abcdef").mkdir(parents=True)
+    (runs / "0123456789abcdef" / "run.json").write_text('{"spec": ')
+    with pytest.raises(StoreError, match=r"0123456789abcdef/run\.json is damaged"):
+        fit(store, expand(store, task="tagging", fusions=("last",), epochs=(1,)), RunsFolder(runs), watch)
+    assert watch.begun == []
+    assert [path.name for path in runs.iterdir()] == ["0123456789abcdef"]
 
 
 def test_the_weights_on_disk_are_those_of_the_parts(store: Store, tmp_path: Path, watch: Any) -> None:

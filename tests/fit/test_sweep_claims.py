@@ -166,6 +166,26 @@ def test_a_run_that_another_process_has_done_meanwhile_is_not_done_again(
     assert [record["spec"]["batch_size"] for record in watch.others] == [8]
 
 
+def test_a_failed_run_that_another_process_has_retried_and_finished_meanwhile_is_kept(
+    corpus_store: Callable[[str], Store], runs: Path, watch: Any
+) -> None:
+    store, folder = corpus_store("words"), RunsFolder(runs)
+    retried, finished = expand(store, task="tagging", fusions=("last", "linear"), epochs=(1,))
+    record = {"status": "finished", "data": "corpus", "metric": "f1", "score": 0.5}
+    folder.write(finished, {**record, "spec": finished.to_dict()}, {})
+    folder.write(retried, {**record, "status": "failed", "error": "lost", "spec": retried.to_dict()}, {})
+
+    def as_if_by_another(line: str) -> None:
+        if line == "1 of 2 runs are there already":  # said between the look at what is there and the first run
+            folder.write(retried, {**record, "score": 0.75, "spec": retried.to_dict()}, {})
+
+    watch.say = as_if_by_another
+    records = fit(store, [retried, finished], folder, watch, retry_failed=True)
+    assert [each["score"] for each in records] == [0.75, 0.5]
+    assert watch.ended == []
+    assert [each["spec"]["fusion"] for each in watch.others] == ["last"]
+
+
 def test_what_a_killed_process_left_half_written_is_removed_with_the_next_attempt(
     corpus_store: Callable[[str], Store], runs: Path, watch: Any
 ) -> None:

@@ -1,0 +1,91 @@
+"""What a cluster's worker tells of a unit while it goes on and at its end, and what a schedule makes of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fusionkit.cluster import units
+from fusionkit.cluster.units import FitJob, do_unit_here
+from fusionkit.fit import RunsFolder
+from fusionkit.fit.claims import Claims
+from fusionkit.fit.schedule import Schedule
+from fusionkit.fit.units import plan_units
+from fusionkit.fit.working import Hear, Word
+from fusionkit.specs import RunSpec
+
+SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
+NOTHING: Any = None  # no unit is trained, so no materials are asked for
+
+
+class Told:
+    """``tell(*words)``: a unit of which a worker has these to say; its events, and what its task returns."""
+
+    def __init__(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._runs, self._patch = runs, monkeypatch
+        self.events: list[Word] = []
+
+    def tell(self, *words: Word) -> list[Word]:
+        def work(given: Any, materials: Any, runs: Any, claims: Any, hear: Hear) -> None:
+            for word in words:
+                hear(word)
+
+        def log_event(topic: str, event: dict[str, Any]) -> None:
+            self.events.append(Word.from_dict(json.loads(json.dumps(event["word"]))))
+
+        self._patch.setattr(units, "do_unit", work)
+        self._patch.setattr(units, "get_worker", lambda: SimpleNamespace(log_event=log_event))
+        self._patch.setattr(units, "_session", lambda job: SimpleNamespace(materials=None, runs=None, claims=None))
+        return [Word.from_dict(values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    return Told(tmp_path / "runs", monkeypatch)
+
+
+def test_what_would_count_twice_is_told_by_the_result_alone(told: Told) -> None:
+    words = [
+        Word("others", ("a",), text="somebody"), Word("there", ("b",)), Word("note", text="slow"),
+        Word("epochs", count=1, work=2.0), Word("run", ("c",)), Word("lost", ("d",), text="out of memory"),
+    ]  # fmt: skip
+    assert told.tell(*words) == [word for word in words if word.kind != "epochs"]
+    assert told.events == [word for word in words if word.kind not in ("others", "lost")]
+
+
+def test_a_run_whose_memory_did_not_suffice_once_is_tried_once_more(told: Told, tmp_path: Path) -> None:
+    """The run is given to another worker as soon as its loss is heard of; the rest of what was said comes later."""
+    runs, said = RunsFolder(tmp_path / "runs"), list[str]()
+    progress: Any = SimpleNamespace(say=said.append, run=lambda record: None, epoch=lambda work: None)
+    returned = told.tell(Word("lost", (SPEC.digest,), text="out of memory"))
+    late = [*told.events, *returned]
+
+    class Hands:
+        free = True
+
+        def give(self, specs: Sequence[RunSpec]) -> None:
+            if late:
+                schedule.hear(late.pop(0))
+            else:
+                runs.write(SPEC, {"spec": SPEC.to_dict(), "status": "finished"}, {})
+                schedule.hear(Word("run", (SPEC.digest,)))
+
+        def wait(self, seconds: float) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    with closing(Claims(runs.path, "me")) as claims:
+        schedule = Schedule(plan_units([SPEC]), 8, NOTHING, runs, claims, progress)
+        schedule.work(Hands())
+    record = runs.record(SPEC)
+    assert record is not None
+    assert record["status"] == "finished"
+    assert said == ["1 run lost, tried again once more: out of memory"]

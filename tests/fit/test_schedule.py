@@ -1,0 +1,109 @@
+"""A sweep's schedule, its hands played by the test: what it makes of what it hears."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.fit import RunsFolder
+from fusionkit.fit.claims import Claims
+from fusionkit.fit.schedule import Schedule
+from fusionkit.fit.units import plan_units
+from fusionkit.fit.working import Word
+from fusionkit.specs import RunSpec
+
+ONE, OTHER = (
+    RunSpec(store="s", task="tagging", label="tags", fusion=fusion, head="tagger") for fusion in ("last", "linear")
+)
+NOTHING: Any = None  # no unit is trained, so no materials are asked for
+
+
+class Played:
+    """Hands that are free for one unit at a time and do what the test says.
+
+    Args:
+        plays: one a unit, called with its runs.
+    """
+
+    def __init__(self, *plays: Callable[[Sequence[RunSpec]], None]) -> None:
+        self._plays = list(plays)
+        self.given: list[list[str]] = []
+        self.free = True
+
+    def give(self, specs: Sequence[RunSpec]) -> None:
+        self.given.append([spec.fusion for spec in specs])
+        self._plays.pop(0)(specs)
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(0.01)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> RunsFolder:
+    return RunsFolder(tmp_path / "runs")
+
+
+@pytest.fixture
+def claims(runs: RunsFolder) -> Iterator[Claims]:
+    with closing(Claims(runs.path, "me")) as claims:
+        yield claims
+
+
+def keep(runs: RunsFolder, spec: RunSpec, status: str = "finished") -> None:
+    runs.write(spec, {"spec": spec.to_dict(), "status": status}, {})
+
+
+def told(kind: str, specs: Sequence[RunSpec], text: str = "") -> Word:
+    return Word(kind, tuple(spec.digest for spec in specs), text=text)
+
+
+@pytest.mark.parametrize("kind", ["run", "there"])
+def test_a_run_whose_record_has_gone_again_is_done_once_more(
+    runs: RunsFolder, claims: Claims, watch: Any, kind: str
+) -> None:
+    """Another process that tries failed runs again removed it between the word and the look at it."""
+    schedule = Schedule(plan_units([ONE]), 8, NOTHING, runs, claims, watch)
+
+    def end(specs: Sequence[RunSpec]) -> None:
+        keep(runs, *specs)
+        schedule.hear(told("run", specs))
+
+    hands = Played(lambda specs: schedule.hear(told(kind, specs)), end)
+    schedule.work(hands)
+    assert hands.given == [["last"], ["last"]]
+    assert [record["spec"]["fusion"] for record in watch.ended] == ["last"]
+    assert watch.others == []
+
+
+def test_a_run_that_others_do_is_not_blamed_for_a_loss(runs: RunsFolder, claims: Claims, watch: Any) -> None:
+    """Its worker died before it could tell whose the run was."""
+    schedule = Schedule(plan_units([ONE, OTHER]), 8, NOTHING, runs, claims, watch)
+    with closing(Claims(runs.path, "somebody else")) as theirs:
+
+        def lose(specs: Sequence[RunSpec]) -> None:
+            assert theirs.take(ONE.digest)
+            schedule.hear(told("lost", specs, "SIGKILL"))
+
+        def end(specs: Sequence[RunSpec]) -> None:
+            keep(runs, *specs)
+            schedule.hear(told("run", specs))
+            keep(runs, ONE)
+            theirs.release(ONE.digest)
+
+        hands = Played(lose, end)
+        schedule.work(hands)
+    assert hands.given == [["last", "linear"], ["linear"]]
+    assert watch.said[:2] == [
+        "somebody else does runs of this sweep too: those are not done here",
+        "1 run lost, tried again once more: SIGKILL",
+    ]
+    assert [record["spec"]["fusion"] for record in watch.ended] == ["linear"]
+    assert [record["spec"]["fusion"] for record in watch.others] == ["last"]
