@@ -84,12 +84,13 @@ def test_equal_numbers_are_one_run_however_they_are_given() -> None:
     kinds = {field.name: str(field.type).split(" ")[0] for field in dataclasses.fields(RunSpec)}
     assert kinds == {name: "float" if name in FLOATS else "int" if name in INTS else "str" for name in kinds}
     whole = {"lr": 1, "clip_norm": 1}  # the others may be 0
-    pairs = [(name, float(whole.get(name, 0)), whole.get(name, 0)) for name in FLOATS]
+    pairs: list[tuple[str, Any, Any]] = [(name, float(whole.get(name, 0)), whole.get(name, 0)) for name in FLOATS]
     pairs += [(name, 0.0, -0.0) for name in FLOATS if name not in whole]
     pairs += [(name, 0.5, np.float32(0.5)) for name in FLOATS] + [(name, 0.1, np.float64(0.1)) for name in FLOATS]
     pairs += [(name, 3, kind(3)) for name in INTS for kind in (np.int64, np.uint8)]
     for name, plain, other in pairs:
-        one, two = (dataclasses.replace(RUN, **{name: value}) for value in (plain, other))
+        given: list[dict[str, Any]] = [{name: plain}, {name: other}]
+        one, two = (dataclasses.replace(RUN, **values) for values in given)
         assert canonical_json(one.to_dict()) == canonical_json(two.to_dict())
         assert one.digest == two.digest
         assert type(getattr(two, name)) is type(plain)

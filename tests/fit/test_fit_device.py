@@ -43,7 +43,7 @@ FUSIONS = (
 @cache
 def begin_lazy() -> None:
     """PyTorch takes it once a process."""
-    torch._lazy.ts_backend.init()
+    torch._lazy.ts_backend.init()  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(autouse=True)

@@ -73,7 +73,7 @@ def test_a_run_whose_record_has_gone_again_is_done_once_more(
     schedule = Schedule(plan_units([ONE]), 8, NOTHING, runs, claims, watch)
 
     def end(specs: Sequence[RunSpec]) -> None:
-        keep(runs, *specs)
+        keep(runs, specs[0])
         schedule.hear(told("run", specs))
 
     hands = Played(lambda specs: schedule.hear(told(kind, specs)), end)
@@ -93,7 +93,7 @@ def test_a_run_that_others_do_is_not_blamed_for_a_loss(runs: RunsFolder, claims:
             schedule.hear(told("lost", specs, "SIGKILL"))
 
         def end(specs: Sequence[RunSpec]) -> None:
-            keep(runs, *specs)
+            keep(runs, specs[0])
             schedule.hear(told("run", specs))
             keep(runs, ONE)
             theirs.release(ONE.digest)

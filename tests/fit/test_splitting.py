@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from fusionkit.fit import RunsFolder, expand, fit, outcome, stacks, width
+from fusionkit.fit import RunsFolder, expand, fit, stacks, width
 from fusionkit.fit.data import Batch
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.memory import PeakMemory
+from fusionkit.fit.scoring import decide_all
 from fusionkit.fit.splitting import Splitting
 from fusionkit.fit.stacks import Row, Stacked, stack_of
 from fusionkit.fit.width import STACK_BYTES, width_of
@@ -198,8 +199,8 @@ def test_runs_that_end_are_scored_in_halves_where_memory_runs_out(
 ) -> None:
     store = corpus_store("words")
     specs = expand(store, task="tagging", fusions=("attention",), init_seeds=4, epochs=(1,))
-    plain = fit(store, specs, RunsFolder(tmp_path / "plain"), watch())
-    scored = outcome.decide_all
+    plain = fit(store, specs, RunsFolder(tmp_path / "plain"), watch)
+    scored = decide_all
     narrow: list[int] = []
 
     def short(stacks: Any, *given: Any) -> Any:
@@ -209,8 +210,8 @@ def test_runs_that_end_are_scored_in_halves_where_memory_runs_out(
         narrow.append(len(stacks[0][0]._pieces))
         return found
 
-    monkeypatch.setattr(outcome, "decide_all", short)
-    halved = fit(store, specs, RunsFolder(tmp_path / "halved"), watch())
+    monkeypatch.setattr("fusionkit.fit.outcome.decide_all", short)
+    halved = fit(store, specs, RunsFolder(tmp_path / "halved"), watch)
     assert narrow == [2]  # of the test split
     assert [record["scores"] for record in halved] == [record["scores"] for record in plain]
 
