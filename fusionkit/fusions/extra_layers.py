@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.ragged import side_by_side
+from fusionkit.fusions.lines import Lines
 
 HEAD, STD = 64, 0.02
 
@@ -50,11 +50,9 @@ class ExtraLayers(nn.Module):
         x = states[:, -1]
         if not len(x):
             return x
-        places, seen = side_by_side(offsets)  # [examples, longest], [examples, longest]
-        own = seen.flatten().nonzero().squeeze(1)  # [rows]
-        seen[:, 0] = True  # a softmax over nothing, of an example without rows, would make all gradients NaN
+        lines = Lines(offsets)
         for layer in self.layers:
-            x = layer(x, places, own, seen)
+            x = layer(x, lines)
         return x
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
@@ -75,29 +73,18 @@ class TransformerLayer(nn.Module):
             nn.init.normal_(linear.weight, std=STD)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor, places: Tensor, own: Tensor, seen: Tensor) -> Tensor:
-        """The next states of the rows.
-
-        Args:
-            x: ``[rows, hidden]``. places: which row stands where when examples lie side by side,
-                ``[examples, longest]``. own: where each row stands there, flat, ``[rows]``. seen: places to attend to,
-                ``[examples, longest]``.
-
-        Returns:
-            ``[rows, hidden]``.
-        """
-        a = self.attention_norm(x + self.out(self._attend(x, places, own, seen)))
+    def forward(self, x: Tensor, lines: Lines) -> Tensor:
+        """The next states of the rows, ``[rows, hidden]`` → ``[rows, hidden]``, laid out as ``lines`` say."""
+        a = self.attention_norm(x + self.out(self._attend(x, lines)))
         return self.norm(a + self.down(functional.gelu(self.up(a))))  # type: ignore[no-any-return]
 
-    def _attend(self, x: Tensor, places: Tensor, own: Tensor, seen: Tensor) -> Tensor:
+    def _attend(self, x: Tensor, lines: Lines) -> Tensor:
         # Written out: torch's own attention on CPUs cannot be stacked over runs.
-        q, k, v = (self._side_by_side(f(x), places) for f in (self.query, self.key, self.value))
+        q, k, v = (self._side_by_side(f(x), lines) for f in (self.query, self.key, self.value))
         scores = q @ k.mT / math.sqrt(q.shape[-1])  # [examples, heads, longest, longest]
-        weights = scores.masked_fill(~seen[:, None, None, :], -torch.inf).softmax(-1)
-        mixed = (weights @ v).transpose(1, 2).reshape(-1, x.shape[-1])  # [examples · longest, hidden]
-        return mixed if len(own) == len(mixed) else mixed.index_select(0, own)  # [rows, hidden]
+        weights = scores.masked_fill(~lines.seen[:, None, None, :], -torch.inf).softmax(-1)
+        return lines.taken((weights @ v).transpose(1, 2).reshape(-1, x.shape[-1]))  # [rows, hidden]
 
-    def _side_by_side(self, x: Tensor, places: Tensor) -> Tensor:
+    def _side_by_side(self, x: Tensor, lines: Lines) -> Tensor:
         """``[rows, hidden]`` → ``[examples, heads, longest, width of a head]``."""
-        padded = x if len(x) == places.numel() else x.index_select(0, places.flatten())
-        return padded.reshape(*places.shape, self.heads, -1).transpose(1, 2)
+        return lines.laid(x).reshape(*lines.seen.shape, self.heads, -1).transpose(1, 2)

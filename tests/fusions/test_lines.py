@@ -1,0 +1,65 @@
+"""Rows in lines and back, with gradients that autograd's own selections would have where padding counts for nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from fusionkit.fusions.extra_layers import ExtraLayers
+from fusionkit.fusions.lines import Lines
+
+LENGTHS = [[3, 1, 4], [0, 2, 0, 5], [2, 2], [1], [4, 0]]
+HIDDEN = 6
+
+
+def offsets_of(lengths: list[int]) -> Tensor:
+    return torch.tensor([0, *lengths]).cumsum(0)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_lines_hold_each_example_and_give_its_rows_back(lengths: list[int]) -> None:
+    rows = torch.randn(sum(lengths), HIDDEN)
+    lines = Lines(offsets_of(lengths))
+    laid = lines.laid(rows).reshape(len(lengths), max(lengths), HIDDEN)
+    for line, own in zip(laid, rows.split(lengths), strict=True):
+        assert torch.equal(line[: len(own)], own)
+    assert torch.equal(lines.taken(laid.flatten(0, 1)), rows)
+    assert lines.seen.sum(1).tolist() == [max(length, 1) for length in lengths]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_gradients_are_those_of_each_example_alone(lengths: list[int]) -> None:
+    """No padding, no lines: an example is alone in its batch."""
+    fusion = ExtraLayers(1, HIDDEN, n=2).double()
+    states = torch.randn(sum(lengths), 1, HIDDEN, dtype=torch.float64, requires_grad=True)
+    wanted = [states, *fusion.parameters()]
+    weighing = torch.randn(sum(lengths), HIDDEN, dtype=torch.float64)
+    together = (fusion(states, offsets_of(lengths)) * weighing).sum()
+    pieces = [own for own in zip(states.split(lengths), weighing.split(lengths), strict=True) if len(own[0])]
+    alone = torch.stack([(fusion(own, offsets_of([len(own)])) * weights).sum() for own, weights in pieces]).sum()
+    for ours, theirs in zip(torch.autograd.grad(together, wanted), torch.autograd.grad(alone, wanted), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_runs_side_by_side_have_the_gradients_that_they_have_alone(lengths: list[int]) -> None:
+    fusion = ExtraLayers(1, HIDDEN, n=1).double()
+    states, offsets = torch.randn(sum(lengths), 1, HIDDEN, dtype=torch.float64), offsets_of(lengths)
+    runs = {
+        name: torch.stack([value.detach(), torch.randn_like(value)]).requires_grad_()
+        for name, value in fusion.named_parameters()
+    }
+    weighing = torch.randn(2, sum(lengths), HIDDEN, dtype=torch.float64)
+
+    def one(own: dict[str, Tensor]) -> Tensor:
+        found: Tensor = functional_call(fusion, own, (states, offsets))
+        return found
+
+    together = torch.autograd.grad((vmap(one)(runs) * weighing).sum(), list(runs.values()))
+    for run in range(2):
+        own = {name: value[run].detach().requires_grad_() for name, value in runs.items()}
+        alone = torch.autograd.grad((one(own) * weighing[run]).sum(), list(own.values()))
+        for ours, theirs in zip(together, alone, strict=True):
+            torch.testing.assert_close(ours[run], theirs, rtol=0, atol=1e-10)
