@@ -13,7 +13,7 @@ from torch import Tensor
 from fusionkit.devices import home_of
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.feeding import Layers
+from fusionkit.fit.feeding import Layers, layers_of
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.predicting import Decisions, read_blocks, score
 from fusionkit.fit.scoring import Judge, decide_all
@@ -90,10 +90,16 @@ class Best:
 
 @dataclass(eq=False)
 class Trained:
-    """A run that has ended well. ``seconds`` and ``epoch_seconds`` are its share of what the unit took."""
+    """A run that has ended well.
+
+    Attributes:
+        layers: positions among the stored layers that it reads. seconds, epoch_seconds: its share of what the unit
+            took.
+    """
 
     spec: RunSpec
     model: Model
+    layers: Layers
     best: Best
     curve: Curve
     seconds: float
@@ -102,26 +108,30 @@ class Trained:
 
 
 def outcomes_of(
-    runs: Sequence[Trained], data: TaskData, watched: TaskSplit, layers: Layers, judge: Judge | None, began: float
+    groups: Sequence[Sequence[Trained]], data: TaskData, watched: TaskSplit, judge: Judge | None, began: float
 ) -> list[Outcome]:
-    """Score runs of one shape by their best weights, all of them together.
+    """Score runs by their best weights, all that have ended together: each split is read once for all of them.
 
     Args:
-        watched: the part of validation that chose the epoch, or all of it. judge: of that, where the task has one.
-        layers: positions among the stored layers that they read.
+        groups: runs of one shape in each. watched: the part of validation that chose the epoch, or all of it.
+        judge: of that, where the task has one.
         began: when this began, by ``time.perf_counter``; each run has its share of the seconds.
+
+    Returns:
+        an outcome a run, group by group.
     """
+    runs = [run for group in groups for run in group]
     for run in runs:
         run.model.load_state_dict(run.best.weights)
     if watched is data.validation:
         found = [_validation_scores(run, judge) for run in runs]
     else:
-        found = _scored(runs, data, data.validation, layers)
-    tested = None if data.test is None else _scored(runs, data, data.test, layers)
+        found = _scored(groups, data, data.validation)
+    tested = None if data.test is None else _scored(groups, data, data.test)
     others = {
-        name: tested if split is data.test else _scored(runs, data, split, layers) for name, split in data.tests.items()
+        name: tested if split is data.test else _scored(groups, data, split) for name, split in data.tests.items()
     }
-    weights = _layer_weights(runs, data, layers)
+    weights = _layer_weights(groups, data)
     for run in runs:
         run.seconds += (time.perf_counter() - began) / len(runs)
     return [
@@ -145,13 +155,22 @@ def _validation_scores(run: Trained, judge: Judge | None) -> dict[str, float]:
     return run.best.scores
 
 
-def _scored(runs: Sequence[Trained], data: TaskData, split: TaskSplit, layers: Layers) -> list[dict[str, float]]:
+def _scored(groups: Sequence[Sequence[Trained]], data: TaskData, split: TaskSplit) -> list[dict[str, float]]:
     if not Judge.can(data):
-        return [score(run.model, data, split, layers) for run in runs]
-    stack = Splitting(stack_of([run.spec for run in runs], [run.model for run in runs]), lambda width: None)
+        return [score(run.model, data, split, run.layers) for group in groups for run in group]
+    layers, places = _among(groups)
+    stacks = [
+        (Splitting(stack_of([run.spec for run in group], [run.model for run in group]), lambda width: None), place)
+        for group, place in zip(groups, places, strict=True)
+    ]
     judge = Judge(data, split)
-    (decided,) = decide_all([(stack, tuple(range(len(layers))))], split, layers)
-    return [judge.scores(each) for each in decided]
+    return [judge.scores(each) for decided in decide_all(stacks, split, layers) for each in decided]
+
+
+def _among(groups: Sequence[Sequence[Trained]]) -> tuple[Layers, list[Layers]]:
+    """The layers that any of the runs reads, and where each group's stand among them."""
+    layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
+    return layers, [tuple(layers.index(layer) for layer in group[0].layers) for group in groups]
 
 
 def _outcome(
@@ -188,35 +207,54 @@ def _outcome(
     )
 
 
-def _layer_weights(runs: Sequence[Trained], data: TaskData, layers: Layers) -> list[list[Looked]]:
+def _layer_weights(groups: Sequence[Sequence[Trained]], data: TaskData) -> list[list[Looked]]:
     """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
-    if not len(data.validation):
-        return [_looked([run.model], run.draw, layers)[0] for run in runs]
-    return _looked([run.model for run in runs], data.validation, layers)
+    if len(data.validation):
+        return _looked(groups, data.validation)
+    return [_looked([[run]], run.draw)[0] for group in groups for run in group]
 
 
-def _looked(models: Sequence[Model], split: TaskSplit, layers: Layers) -> list[list[Looked]]:
-    parts = [
-        _mean_weights(alike, rows, layers)
-        for *alike, rows in zip(*(model.parts for model in models), split.parts, strict=True)
-    ]
-    return [list(each) for each in zip(*parts, strict=True)]
+def _looked(groups: Sequence[Sequence[Trained]], split: TaskSplit) -> list[list[Looked]]:
+    layers, places = _among(groups)
+    by_part = []
+    for k, part in enumerate(split.parts):
+        models = [[run.model.parts[k] for run in group] for group in groups]
+        by_part.append(_mean_weights(list(zip(models, places, strict=True)), part, layers))
+    return [list(each) for each in zip(*by_part, strict=True)]
 
 
 @torch.inference_mode()
-def _mean_weights(models: Sequence[FusedModel], split: TaskSplit, layers: Layers) -> list[Looked]:
+def _mean_weights(
+    groups: Sequence[tuple[Sequence[FusedModel], Layers]], split: TaskSplit, layers: Layers
+) -> list[Looked]:
     """Of each model the mean of each layer's weight over the rows that the head reads, and of each row's largest.
 
     The rows are read once for all of them.
+
+    Args:
+        groups: models of one fusion, with the places of its layers among ``layers``.
     """
-    total, largest, rows = torch.zeros(len(models), len(layers)), torch.zeros(len(models), dtype=torch.float64), 0
-    for _, batch in read_blocks(split, layers, home_of(models[0])):
+    sums: list[tuple[Tensor, Tensor] | None] = [
+        (torch.zeros(len(places)), torch.zeros((), dtype=torch.float64)) for models, places in groups for _ in models
+    ]
+    rows = 0
+    for _, batch in read_blocks(split, layers, home_of(groups[0][0][0])):
+        if not any(sums):
+            break
         states = batch.states if batch.read is None else batch.states[batch.read]
-        for k, model in enumerate(models):
-            weights = model.fusion.layer_weights(states)
-            if weights is None:
-                return [(None, None)] * len(models)
-            total[k] += weights.sum(0).cpu()
-            largest[k] += weights.amax(1).sum().cpu()
-        rows += len(states)
-    return list(zip((total / max(rows, 1)).tolist(), (largest / max(rows, 1)).tolist(), strict=True))
+        rows, k = rows + len(states), -1
+        for models, places in groups:
+            chosen = layers_of(states, places)
+            for model in models:
+                k += 1
+                if (kept := sums[k]) is None:
+                    continue
+                if (weights := model.fusion.layer_weights(chosen)) is None:
+                    sums[k] = None
+                    continue
+                kept[0].add_(weights.sum(0).cpu())
+                kept[1].add_(weights.amax(1).sum().cpu())
+    return [
+        (None, None) if kept is None else ((kept[0] / max(rows, 1)).tolist(), float(kept[1] / max(rows, 1)))
+        for kept in sums
+    ]

@@ -320,7 +320,7 @@ class _Unit:
 
     def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
-        left = []
+        left, ended = [], list[list[tuple[_Run, Model]]]()
         for group in self.groups:
             models = {run: copy.deepcopy(group.stack.model(k)) for k, run in enumerate(group.runs) if run in gone}
             stay = [k for k, run in enumerate(group.runs) if run not in gone]
@@ -329,22 +329,23 @@ class _Unit:
             if stay:
                 left.append(_Group(group.stack, [group.runs[k] for k in stay], group.places))
             yield from ((run.spec, failed[run]) for run in models if run in failed)
-            yield from self._finished([(run, model) for run, model in models.items() if run not in failed])
+            if well := [(run, model) for run, model in models.items() if run not in failed]:
+                ended.append(well)
         self.groups = left
+        if ended:
+            yield from self._finished(ended)
 
-    def _finished(self, ended: Sequence[tuple[_Run, Model]]) -> Iterator[Ended]:
-        if not ended:
-            return
+    def _finished(self, ended: Sequence[Sequence[tuple[_Run, Model]]]) -> Iterator[Ended]:
+        """Runs that ended well in this epoch, those of one shape together."""
         began = time.perf_counter()
-        trained = [
-            Trained(
-                run.spec, model, run.best, run.curve, run.seconds, run.epoch_seconds, self._draws[run.spec.data_seed]
-            )
-            for run, model in ended
-            if run.best is not None
-        ]
-        outcomes = outcomes_of(trained, self._data, self._stored, ended[0][0].layers, self._judge, began)
-        yield from zip((run.spec for run in trained), outcomes, strict=True)
+        groups = [[self._trained(run, model) for run, model in group] for group in ended]
+        outcomes = outcomes_of(groups, self._data, self._stored, self._judge, began)
+        yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
+
+    def _trained(self, run: _Run, model: Model) -> Trained:
+        assert run.best is not None  # the last epoch is scored
+        draw = self._draws[run.spec.data_seed]
+        return Trained(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
 
 
 def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:
