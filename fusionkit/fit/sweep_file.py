@@ -82,7 +82,7 @@ SHARED: dict[str, Key] = {  # one for all runs: they stand above the blocks
 }
 # Where and how it is run, not what it is.
 ELSEWHERE = (
-    "sweep", "out", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run", "log-to",
+    "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run", "log-to",
     "json",
 )  # fmt: skip
 # Ways to say the same: the one that is given later takes the place of the others.

@@ -23,7 +23,7 @@ def test_lines_hold_each_example_and_give_its_rows_back(lengths: list[int]) -> N
     rows = torch.randn(sum(lengths), HIDDEN)
     lines = Lines(offsets_of(lengths))
     laid = lines.laid(rows).reshape(len(lengths), max(lengths), HIDDEN)
-    for line, own in zip(laid, rows.split(lengths), strict=True):
+    for line, own in zip(laid, torch.split(rows, lengths), strict=True):
         assert torch.equal(line[: len(own)], own)
     assert torch.equal(lines.taken(laid.flatten(0, 1)), rows)
     assert lines.seen.sum(1).tolist() == [max(length, 1) for length in lengths]
@@ -37,7 +37,9 @@ def test_gradients_are_those_of_each_example_alone(lengths: list[int]) -> None:
     wanted = [states, *fusion.parameters()]
     weighing = torch.randn(sum(lengths), HIDDEN, dtype=torch.float64)
     together = (fusion(states, offsets_of(lengths)) * weighing).sum()
-    pieces = [own for own in zip(states.split(lengths), weighing.split(lengths), strict=True) if len(own[0])]
+    pieces = [
+        own for own in zip(torch.split(states, lengths), torch.split(weighing, lengths), strict=True) if len(own[0])
+    ]
     alone = torch.stack([(fusion(own, offsets_of([len(own)])) * weights).sum() for own, weights in pieces]).sum()
     for ours, theirs in zip(torch.autograd.grad(together, wanted), torch.autograd.grad(alone, wanted), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
