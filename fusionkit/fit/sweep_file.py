@@ -82,8 +82,8 @@ SHARED: dict[str, Key] = {  # one for all runs: they stand above the blocks
 }
 # Where and how it is run, not what it is.
 ELSEWHERE = (
-    "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run", "log-to",
-    "json",
+    "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run",
+    "log-to", "json",
 )  # fmt: skip
 # Ways to say the same: the one that is given later takes the place of the others.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
