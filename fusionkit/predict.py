@@ -27,6 +27,7 @@ from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.encoder.truncated import truncated
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.exported import open_heads
+from fusionkit.fit.precision import full_float32
 from fusionkit.fit.trained import TrainedRun
 from fusionkit.ragged import IntArray
 from fusionkit.reading import Reader, SharedRows, in_order, readers_of, shared_rows
@@ -219,7 +220,7 @@ class Predictor:
         )
         answers: list[dict[str, Any]] = [dict.fromkeys(self.runs) for _ in texts]
         budget = min(BATCH_TOKENS["cuda" if self.encoder.device.type == "cuda" else "cpu"], LARGEST_BATCH)
-        with torch.inference_mode():
+        with torch.inference_mode(), full_float32(self.encoder.device):
             for examples, batches, order in live_groups(part, sequences, budget, self.encoder.pad_id):
                 passes = [(forward(self.encoder, batch), batch) for batch in batches]
                 shared = {
