@@ -105,7 +105,8 @@ def segment_ids(offsets: Tensor) -> Tensor:
 def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
     """Sum over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros.
 
-    Numbers of 16 bits are added up in 32: in bfloat16 a sum stands still where a row is below 1/256 of it.
+    Numbers of 16 bits are added up in 32. PyTorch's kernel for CPUs does so by itself; one that added up in bfloat16
+    would stand still where a row is below 1/256 of the sum.
     """
     wide = values.float() if values.element_size() == 2 else values
     total = wide.new_zeros(len(offsets) - 1, values.shape[-1]).index_add(0, segment_ids(offsets), wide)

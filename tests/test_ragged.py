@@ -110,12 +110,23 @@ def test_reductions_keep_the_dtype(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_many_rows_of_16_bits_are_added_up_whole(dtype: torch.dtype) -> None:
-    """In bfloat16 a sum of ones stands still at 256, in float16 at 2048."""
+def test_rows_of_16_bits_are_added_up_in_32_on_every_device(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU's kernel would do so by itself, so what it is given is looked at."""
+    given, plain = list[torch.dtype](), torch.Tensor.index_add
+
+    def watched(total: torch.Tensor, dim: int, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        given.extend([total.dtype, rows.dtype])
+        return plain(total, dim, index, rows)
+
+    monkeypatch.setattr(torch.Tensor, "index_add", watched)
     values, offsets = torch.ones(4096, 2, dtype=dtype), torch.tensor([0, 4096])
     assert segment_sum(values, offsets).tolist() == [[4096, 4096]]
     assert segment_mean(values, offsets).tolist() == [[1, 1]]
     assert float(segment_softmax(values, offsets).float().sum()) == pytest.approx(2)
+    assert set(given) == {torch.float32}
+    assert len(given) == 6
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
