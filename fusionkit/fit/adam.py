@@ -28,9 +28,8 @@ class StackedAdam:
 
     def __init__(self, leaves: Sequence[Tensor], decoupled: bool) -> None:
         self._leaves = [leaf.detach() for leaf in leaves]  # the same memory, out of autograd's sight
-        # Made at the first step: runs that are only scored have none.
-        self._means: list[Tensor] = []
-        self._squares: list[Tensor] = []
+        self._means = [torch.zeros_like(leaf) for leaf in self._leaves]
+        self._squares = [torch.zeros_like(leaf) for leaf in self._leaves]
         self._decoupled = decoupled
         self._steps = 0
 
@@ -47,8 +46,6 @@ class StackedAdam:
             gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates, decays, clips: a number a
                 run; a clip of None cuts nothing.
         """
-        if not self._means:
-            self._means, self._squares = ([torch.zeros_like(leaf) for leaf in self._leaves] for _ in range(2))
         with_gradient = [k for k, gradient in enumerate(gradients) if gradient is not None]
         # The kernel reads memory in its order, whatever the strides are.
         found = [gradient.contiguous() for gradient in gradients if gradient is not None]
