@@ -12,6 +12,7 @@ from fusionkit.cli.completing import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
 from fusionkit.cli.sweeping import given_sweep, stores_or_file, sweep_options
 from fusionkit.cli.working import print_forecast, working_options
+from fusionkit.errors import UsageError
 
 
 @click.command()
@@ -58,6 +59,13 @@ def fit(
     torch.set_num_threads(threads)
     given = given_sweep(context, stores)
     settings = given_cluster(cluster, cluster_config or given.cluster_file, workers=workers)
+    if settings is not None and device != "cpu":
+        raise UsageError(
+            "the workers of a cluster train heads on their CPUs",
+            expected="--device cpu",
+            received=f"--device {device} beside --cluster",
+            remedy="leave one of them out",
+        )
     if print_job:
         click.echo(job_of_worker(settings and on_cpus(settings)), nl=False)
         return

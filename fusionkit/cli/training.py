@@ -11,7 +11,6 @@ from fusionkit.cli.clustering import crew_by
 from fusionkit.cli.live import SweepTable
 from fusionkit.cli.logged import Logged
 from fusionkit.cli.working import stopped_by_sigterm
-from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.blocks import Sweep
 from fusionkit.fit.mixing import Mix
@@ -39,13 +38,6 @@ def train(
         settings: of the cluster that does it; None is this machine. log_to: names of logs. device: where heads are
             trained.
     """
-    if settings is not None and device != "cpu":
-        raise UsageError(
-            "the workers of a cluster train heads on their CPUs",
-            expected="--device cpu",
-            received=f"--device {device} beside --cluster",
-            remedy="leave one of them out",
-        )
     folder = RunsFolder(runs)
     there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
     there = [record for record in there if not (retry_failed and record["status"] == "failed")]

@@ -145,14 +145,16 @@ class Row:
     @contextmanager
     def _dropout_of(self, run: int) -> Iterator[None]:
         """Dropout here draws from a run's own stream; the one that is everybody's is left as it was."""
-        everybody = torch.cuda if self.device.type == "cuda" else torch
-        before = everybody.get_rng_state()
-        everybody.set_rng_state(self._random[run])
+        everybody = torch.default_generator
+        if self.device.type == "cuda":  # of this GPU, which need not be the first
+            everybody = torch.cuda.default_generators[torch.empty(0, device=self.device).get_device()]
+        before = everybody.get_state()
+        everybody.set_state(self._random[run])
         try:
             yield
-            self._random[run] = everybody.get_rng_state()
+            self._random[run] = everybody.get_state()
         finally:
-            everybody.set_rng_state(before)
+            everybody.set_state(before)
 
     def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
         """As :class:`Stack` says."""

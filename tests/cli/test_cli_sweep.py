@@ -52,6 +52,27 @@ def sweep(store: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_device_beside_a_cluster_is_refused_before_any_worker(
+    fusionkit: Command, store: Path, tmp_path: Path, more: list[str]
+) -> None:
+    runs = tmp_path / "runs"
+    done = fusionkit("fit", store, "--label", "intent", "--out", runs, "--device", "auto", "--cluster", "local", *more)
+    assert done.code == 2
+    assert "the workers of a cluster train heads on their CPUs" in done.err
+    assert not runs.exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_device_that_is_not_there_is_refused_before_any_run(
+    fusionkit: Command, store: Path, tmp_path: Path, more: list[str]
+) -> None:
+    done = fusionkit("fit", store, "--label", "intent", "--out", tmp_path / "runs", "--device", "cuda:99", *more)
+    assert done.code == 2
+    assert "device 'cuda:99' cannot be used" in done.err
+    assert "Traceback" not in done.err
+
+
 def runs_of(done: Any) -> list[tuple[str, float, int, int]]:
     assert done.code == 0, done.err
     return [(r["fusion"], r["lr"], r["data_seed"], r["init_seed"]) for r in done.json]
