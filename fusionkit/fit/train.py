@@ -36,7 +36,7 @@ from fusionkit.fit.stacks import Model, Stack, stack_of
 from fusionkit.fit.starting import Start, begin
 from fusionkit.fit.streaming import Streamed
 from fusionkit.fit.units import shape_of
-from fusionkit.fit.width import room, weight_bytes, width_of
+from fusionkit.fit.width import even, room, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray
@@ -230,9 +230,9 @@ class _Unit:
         for some, models in made:
             places = tuple(self._layers.index(layer) for layer in some[0].layers)
             width = self._width(some, models[0], unit)
-            for at in range(0, len(some), width):
-                piece = some[at : at + width]
-                stack = stack_of([run.spec for run in piece], models[at : at + width])
+            for at in even(len(some), width):
+                piece = [some[k] for k in at]
+                stack = stack_of([run.spec for run in piece], [models[k] for k in at])
                 groups.append(_Group(Splitting(stack, self._narrowed), piece, places))
         return groups
 

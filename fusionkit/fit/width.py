@@ -2,8 +2,8 @@
 
     width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
 
-Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` what stays in a core's
-share of the cache; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments and best
+Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` beyond which more runs gain
+nothing; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments and best
 weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is scored, counted
 as one copy of the states that it reads. A guess that is too high is put right by :mod:`fusionkit.fit.splitting`.
 """
@@ -11,13 +11,14 @@ as one copy of the states that it reads. A guess that is too high is put right b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
 
 from fusionkit.machine import spare_memory
 
-STACK_BYTES = 64 << 20  # C: of stacks beyond it every step waits for memory
+STACK_BYTES = 256 << 20  # C: beyond it a head's time was level, or rose
 
 
 def weight_bytes(model: nn.Module) -> int:
@@ -44,10 +45,21 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
 
     Args:
         size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of
-            all runs that are trained together. free: that may be taken. cached: whether more than the cache holds is
-            slower, as on CPUs.
+            all runs that are trained together. free: that may be taken. cached: whether more than C is no
+            faster, as on CPUs.
     """
     width = max(1, STACK_BYTES // max(4 * size, 1)) if cached else max(len(unit), 1)
     if free is not None:
         width = min(width, max(1, (free - 4 * sum(unit)) // max(size + states, 1)))
     return width
+
+
+def even(count: int, width: int) -> list[range]:
+    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, none larger by two than another.
+
+    A stack of one beside one of three costs more than two of two: a run alone has no share in what a step costs for
+    all its runs.
+    """
+    stacks = max(1, -(-count // width))
+    ends = [count * k // stacks for k in range(stacks + 1)]
+    return [range(begin, end) for begin, end in pairwise(ends)]

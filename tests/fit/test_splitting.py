@@ -19,7 +19,7 @@ from fusionkit.fit.memory import PeakMemory
 from fusionkit.fit.scoring import decide_all
 from fusionkit.fit.splitting import Splitting
 from fusionkit.fit.stacks import Row, Stacked, stack_of
-from fusionkit.fit.width import STACK_BYTES, width_of
+from fusionkit.fit.width import STACK_BYTES, even, width_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -158,8 +158,8 @@ def test_a_process_whose_memory_is_limited_trains_in_halves() -> None:
     same_weights(stack, whole)
 
 
-def test_stacks_are_as_wide_as_cache_and_memory_allow() -> None:
-    run, states = 1 << 20, 3 << 20
+def test_stacks_are_as_wide_as_gains_and_memory_allow() -> None:
+    run, states = 4 << 20, 3 << 20
     unit = [run] * 48
     assert width_of(run, states, unit, None) == STACK_BYTES // (4 * run) == 16
     held = 4 * sum(unit)
@@ -169,6 +169,15 @@ def test_stacks_are_as_wide_as_cache_and_memory_allow() -> None:
     assert width_of(run, states, unit, held + 20 * (run + states)) == 16
     assert width_of(run, states, unit, held + 20 * (run + states), cached=False) == 20
     assert width_of(run, states, unit, 1 << 50, cached=False) == 48
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "sizes"), [(4, 3, [2, 2]), (5, 3, [2, 3]), (6, 3, [3, 3]), (2, 9, [2]), (3, 1, [1] * 3)]
+)
+def test_stacks_of_one_shape_are_of_one_size_or_nearly(count: int, width: int, sizes: list[int]) -> None:
+    stacks = even(count, width)
+    assert [len(stack) for stack in stacks] == sizes
+    assert [run for stack in stacks for run in stack] == list(range(count))
 
 
 def test_a_sweep_short_of_memory_says_so_once_and_gives_the_same(
