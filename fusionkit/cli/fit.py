@@ -12,7 +12,7 @@ from fusionkit.cli.completing import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
 from fusionkit.cli.sweeping import given_sweep, stores_or_file, sweep_options
 from fusionkit.cli.working import print_forecast, working_options
-from fusionkit.errors import UsageError
+from fusionkit.errors import FusionkitError, UsageError
 
 
 @click.command()
@@ -84,6 +84,12 @@ def fit(
         device=device,
     )  # fmt: skip
     _print(records, runs, as_json)
+    if records and all(record["status"] == "failed" for record in records):  # what comes next would find no head
+        raise FusionkitError(
+            "the run failed" if len(records) == 1 else f"all {len(records):,} runs failed",
+            received=records[0]["error"].splitlines()[0],
+            remedy=f"`fusionkit status {runs}` lists them; --retry-failed tries them again",
+        )
 
 
 def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:

@@ -5,26 +5,30 @@
     attention       h_rn = Σ_j α_rnj z_nj         α_rn = softmax_j(q_r · z_nj / τ)
     element-wise    h_rn = Σ_j W_rj ⊙ z_nj        W_r = softmax_j(W_r)
     concat          h_rn = P_r [z_n1; …; z_nL] + b_r
+    dwatt           as its own file has it, with r at every weight
 
 Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. Each is the plain module's formula with the
 run as one more axis of its products, so that all runs read the states together: under vmap the same sums are one
-small product a run, or a copy of the states a run. ``benchmarks/stacking.py`` has the figures; what is not here is
+small product a run, or a copy of the states a run. ``dwatt`` has seven bottlenecks of one shape: what stands between
+their products is done for all of them at once. ``benchmarks/stacking.py`` has the figures; what is not here is
 stacked by vmap. Mixes are a hundredth of what the head multiplies, in small products: autocast leaves them alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fusionkit.fit.precision import exactly
 from fusionkit.fit.products import products
 from fusionkit.fusions import Fusion
 from fusionkit.fusions.attention import Attention
 from fusionkit.fusions.concat import Concat
+from fusionkit.fusions.dwatt import DWAtt
 from fusionkit.fusions.element_wise import ElementWise
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
@@ -88,6 +92,32 @@ def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> 
     return fused.reshape(-1, each, *fused.shape[1:])
 
 
+def fuse_dwatt(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """The bottlenecks of all layers, and the query's as one more, side by side between their products."""
+    assert isinstance(fusion, DWAtt)
+    rows = [state.squeeze(0) if len(state) == 1 else state.repeat_interleave(each, 0) for state in states.unbind(2)]
+    last, layers = rows[-1], range(len(rows))
+    inner = [f"values.{n}.0" for n in layers] + ["query"]
+
+    def mapped(part: str, given: Sequence[Tensor]) -> list[Tensor]:
+        names = [f"{name}.{part}" for name in inner]
+        return [products(x, weights[f"{n}.weight"], weights[f"{n}.bias"]) for n, x in zip(names, given, strict=True)]
+
+    def normed(x: Tensor, names: Sequence[str]) -> Tensor:
+        scale, shift = (torch.stack([weights[f"{n}.{one}"] for n in names]).unsqueeze(2) for one in ("weight", "bias"))
+        return functional.layer_norm(x, x.shape[-1:]) * scale + shift
+
+    up = functional.gelu(torch.stack(mapped("0", [*rows, last])))  # [layers + 1, R, n, hidden / 2]
+    *down, asked = mapped("3", normed(up, [f"{n}.2" for n in inner]).unbind())
+    values = normed(torch.stack(down), [f"values.{n}.1" for n in layers])  # [layers, R, n, hidden]
+    query = 1 + functional.elu(last + asked)
+    with exactly(states.device):
+        keys = torch.baddbmm(weights["key.bias"].unsqueeze(1), weights["positions"], weights["key.weight"].mT)
+        alpha = (query @ keys.mT / fusion.temperature).softmax(-1)  # [R, n, layers]
+        fused = last + (alpha.movedim(-1, 0).unsqueeze(-1) * values).sum(0)  # [R, n, hidden]
+    return fused.reshape(-1, each, *fused.shape[1:])
+
+
 FORMS: dict[type[Any], StackedFusion] = {
     Last: fuse_one,
     Layer: fuse_one,
@@ -95,4 +125,8 @@ FORMS: dict[type[Any], StackedFusion] = {
     Attention: fuse_attention,
     ElementWise: fuse_element_wise,
     Concat: fuse_concat,
+    DWAtt: fuse_dwatt,
 }
+
+# Of many rows at once, what all runs have between two products would leave the cache: they are scored one by one.
+SCORED_ALONE = (DWAtt,)

@@ -65,6 +65,16 @@ def test_a_run_that_diverges_is_reported_and_the_others_stand(small: Path, fusio
     assert len(fusionkit("results", tmp_path / "runs", "--json").json) == 2
 
 
+def test_where_every_run_fails_fit_fails_after_its_table(small: Path, fusionkit: Command, tmp_path: Path) -> None:
+    options = ["--fusion", "last", "--lr", 99, "--weight-decay", 90, "--epochs", 40, "--seeds", 2]
+    for _ in range(2):  # trained, and read back
+        done = fusionkit("fit", small, "--out", tmp_path / "runs", *options, "--json")
+        assert done.code == 1
+        assert [record["status"] for record in done.json] == ["failed"] * 2
+        assert "fusionkit: all 2 runs failed\n  received: the loss of last + classifier is no longer finite" in done.err
+        assert "--retry-failed tries them again" in done.err
+
+
 def test_a_fit_on_a_full_disk_says_so_and_goes_on_later(small: Path, fusionkit: Command, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     options = ["fit", small, "--out", runs, "--fusion", "last", "--seeds", 2, "--epochs", 1]
