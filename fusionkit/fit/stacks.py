@@ -24,7 +24,7 @@ from torch.func import functional_call, vmap
 
 from fusionkit.devices import home_of
 from fusionkit.fit.adam import StackedAdam
-from fusionkit.fit.algebra import SCORED_ALONE, stacked_fusion
+from fusionkit.fit.algebra import spreads, stacked_fusion
 from fusionkit.fit.chains import MANY_ROWS, chain_of, chained
 from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import generator_of, with_run_dropout
@@ -315,9 +315,7 @@ class Stacked:
         if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
             return states[:, -1]
         own = {name.removeprefix(FUSION): w for name, w in weights.items() if name.startswith(FUSION)}
-        scored = self.device.type == "cpu" and not torch.is_grad_enabled()
-        alone = scored and len(batches) == 1 and len(states) >= MANY_ROWS
-        if self._fuse is not None and len(set(counts)) == 1 and not (alone and isinstance(fusion, SCORED_ALONE)):
+        if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):
             # [S, n, layers, hidden]; one seed's without a copy
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
             return self._fuse(fusion, own, seeds, counts[0]).flatten(0, 1)
@@ -327,7 +325,8 @@ class Stacked:
             found: Tensor = functional_call(fusion, dict(own), (states, offsets))
             return found
 
-        if alone:
+        cached = self.device.type == "cpu"
+        if cached and len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
             runs = range(len(next(iter(own.values()))))
             return torch.stack([one({name: w[run] for name, w in own.items()}, states) for run in runs])
         states, dim = _side_by_side([batch.states for batch in batches], counts)

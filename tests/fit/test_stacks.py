@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from fusionkit.errors import UsageError
+from fusionkit.fit import algebra
 from fusionkit.fit.data import Batch
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.options import check_options, rate_factor
 from fusionkit.fit.stacks import Row, Stack, Stacked, can_stack, stack_of
 from fusionkit.fusions import FUSIONS, sees_examples
+from fusionkit.fusions.attention import Attention
+from fusionkit.fusions.dwatt import DWAtt
 from fusionkit.heads import HEADS
 from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
@@ -175,6 +178,29 @@ def test_unequal_numbers_of_runs_a_data_seed_share_a_stack() -> None:
 
 def test_adam_and_label_smoothing_act_in_a_stack_as_alone() -> None:
     check_like_alone(varied("linear", "tagger", optimizer="adam", label_smoothing=0.1))
+
+
+@pytest.mark.parametrize(("bound", "used"), [(0, False), (1 << 30, True)])
+def test_dwatt_is_stacked_by_vmap_where_its_form_would_leave_the_cache(
+    bound: int, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called, form = [], algebra.fuse_dwatt
+
+    def seen(*given: Any) -> torch.Tensor:
+        called.append(1)
+        return form(*given)
+
+    monkeypatch.setattr(algebra, "BETWEEN_BYTES", bound)
+    monkeypatch.setitem(algebra.FORMS, DWAtt, seen)
+    check_like_alone(varied("dwatt", "tagger"))
+    assert bool(called) is used
+
+
+def test_the_bound_of_dwatts_form_counts_the_states_of_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = torch.zeros(10, 4, 16)  # 2,560 bytes
+    monkeypatch.setattr(algebra, "BETWEEN_BYTES", 3 * 2560)
+    assert [algebra.spreads(DWAtt(4, 16), states, runs) for runs in (3, 4)] == [False, True]
+    assert not algebra.spreads(Attention(4, 16), states, 99)
 
 
 # A bias of keys learns from rounding alone, and moves what dwatt's query learns by rounding of its own.
