@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -230,7 +231,8 @@ class _Unit:
         for some, models in made:
             places = tuple(self._layers.index(layer) for layer in some[0].layers)
             width = self._width(some, models[0], unit)
-            for at in even(len(some), width):
+            most_of_a_seed = max(Counter(run.spec.data_seed for run in some).values())
+            for at in even(len(some), width, most_of_a_seed):
                 piece = [some[k] for k in at]
                 stack = stack_of([run.spec for run in piece], [models[k] for k in at])
                 groups.append(_Group(Splitting(stack, self._narrowed), piece, places))

@@ -54,12 +54,19 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
     return width
 
 
-def even(count: int, width: int) -> list[range]:
-    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, none larger by two than another.
+def even(count: int, width: int, together: int = 1) -> list[range]:
+    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly.
 
     A stack of one beside one of three costs more than two of two: a run alone has no share in what a step costs for
     all its runs.
+
+    Args:
+        together: runs that are side by side and not parted where ``width`` allows it: those of one data seed, whose
+            fusions are one product while each seed of a stack has as many.
     """
-    stacks = max(1, -(-count // width))
-    ends = [count * k // stacks for k in range(stacks + 1)]
+    if together > width or count % together:
+        together = 1
+    groups = count // together
+    stacks = max(1, -(-groups // (width // together)))
+    ends = [groups * k // stacks * together for k in range(stacks + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]

@@ -185,10 +185,14 @@ def test_stacks_are_as_wide_as_gains_and_memory_allow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "width", "sizes"), [(4, 3, [2, 2]), (5, 3, [2, 3]), (6, 3, [3, 3]), (2, 9, [2]), (3, 1, [1] * 3)]
-)
-def test_stacks_of_one_shape_are_of_one_size_or_nearly(count: int, width: int, sizes: list[int]) -> None:
-    stacks = even(count, width)
+    ("count", "width", "together", "sizes"),
+    [
+        (4, 3, 1, [2, 2]), (5, 3, 1, [2, 3]), (6, 3, 1, [3, 3]), (2, 9, 1, [2]), (3, 1, 1, [1] * 3),
+        (24, 10, 3, [6, 9, 9]), (24, 23, 3, [12, 12]), (24, 2, 3, [2] * 12), (7, 4, 3, [3, 4]), (6, 6, 6, [6]),
+    ],
+)  # fmt: skip
+def test_stacks_of_one_shape_are_of_one_size_or_nearly(count: int, width: int, together: int, sizes: list[int]) -> None:
+    stacks = even(count, width, together)
     assert [len(stack) for stack in stacks] == sizes
     assert [run for stack in stacks for run in stack] == list(range(count))
 
