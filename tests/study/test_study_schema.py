@@ -112,7 +112,7 @@ def test_the_grid_of_the_paper_is_six_hundred_runs(written: Callable[..., Any], 
     assert {(block["shots"], block["epochs"]) for block in blocks} == {((8, 16, 32, 64, 128), (25, 50, 75, 100))}
     assert {
         (b["batch_sizes"], b["validate_on"], b["validate_every"], b["head"], b["label"], b["schedule"]) for b in blocks
-    } == {((16,), "800", 5, "tagger", "tags", "linear")}
+    } == {((16,), "800", 10, "tagger", "tags", "linear")}
 
 
 @pytest.mark.parametrize(
