@@ -9,7 +9,7 @@
 
 Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. Each is the plain module's formula with the
 run as one more axis of its products, so that all runs read the states together: under vmap the same sums are one
-small product a run, or a copy of the states a run. ``dwatt`` has seven bottlenecks of one shape: what stands between
+small product a run, or a copy of the states a run. ``dwatt`` has a bottleneck of one shape a layer: what stands between
 their products is done for all of them at once. ``benchmarks/stacking.py`` has the figures; what is not here is
 stacked by vmap. Mixes are a hundredth of what the head multiplies, in small products: autocast leaves them alone.
 """

@@ -2,10 +2,11 @@
 
     width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
 
-Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` beyond which more runs gain
-nothing; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments and best
-weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is scored, counted
-as one copy of the states that it reads. A guess that is too high is put right by :mod:`fusionkit.fit.splitting`.
+Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider
+stacks were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments
+and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is
+scored, counted as one copy of the states that it reads. A guess that is too high is put right by
+:mod:`fusionkit.fit.splitting`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import nn
 
 from fusionkit.machine import spare_memory
 
-STACK_BYTES = 256 << 20  # C: beyond it a head's time was level, or rose
+STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or nearly so
 
 
 def weight_bytes(model: nn.Module) -> int:
