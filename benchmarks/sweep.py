@@ -85,7 +85,7 @@ class Features:
         self.states = split.states.gather(split.rows).float().contiguous().to(device)
         classes = split.targets.astype(np.int64)
         self.targets, self.offsets, self.count = torch.from_numpy(classes).to(device), split.offsets, len(split)
-        self.spans = None if split.kept is None else Spans(data.labels, split.offsets, classes)
+        self.spans = None if split.kept is None else Spans(data.labels, split.offsets, classes, torch.device(device))
 
     def batch(self, examples: NDArray[np.int64], layers: Layers) -> tuple[Tensor, Tensor]:
         """States of the layers and targets of some examples."""
@@ -99,7 +99,7 @@ class Features:
             chosen = self.states[:, layers[0] : layers[-1] + 1]
             found = torch.cat([model(chosen[at : at + 2048]).argmax(1) for at in range(0, len(chosen), 2048)])
         if self.spans is not None:
-            return self.spans.f1(found.cpu().numpy())
+            return float(self.spans.f1(found))
         return float((found == self.targets).float().mean())
 
 

@@ -13,6 +13,7 @@ import numbers
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import cache, cached_property
 from typing import Any, Self
 
 from fusionkit.errors import UsageError, unknown_name
@@ -133,16 +134,21 @@ def _refuse_half_masked(spec: EncodeSpec) -> None:
 
 def _make_numbers_plain(spec: RunSpec) -> None:
     """Python's own int and float in the fields that are so: to JSON, and so to the digest, 0 and 0.0 are two values."""
-    for field in dataclasses.fields(spec):
-        kind, value = str(field.type).partition(" ")[0], getattr(spec, field.name)
-        if value is None or kind not in _PLAIN:
+    for name, (expected, plain) in _numbers().items():
+        if (value := getattr(spec, name)) is None:
             continue
-        expected, plain = _PLAIN[kind]
-        _require(not isinstance(value, bool), field.name, expected, value)
+        _require(not isinstance(value, bool), name, expected, value)
         try:
-            object.__setattr__(spec, field.name, plain(value))
+            object.__setattr__(spec, name, plain(value))
         except (TypeError, OverflowError):
-            _require(False, field.name, expected, value)
+            _require(False, name, expected, value)
+
+
+@cache
+def _numbers() -> dict[str, tuple[str, Callable[[Any], Any]]]:
+    """A run's fields that are numbers: what they should be, and how to make them so."""
+    types = {field.name: str(field.type).partition(" ")[0] for field in dataclasses.fields(RunSpec)}
+    return {name: _PLAIN[of] for name, of in types.items() if of in _PLAIN}
 
 
 def _float(value: object) -> float:
@@ -274,7 +280,7 @@ class RunSpec:
         _require(self.init_part is None or self.init_part in PARTS, "init_part", parts, self.init_part)
         _require(self.freeze is None or self.freeze in PARTS, "freeze", parts, self.freeze)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The run's name on disk: later fields count only where they were chosen, so that runs keep theirs."""
         plain = {field.name: field.default for field in dataclasses.fields(self) if field.name in LATER}
@@ -282,13 +288,13 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, by field name."""
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`to_dict`; unknown or missing fields raise :class:`UsageError`."""
-        names = {field.name for field in dataclasses.fields(cls)}
-        if extra := sorted(set(values) - names):
+        names = cls.__dataclass_fields__
+        if extra := sorted(set(values) - set(names)):
             raise unknown_name("field of a run", extra[0], names)
         try:
             return cls(**values)

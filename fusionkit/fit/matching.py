@@ -288,7 +288,7 @@ def _task_split(
     gold = [gold[i] for i in chosen]
     frame = split.examples
     id_column = next((name for name in ("id", "idx", "guid") if name in frame.columns), None)
-    ids = [str(frame[id_column].iloc[i]) if id_column else str(i) for i in chosen]
+    ids = [str(one) for one in (frame[id_column].iloc[chosen].tolist() if id_column else chosen)]
     if task.unit == "word":
         if store.rows == "tokens":
             tokens = store.manifest["columns"]["tokens"]

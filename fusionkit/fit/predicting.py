@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from fusionkit.devices import CPU, home_of
 from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
-from fusionkit.fit.feeding import Layers, held_bytes
+from fusionkit.fit.feeding import Held, Layers, held_bytes
 from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.ordering import begin_chunks
@@ -21,9 +22,9 @@ from fusionkit.fit.streaming import Stream
 from fusionkit.ragged import IntArray, flat_rows
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
-GPU_BLOCK_ROWS = 8192  # a GPU has to be filled, and pays for each call
+GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
 STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
-Decisions = NDArray[Any]
+Decisions = Tensor  # class numbers or numbers ``[units]``, or ``[R, units]`` of many runs
 
 
 def block_rows(device: torch.device) -> int:
@@ -59,6 +60,26 @@ def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) ->
             yield examples, split.batch(examples, layers, stream.states(examples, here)).on(device)
 
 
+@dataclass(frozen=True)
+class Block:
+    """Some examples of a split, to be scored at once.
+
+    Attributes:
+        units: int64 ``[n]``, where those that are decided, the examples or their words, stand among all of the split.
+    """
+
+    units: Tensor
+    batch: Batch
+
+
+def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[Block]:
+    """A split as :func:`read_blocks` has it; of one in memory each block comes in the same memory every time."""
+    held = isinstance(split.states, Held)
+    for number, (examples, batch) in enumerate(read_blocks(split, layers, device)):
+        units = torch.from_numpy(units_of(split, examples)).to(device)
+        yield Block(units, replace(batch, place=("block", number)) if held else batch)
+
+
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
     """Where the units of some examples, themselves or their words, stand among all that are decided."""
     return examples if split.kept is None else flat_rows(split.read_offsets, split.sequences(examples))[0]
@@ -68,12 +89,12 @@ def named(data: TaskData, split: TaskSplit, decided: Decisions) -> list[Any]:
     """A label or number an example, or a list of tags an example; words without a row get the default tag.
 
     Args:
-        decided: class numbers or numbers ``[units]``.
+        decided: ``[units]``.
     """
     if split.kept is None or split.word_offsets is None:
-        return [float(k) if data.task.numeric else data.labels[k] for k in decided]
+        return [float(k) if data.task.numeric else data.labels[k] for k in decided.tolist()]
     every = np.full(len(split.kept), data.default, dtype=object)
-    every[split.kept] = np.array(data.labels, dtype=object)[decided]
+    every[split.kept] = np.array(data.labels, dtype=object)[decided.cpu().numpy()]
     tags, bounds = every.tolist(), split.word_offsets.tolist()
     return [tags[start:stop] for start, stop in pairwise(bounds)]
 
@@ -86,14 +107,14 @@ def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> l
     """
     if data.lm_head is not None and isinstance(model, FusedModel):
         return masked_predictions(model, split, data.lm_head, layers)
-    kinds = [np.float32 if told.task.numeric else np.int64 for told in data.parts]
-    decided = [np.empty(len(part.targets), dtype=kind) for part, kind in zip(split.parts, kinds, strict=True)]
+    kinds = [torch.float32 if told.task.numeric else torch.int64 for told in data.parts]
+    decided = [torch.empty(len(part.targets), dtype=kind) for part, kind in zip(split.parts, kinds, strict=True)]
     model.eval()
     with torch.inference_mode():
         for examples, batch in read_blocks(split, layers, home_of(model)):
             found = model.decide(batch)
             for every, part, classes in zip(decided, split.parts, found, strict=True):
-                every[units_of(part, examples)] = classes.cpu().numpy()
+                every[torch.from_numpy(units_of(part, examples))] = classes.cpu()
     answers = [named(*each) for each in zip(data.parts, split.parts, decided, strict=True)]
     return answers[0] if split.slots is None else list(zip(*answers, strict=True))
 

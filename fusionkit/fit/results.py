@@ -219,7 +219,8 @@ def digest_of_record(record: dict[str, Any]) -> str:
 
 def curve_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The epochs of a record, one after the other; a run that failed has none."""
-    return [{"digest": digest_of_record(record), **epoch} for epoch in timed_curve(record)]
+    digest = digest_of_record(record)
+    return [{"digest": digest, **epoch} for epoch in timed_curve(record)]
 
 
 def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,58 +1,59 @@
 """Scoring after every epoch: all runs of a unit decide each block of a split together, by their own metric alone.
 
-A block of rows is read and converted once for all runs. The own metric is computed on class numbers; it is the same
-number as the first of ``Task.scores``, which works on names, gives all of them, and is asked once a run.
+A block of rows is read and converted once for all runs. The own metric is computed on class numbers, of all runs of a
+stack at once and where they were decided; it is the same number as the first of ``Task.scores``, which works on names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from fusionkit.devices import CPU
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, layers_of, layers_of_batch
 from fusionkit.fit.precision import full_float32, has_bfloat16
-from fusionkit.fit.predicting import Decisions, named, read_blocks, units_of
+from fusionkit.fit.predicting import Block, Decisions, named
 from fusionkit.fit.rough import LEAST_ROWS
 from fusionkit.fit.spans import Spans
 from fusionkit.fit.stacks import Stack
+from fusionkit.metrics import class_scores, span_scores
 from fusionkit.tags import are_span_tags
 
 
-def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, layers: Layers) -> list[list[Decisions]]:
-    """What every run decides of every unit of a split: ``[stack][run]`` → class numbers, or numbers, ``[units]``.
+def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[Block]) -> list[Decisions]:
+    """What every run decides of every unit of a split: ``[R, units]`` a stack, on its device.
 
     Args:
-        stacks: each with the places of its layers among ``layers``. layers: positions among the stored layers.
+        stacks: each with the places of its layers among those of the blocks. blocks: of all of the split.
     """
-    kind = np.float32 if split.targets.dtype == np.float32 else np.int64
-    found = [[np.empty(len(split.targets), dtype=kind) for _ in stack.specs] for stack, _ in stacks]
-    device = stacks[0][0].device
+    kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
+    device, units = stacks[0][0].device, len(split.targets)
+    worth = device.type == "cpu" and has_bfloat16() and units >= LEAST_ROWS
     with torch.inference_mode(), full_float32(device):
-        for examples, batch in read_blocks(split, layers, device):
-            at = units_of(split, examples)
-            worth = device.type == "cpu" and has_bfloat16() and len(split.targets) >= LEAST_ROWS
-            rough = batch.states.bfloat16() if worth else None
+        found = [torch.empty(len(stack.specs), units, dtype=kind, device=device) for stack, _ in stacks]
+        for block in blocks:
+            rough = block.batch.states.bfloat16() if worth else None
             for (stack, chosen), runs in zip(stacks, found, strict=True):
                 cast = None if rough is None else layers_of(rough, chosen)
-                decided = stack.decide(layers_of_batch(batch, chosen), cast)
-                if device.type != "cpu":
-                    decided = torch.stack(list(decided)).cpu().unbind()  # all runs' in one copy
-                for run, answers in zip(runs, decided, strict=True):
-                    run[at] = answers.numpy()
+                runs[:, block.units] = stack.decide(layers_of_batch(block.batch, chosen), cast)
     return found
 
 
 class Judge:
-    """A task's scores of decisions ``[units]`` on one split.
+    """A task's scores of decisions on one split.
+
+    Args:
+        device: where decisions will be.
 
     Attributes:
         metric: the own one's name, as ``Task.scores`` has it first.
     """
 
-    def __init__(self, data: TaskData, split: TaskSplit) -> None:
+    def __init__(self, data: TaskData, split: TaskSplit, device: torch.device = CPU) -> None:
         self._data, self._split = data, split
         self._spans: Spans | None = None
         self.metric = "pearson" if data.task.numeric else "accuracy"
@@ -60,27 +61,47 @@ class Judge:
             return
         gold = [tag for tags in split.gold for tag in tags] if data.task.unit == "word" else split.gold
         number = {name: k for k, name in enumerate(dict.fromkeys([*data.labels, *gold, data.default]))}
-        self._gold = np.array([number[name] for name in gold], dtype=np.int64)
-        self._default = number[data.default]
+        numbers = np.array([number[name] for name in gold], dtype=np.int64)
+        self._gold, self._default = torch.from_numpy(numbers).to(device), number[data.default]
+        self._kept = None if split.kept is None else torch.from_numpy(split.kept.nonzero()[0]).to(device)
         if data.task.unit == "word" and are_span_tags(data.labels) and split.word_offsets is not None:
             self.metric = "f1"
-            self._spans = Spans(list(number), split.word_offsets, self._gold)
+            self._spans = Spans(list(number), split.word_offsets, numbers, device)
 
     @staticmethod
     def can(data: TaskData) -> bool:
         """Whether a task's decisions are one number a unit: a joint run's are two, a masked sub-token's a surprise."""
         return data.slots is None and data.lm_head is None
 
-    def own(self, decided: Decisions) -> float:
-        """The own metric."""
+    def own(self, decided: Decisions) -> list[float]:
+        """The own metric of each run, of decisions ``[R, units]``."""
         if self._data.task.numeric:
-            return self.scores(decided)[self.metric]
-        if self._split.kept is not None:
-            every = np.full(len(self._gold), self._default)
-            every[self._split.kept] = decided
-            decided = every
-        return float(np.mean(decided == self._gold)) if self._spans is None else self._spans.f1(decided)
+            return [scores[self.metric] for scores in self.scores(decided)]
+        every = self._every(decided)
+        found = self._hits(every) if self._spans is None else self._spans.f1(every)
+        return [float(value) for value in found.tolist()]
 
-    def scores(self, decided: Decisions) -> dict[str, float]:
-        """All of the task's scores; its own metric comes first."""
-        return self._data.task.scores(self._split.gold, named(self._data, self._split, decided), self._data.labels)
+    def scores(self, decided: Decisions) -> list[dict[str, float]]:
+        """All of the task's scores of each run; its own metric comes first."""
+        if self._data.task.numeric:
+            split, labels = self._split, self._data.labels
+            return [self._data.task.scores(split.gold, named(self._data, split, run), labels) for run in decided]
+        every = self._every(decided)
+        if self._spans is None:
+            gold = self._gold.cpu().numpy()
+            return [class_scores(gold, run) for run in every.cpu().numpy()]
+        right, found = self._spans.counts(every)
+        counted = zip(right.tolist(), found.tolist(), self._hits(every).tolist(), strict=True)
+        return [span_scores(hit, marked, self._spans.gold, words) for hit, marked, words in counted]
+
+    def _every(self, decided: Decisions) -> Tensor:
+        """Of all words; those without a row have the default tag."""
+        if self._kept is None:
+            return decided
+        every = decided.new_full((len(decided), len(self._gold)), self._default)
+        every[:, self._kept] = decided
+        return every
+
+    def _hits(self, every: Tensor) -> Tensor:
+        """Share of the units that are right, float64 ``[R]``."""
+        return (every == self._gold).double().mean(-1)

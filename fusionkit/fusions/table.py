@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -66,6 +67,13 @@ FUSIONS: dict[str, type[Any]] = {
 }
 
 
+@cache
+def _parsed(name: str) -> tuple[str, Mapping[str, Any]]:
+    """A sweep asks the same of each of its runs, many times over."""
+    return parse(name, FUSIONS)
+
+
+@cache
 def fusion_name(text: str) -> str:
     """The one spelling of a fusion and its options: equal fusions get equal names.
 
@@ -85,7 +93,7 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
     Raises:
         UsageError: an unknown name, or none of its layers is stored or chosen (for ``last`` and ``layer:k``, its one).
     """
-    kind, options = parse(name, FUSIONS)
+    kind, options = _parsed(name)
     reads = FUSIONS[kind].reads
     wanted: Layers = reads(encoder_layers - 1, chosen, **accepted(reads, options))
     offered = stored if chosen is None else chosen
@@ -103,7 +111,7 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
 
 def sees_examples(name: str) -> bool:
     """True for a fusion that looks at all rows of an example, so that it must get all of them."""
-    return getattr(FUSIONS[parse(name, FUSIONS)[0]], "whole_examples", False)
+    return getattr(FUSIONS[_parsed(name)[0]], "whole_examples", False)
 
 
 def build_fusion(name: str, layers: int, hidden: int) -> Fusion:
@@ -112,6 +120,6 @@ def build_fusion(name: str, layers: int, hidden: int) -> Fusion:
     Raises:
         UsageError: an unknown name or option, or a value that does not fit.
     """
-    kind, options = parse(name, FUSIONS)
+    kind, options = _parsed(name)
     made: Fusion = FUSIONS[kind](layers, hidden, **accepted(FUSIONS[kind], options))
     return made

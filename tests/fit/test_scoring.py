@@ -8,10 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from fusionkit.fit.data import TaskData
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.predicting import named
 from fusionkit.fit.scoring import Judge
 from fusionkit.fit.spans import Spans
 from fusionkit.tasks import TASKS
@@ -38,20 +40,32 @@ def test_f1_is_seqevals(seed: int) -> None:
     found = np.where(random.random(len(gold)) < 0.7, gold, random.permutation(gold))
     expected = f1_score(listed(offsets, gold), listed(offsets, found))
     assert 0.1 < expected < 0.95
-    assert Spans(NAMES, offsets, gold).f1(found) == pytest.approx(expected, abs=1e-12)
+    both = torch.from_numpy(np.stack([found, gold]))  # of two runs at once
+    assert Spans(NAMES, offsets, gold).f1(both).tolist() == pytest.approx([expected, 1.0], abs=1e-12)
 
 
 def test_spans_are_seqevals() -> None:
     offsets, tags = sentences(np.random.default_rng(9))
     expected = [len(get_entities(row)) for row in listed(offsets, tags)]
-    assert len(Spans(NAMES, offsets, tags).of(tags)) == sum(expected) > 100
+    spans = Spans(NAMES, offsets, tags)
+    assert spans.gold == sum(expected) > 100
+    assert [int(count) for count in spans.counts(torch.from_numpy(tags))] == [spans.gold, spans.gold]
 
 
 def test_nothing_right_or_nothing_there_is_zero() -> None:
     offsets, gold = np.array([0, 2, 4]), np.array([1, 2, 0, 3])
-    assert Spans(NAMES, offsets, gold).f1(np.zeros(4, dtype=np.int64)) == 0.0
-    assert Spans(NAMES, offsets, np.zeros(4, dtype=np.int64)).f1(gold) == 0.0
-    assert Spans(NAMES, offsets, gold).f1(gold) == 1.0
+    nothing, tags = torch.zeros(4, dtype=torch.int64), torch.from_numpy(gold)
+    assert float(Spans(NAMES, offsets, gold).f1(nothing)) == 0.0
+    assert float(Spans(NAMES, offsets, nothing.numpy()).f1(tags)) == 0.0
+    assert float(Spans(NAMES, offsets, nothing.numpy()).f1(nothing)) == 0.0
+    assert float(Spans(NAMES, offsets, gold).f1(tags)) == 1.0
+
+
+@pytest.mark.parametrize("words", [0, 1])
+def test_a_split_of_hardly_any_words_has_its_spans(words: int) -> None:
+    tags = torch.tensor([[2] * words, [0] * words], dtype=torch.int64)
+    spans = Spans(NAMES, np.array([0, 0, words]), np.full(words, 2))
+    assert [count.tolist() for count in spans.counts(tags)] == [[words, 0]] * 2
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -60,10 +74,40 @@ def test_the_own_metric_is_the_tasks_first(toy: Callable[..., TaskData], words: 
     judge = Judge(data, data.validation)
     random = np.random.default_rng(2)
     decided = np.where(random.random(len(data.validation.targets)) < 0.6, data.validation.targets, 0)
-    scores = judge.scores(decided)
+    both = torch.from_numpy(np.stack([decided, data.validation.targets]))
+    scores, perfect = judge.scores(both)
     assert judge.metric == next(iter(scores)) == "accuracy"
-    assert judge.own(decided) == pytest.approx(scores["accuracy"], abs=1e-12)
-    assert 0.5 < scores["accuracy"] < 1.0
+    assert judge.own(both) == pytest.approx([scores["accuracy"], 1.0], abs=1e-12)
+    assert 0.5 < scores["accuracy"] < perfect["accuracy"] == 1.0
+    assert scores == pytest.approx(task_scores(data, data.validation, both[0]), abs=1e-12)
+
+
+def task_scores(data: TaskData, split: TaskSplit, decided: torch.Tensor) -> dict[str, float]:
+    """What the task says of the names."""
+    return data.task.scores(split.gold, named(data, split, decided), data.labels)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_entities_have_the_tasks_scores(toy: Callable[..., TaskData], seed: int) -> None:
+    """Also where words have no row, and where gold has tags that train has not."""
+    random = np.random.default_rng(seed)
+    offsets, gold = sentences(random)
+    kept = random.random(len(gold)) < 0.9
+    data = replace(toy(words=True), labels=NAMES[:4], default="O")
+    split = replace(
+        data.validation,
+        gold=listed(offsets, gold),
+        kept=kept,
+        word_offsets=offsets,
+        targets=np.where(gold < 4, gold, -1)[kept],
+    )
+    decided = torch.from_numpy(np.where(random.random(len(gold)) < 0.7, np.minimum(gold, 3), 0)[kept])
+    judge = Judge(data, split)
+    (scores,) = judge.scores(decided.unsqueeze(0))
+    assert judge.metric == next(iter(scores)) == "f1"
+    assert judge.own(decided.unsqueeze(0)) == [scores["f1"]]
+    assert 0.1 < scores["f1"] < 0.9
+    assert scores == pytest.approx(task_scores(data, split, decided), abs=1e-12)
 
 
 def test_words_without_a_row_count_as_the_default_tag(toy: Callable[..., TaskData]) -> None:
@@ -74,8 +118,10 @@ def test_words_without_a_row_count_as_the_default_tag(toy: Callable[..., TaskDat
     assert split.word_offsets is not None
     part = replace(split, kept=kept, targets=split.targets[kept], rows=split.rows[kept])
     judge = Judge(data, part)
-    assert judge.own(part.targets) == pytest.approx(judge.scores(part.targets)["accuracy"], abs=1e-12)
-    assert judge.own(part.targets) < 1.0
+    decided = torch.from_numpy(part.targets).unsqueeze(0)
+    (own,), (scores,) = judge.own(decided), judge.scores(decided)
+    assert own == pytest.approx(scores["accuracy"], abs=1e-12)
+    assert own < 1.0
 
 
 def test_numbers_are_judged_by_pearsons_correlation(toy: Callable[..., TaskData]) -> None:
@@ -85,4 +131,5 @@ def test_numbers_are_judged_by_pearsons_correlation(toy: Callable[..., TaskData]
     judge = Judge(numeric, replace(data.validation, targets=gold, gold=gold.tolist()))
     noisy = gold + np.random.default_rng(1).normal(size=len(gold)).astype(np.float32)
     assert judge.metric == "pearson"
-    assert judge.own(noisy) == pytest.approx(float(np.corrcoef(gold, noisy)[0, 1]), abs=1e-6)
+    found = judge.own(torch.from_numpy(np.stack([noisy, gold])))
+    assert found == pytest.approx([float(np.corrcoef(gold, noisy)[0, 1]), 1.0], abs=1e-6)
