@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from torch.optim.adam import adam
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 FUSED = ("cpu", "cuda", "mps", "xpu")  # that have the kernel
+Piece = tuple[slice, float]  # neighbours whose rates are always the same, and their decay
 
 
 class StackedAdam:
@@ -23,81 +23,95 @@ class StackedAdam:
 
     Args:
         leaves: the weights, contiguous; :meth:`step` changes them in place. decoupled: decay acts on the weights
-            themselves (AdamW); else it is an L2 term of the gradient (Adam).
+            themselves (AdamW); else it is an L2 term of the gradient (Adam). pieces: all runs; each piece takes its
+            step in one call.
     """
 
-    def __init__(self, leaves: Sequence[Tensor], decoupled: bool) -> None:
+    def __init__(self, leaves: Sequence[Tensor], decoupled: bool, pieces: Sequence[Piece]) -> None:
         self._leaves = [leaf.detach() for leaf in leaves]  # the same memory, out of autograd's sight
         self._means = [torch.zeros_like(leaf) for leaf in self._leaves]
         self._squares = [torch.zeros_like(leaf) for leaf in self._leaves]
         self._decoupled = decoupled
-        self._steps = 0
+        self._cut(pieces, 0.0)
 
-    def step(
-        self,
-        gradients: Sequence[Tensor | None],
-        rates: Sequence[float],
-        decays: Sequence[float],
-        clips: Sequence[float | None],
-    ) -> None:
+    def step(self, gradients: Sequence[Tensor | None], rates: Sequence[float] | Tensor, limits: Tensor | None) -> None:
         """One step of every run; nothing has changed where memory runs out in it.
 
         Args:
-            gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates, decays, clips: a number a
-                run; a clip of None cuts nothing.
+            gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates: a number a run; on a GPU a
+                tensor of its own, which a step that is recorded reads anew each time. limits: float ``[R]``, the norms
+                that gradients are cut down to; None where no run cuts any.
         """
         with_gradient = [k for k, gradient in enumerate(gradients) if gradient is not None]
         # The kernel reads memory in its order, whatever the strides are.
         found = [gradient.contiguous() for gradient in gradients if gradient is not None]
-        if any(clip is not None for clip in clips):
-            clip_each(found, clips)
-        pieces = []
-        for (rate, decay), runs in groupby(range(len(rates)), lambda run: (rates[run], decays[run])):
-            first, *_, last = [*runs] * 2
-            # The kernel counts up what it is given, a number a tensor.
-            counts = list(torch.full((len(found),), float(self._steps), device=found[0].device))
-            pieces.append((slice(first, last + 1), rate, decay, counts))
-        for piece, rate, decay, counts in pieces:  # neighbours of one rate take the step in one call
+        if limits is not None:
+            clip_each(found, limits)
+        for (piece, decay), counts in zip(self._pieces, self._counts, strict=True):
             adam(
                 [self._leaves[k][piece] for k in with_gradient],
                 [gradient[piece] for gradient in found],
                 [self._means[k][piece] for k in with_gradient],
                 [self._squares[k][piece] for k in with_gradient],
                 [],
-                counts,
+                [counts[k] for k in with_gradient],
                 fused=self._leaves[0].device.type in FUSED,
                 decoupled_weight_decay=self._decoupled,
                 amsgrad=False,
                 beta1=BETAS[0],
                 beta2=BETAS[1],
-                lr=rate,
+                lr=rates[piece.start],
                 weight_decay=decay,
                 eps=EPS,
                 maximize=False,
             )
-        self._steps += 1
 
-    def piece(self, leaves: Sequence[Tensor], runs: slice) -> StackedAdam:
+    def piece(self, leaves: Sequence[Tensor], runs: slice, pieces: Sequence[Piece]) -> StackedAdam:
         """The same for some neighbours alone, in the same memory; ``leaves`` are their weights."""
         piece = copy.copy(self)
         piece._leaves = [leaf.detach() for leaf in leaves]
         piece._means = [mean[runs] for mean in self._means]
         piece._squares = [square[runs] for square in self._squares]
+        piece._cut(pieces, self._steps)
         return piece
 
-    def keep(self, leaves: Sequence[Tensor], runs: Tensor) -> None:
+    def keep(self, leaves: Sequence[Tensor], runs: Tensor, pieces: Sequence[Piece]) -> None:
         """Only these runs are left: int64 ``[R']``; ``leaves`` are their weights, made anew."""
         self._leaves = [leaf.detach() for leaf in leaves]
         self._means = [mean[runs] for mean in self._means]
         self._squares = [square[runs] for square in self._squares]
+        self._cut(pieces, self._steps)
+
+    @property
+    def _steps(self) -> float:
+        """How many steps have been taken."""
+        return max((float(count) for counts in self._counts for count in counts), default=0.0)
+
+    def _cut(self, pieces: Sequence[Piece], steps: float) -> None:
+        self._pieces = list(pieces)
+        # The kernel counts up what it is given, a number a tensor.
+        self._counts = [
+            list(torch.full((len(self._leaves),), steps, device=self._leaves[0].device)) if self._leaves else []
+            for _ in pieces
+        ]
 
 
-def clip_each(gradients: Sequence[Tensor], clips: Sequence[float | None]) -> None:
-    """Scale each run's gradients down to its norm, in place, as ``torch.nn.utils.clip_grad_norm_`` does for one."""
+def clip_each(gradients: Sequence[Tensor], limits: Tensor) -> None:
+    """Scale each run's gradients down to its norm, in place, as ``torch.nn.utils.clip_grad_norm_`` does for one.
+
+    Args:
+        limits: float ``[R]``; infinity cuts nothing.
+    """
     squares = torch.stack([gradient.reshape(len(gradient), -1).square().sum(1) for gradient in gradients]).sum(0)  # [R]
-    limits = torch.tensor([float("inf") if clip is None else clip for clip in clips], device=squares.device)
     factors = (limits / (squares.sqrt() + 1e-6)).clamp(max=1.0)  # [R]
     # Of a run that cuts nothing: a norm whose square is infinite would make its gradients NaN.
     factors = torch.where(limits.isinf(), 1.0, factors)
     for gradient in gradients:
         gradient *= factors.view(-1, *[1] * (gradient.dim() - 1))
+
+
+def limits_of(clips: Sequence[float | None], device: torch.device) -> Tensor | None:
+    """What :func:`clip_each` cuts at, of the norms that runs ask for; None where none does."""
+    if all(clip is None for clip in clips):
+        return None
+    return torch.tensor([float("inf") if clip is None else clip for clip in clips], device=device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -16,6 +16,8 @@ from fusionkit.lm_head import LmHead
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import Task
+
+FILLING = -100  # the target of a row that is no one's: PyTorch's cross-entropy passes over it
 
 
 class States(Protocol):
@@ -63,6 +65,9 @@ class Batch:
         read: bool ``[rows]``, those the head reads; None is all.
         read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
         slots: the same rows as a joint run's slots read them.
+        place: names the memory that the tensors lie in, where it is that of other minibatches too, or of the same one
+            again; None where it is this one's alone. There rows may follow behind the last offset that fill it up:
+            their targets are :data:`FILLING`.
     """
 
     states: Tensor
@@ -71,6 +76,7 @@ class Batch:
     read: Tensor | None
     read_offsets: Tensor
     slots: Batch | None = None
+    place: Hashable = None
 
     @property
     def parts(self) -> tuple[Batch, ...]:

@@ -7,7 +7,7 @@ memory, which the fusions' products read without a copy; a draw that fits is hel
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.devices import CPU
-from fusionkit.fit.data import Batch, TaskSplit
+from fusionkit.fit.data import Batch, States, TaskSplit
 from fusionkit.fit.ordering import Order
 from fusionkit.ragged import IntArray, flat_rows
 
@@ -36,6 +36,10 @@ class Held:
     def __getitem__(self, key: Any) -> NDArray[Any]:
         """As NumPy has it."""
         return np.asarray(self._states[key].cpu())
+
+    def select(self, rows: Tensor, out: Tensor) -> None:
+        """Chosen rows, int64 ``[n]`` on the same device, into ``out``, ``[n, layers, hidden]``."""
+        torch.index_select(self._states, 0, rows, out=out)
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``."""
@@ -76,15 +80,40 @@ def hold(
     """
     at = np.arange(len(split.rows)) if order is None else flat_rows(split.offsets, split.sequences(order))[0]
     rows, first, places = np.unique(split.rows[at], return_index=True, return_inverse=True)
-    held = torch.empty(len(rows), len(layers), split.states.shape[2], device=device)
     lies = first.argsort().argsort()
-    for start in range(0, len(rows), READ_ROWS):
-        piece = slice(start, start + READ_ROWS)  # in the order of the store, which reads fastest
-        states = split.states.gather(rows[piece], tuple(layers)).to(device)
-        held[torch.from_numpy(lies[piece]).to(device)] = states.float()
     where = np.empty(len(split.rows), dtype=np.int64)
     where[at] = lies[places]
-    return split.over(Held(held), where)
+    return split.over(_read(split.states, rows, lies, layers, device), where)
+
+
+def hold_together(splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU) -> list[TaskSplit]:
+    """The same splits, of one store, with a row that several of them have once in memory."""
+    rows, places = np.unique(np.concatenate([split.rows for split in splits]), return_inverse=True)
+    held = _read(splits[0].states, rows, np.arange(len(rows)), layers, device)
+    ends = np.cumsum([len(split.rows) for split in splits])
+    return [split.over(held, where) for split, where in zip(splits, np.split(places, ends[:-1]), strict=True)]
+
+
+def _read(states: States, rows: IntArray, lies: IntArray, layers: Sequence[int], device: torch.device) -> Held:
+    """Ascending rows, and where each shall lie."""
+    held = torch.empty(len(rows), len(layers), states.shape[2], device=device)
+    for start in range(0, len(rows), READ_ROWS):
+        piece = slice(start, start + READ_ROWS)  # in the order of the store, which reads fastest
+        found = states.gather(rows[piece], tuple(layers)).to(device)
+        held[torch.from_numpy(lies[piece]).to(device)] = found.float()
+    return Held(held)
+
+
+class Feeding(Protocol):
+    """The minibatches of all data seeds of a unit of runs."""
+
+    def steps(self, seed: int) -> int:
+        """Minibatches of an epoch of one."""
+        ...
+
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[dict[int, Batch]]:
+        """Step by step the minibatches of these data seeds; one that has no more is left out."""
+        ...
 
 
 class Feeder(Protocol):
@@ -121,3 +150,20 @@ class Gathered:
         order = self._order.examples(epoch)
         for start in range(0, len(order), self._size):
             yield self.split.batch(order[start : start + self._size], self.layers).on(self._device)
+
+
+class SideBySide:
+    """Feeders of their own for each data seed."""
+
+    def __init__(self, feeders: Mapping[int, Feeder]) -> None:
+        self._feeders = feeders
+
+    def steps(self, seed: int) -> int:
+        """As :class:`Feeding` says."""
+        return len(self._feeders[seed])
+
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[dict[int, Batch]]:
+        """As :class:`Feeding` says."""
+        feeds = {seed: self._feeders[seed].epoch(epoch) for seed in seeds}
+        while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
+            yield batches

@@ -15,7 +15,7 @@ from fusionkit.errors import FusionkitError
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, layers_of
 from fusionkit.fit.model import FusedModel
-from fusionkit.fit.predicting import Decisions, read_blocks, score
+from fusionkit.fit.predicting import Decisions, read_blocks, score, shown_blocks
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.splitting import Splitting
 from fusionkit.fit.stacks import Model, stack_of
@@ -23,6 +23,7 @@ from fusionkit.specs import RunSpec
 
 # A run's mean weight of each layer and mean largest weight of a row, where its fusion has weights.
 Looked = tuple[list[float], float] | tuple[None, None]
+Shown = tuple[TaskSplit, Layers | None]  # a split, and the stored layers of it that are held in memory; None is none
 Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
 
 
@@ -108,13 +109,18 @@ class Trained:
 
 
 def outcomes_of(
-    groups: Sequence[Sequence[Trained]], data: TaskData, watched: TaskSplit, judge: Judge | None, began: float
+    groups: Sequence[Sequence[Trained]],
+    data: TaskData,
+    watched: TaskSplit,
+    shown: Shown,
+    judge: Judge | None,
+    began: float,
 ) -> list[Outcome]:
     """Score runs by their best weights, all that have ended together: each split is read once for all of them.
 
     Args:
         groups: runs of one shape in each. watched: the part of validation that chose the epoch, or all of it.
-        judge: of that, where the task has one.
+        shown: how that is read. judge: of that, where the task has one.
         began: when this began, by ``time.perf_counter``; each run has its share of the seconds.
 
     Returns:
@@ -131,7 +137,7 @@ def outcomes_of(
     others = {
         name: tested if split is data.test else _scored(groups, data, split) for name, split in data.tests.items()
     }
-    weights = _layer_weights(groups, data)
+    weights = _layer_weights(groups, data, shown if watched is data.validation else (data.validation, None))
     for run in runs:
         run.seconds += (time.perf_counter() - began) / len(runs)
     return [
@@ -150,7 +156,7 @@ def outcomes_of(
 
 def _validation_scores(run: Trained, judge: Judge | None) -> dict[str, float]:
     if judge is not None and run.best.decided is not None:
-        return judge.scores(run.best.decided)
+        return judge.scores(run.best.decided.unsqueeze(0))[0]
     assert run.best.scores is not None
     return run.best.scores
 
@@ -163,8 +169,13 @@ def _scored(groups: Sequence[Sequence[Trained]], data: TaskData, split: TaskSpli
         (Splitting(stack_of([run.spec for run in group], [run.model for run in group]), lambda width: None), place)
         for group, place in zip(groups, places, strict=True)
     ]
-    judge = Judge(data, split)
-    return [judge.scores(each) for decided in decide_all(stacks, split, layers) for each in decided]
+    device = stacks[0][0].device
+    judge = Judge(data, split, device)
+    return [
+        scores
+        for decided in decide_all(stacks, split, shown_blocks(split, layers, device))
+        for scores in judge.scores(decided)
+    ]
 
 
 def _among(groups: Sequence[Sequence[Trained]]) -> tuple[Layers, list[Layers]]:
@@ -207,15 +218,18 @@ def _outcome(
     )
 
 
-def _layer_weights(groups: Sequence[Sequence[Trained]], data: TaskData) -> list[list[Looked]]:
+def _layer_weights(groups: Sequence[Sequence[Trained]], data: TaskData, validation: Shown) -> list[list[Looked]]:
     """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
     if len(data.validation):
-        return _looked(groups, data.validation)
-    return [_looked([[run]], run.draw)[0] for group in groups for run in group]
+        return _looked(groups, *validation)
+    return [_looked([[run]], run.draw, None)[0] for group in groups for run in group]
 
 
-def _looked(groups: Sequence[Sequence[Trained]], split: TaskSplit) -> list[list[Looked]]:
+def _looked(groups: Sequence[Sequence[Trained]], split: TaskSplit, held: Layers | None) -> list[list[Looked]]:
+    """Args: held: the stored layers that the split holds in memory; None where it is read from the store."""
     layers, places = _among(groups)
+    if held is not None:
+        layers, places = tuple(range(len(held))), [tuple(map(held.index, group[0].layers)) for group in groups]
     by_part = []
     for k, part in enumerate(split.parts):
         models = [[run.model.parts[k] for run in group] for group in groups]
@@ -234,11 +248,13 @@ def _mean_weights(
     Args:
         groups: models of one fusion, with the places of its layers among ``layers``.
     """
+    device, rows = home_of(groups[0][0][0]), 0
     sums: list[tuple[Tensor, Tensor] | None] = [
-        (torch.zeros(len(places)), torch.zeros((), dtype=torch.float64)) for models, places in groups for _ in models
+        (torch.zeros(len(places), device=device), torch.zeros((), dtype=torch.float64, device=device))
+        for models, places in groups
+        for _ in models
     ]
-    rows = 0
-    for _, batch in read_blocks(split, layers, home_of(groups[0][0][0])):
+    for _, batch in read_blocks(split, layers, device):
         if not any(sums):
             break
         states = batch.states if batch.read is None else batch.states[batch.read]
@@ -252,8 +268,8 @@ def _mean_weights(
                 if (weights := model.fusion.layer_weights(chosen)) is None:
                     sums[k] = None
                     continue
-                kept[0].add_(weights.sum(0).cpu())
-                kept[1].add_(weights.amax(1).sum().cpu())
+                kept[0].add_(weights.sum(0))
+                kept[1].add_(weights.amax(1).sum())
     return [
         (None, None) if kept is None else ((kept[0] / max(rows, 1)).tolist(), float(kept[1] / max(rows, 1)))
         for kept in sums

@@ -8,7 +8,6 @@ them: the results are those of the whole stack, to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -54,8 +53,8 @@ class Splitting:
 
         return torch.cat(self._each(one))
 
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
-        return list(chain.from_iterable(self._each(lambda piece: piece.decide(batch, rough))))
+    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
+        return torch.cat(self._each(lambda piece: piece.decide(batch, rough)))
 
     def weights(self, run: int) -> dict[str, Tensor]:
         piece, at = self._find(run)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Literal, Protocol
 
 import torch
@@ -23,11 +24,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fusionkit.devices import home_of
-from fusionkit.fit.adam import StackedAdam
+from fusionkit.fit.adam import Piece, StackedAdam, limits_of
 from fusionkit.fit.algebra import spreads, stacked_fusion
 from fusionkit.fit.chains import MANY_ROWS, chain_of, chained
 from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import generator_of, with_run_dropout
+from fusionkit.fit.graphs import Graphs
 from fusionkit.fit.joint import JointModel
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.precision import FLOAT32, exactly, products_in, widened
@@ -36,7 +38,7 @@ from fusionkit.fit.rough import Rough
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
-from fusionkit.heads import Head
+from fusionkit.heads import Head, decides_by_softmax, reads_sequences
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
@@ -70,11 +72,14 @@ class Stack(Protocol):
         """
         ...
 
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
-        """What each run decides of one batch: class numbers or numbers ``[n]``; of a joint run, its intents.
+    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
+        """What each run decides of one batch: class numbers or numbers ``[R, n]``; of a joint run, its intents.
 
         Args:
             rough: the batch's states in bfloat16, where that is worth it.
+
+        Returns:
+            to be read before the next call: on a GPU the next one of this batch writes to the same memory.
         """
         ...
 
@@ -97,12 +102,30 @@ def can_stack(model: Model) -> bool:
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
-    """The runs as a stack; one alone in float32, or runs that cannot be stacked, as a row."""
+    """The runs as a stack; one alone in float32 on a CPU, or runs that cannot be stacked, as a row."""
     single = [model for model in models if isinstance(model, FusedModel)]
-    narrow = specs[0].compute_dtype != FLOAT32  # a stack's products have few shapes, whose kernels are kept
-    if (len(models) > 1 or narrow) and len(single) == len(models) and can_stack(models[0]):
+    # A stack's products have few shapes, whose kernels are kept; on a GPU a stack's steps are recorded.
+    pays = len(models) > 1 or specs[0].compute_dtype != FLOAT32 or home_of(models[0]).type == "cuda"
+    if pays and len(single) == len(models) and can_stack(models[0]):
         return Stacked(specs, single)
     return Row(specs, models)
+
+
+def decides_rows(spec: RunSpec) -> bool:
+    """Whether a run's rows stand each for itself: rows that fill a minibatch up change nothing there."""
+    heads = decides_by_softmax(spec.head) and not reads_sequences(spec.head)
+    return heads and spec.pool in (None, "cls") and not sees_examples(spec.fusion)
+
+
+def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
+    """Neighbours of one decay whose rates are the same at every step."""
+
+    def rate(run: int) -> tuple[Hashable, ...]:
+        spec = specs[run]
+        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.draw_ids
+
+    found = [[*runs] for _, runs in groupby(range(len(specs)), rate)]
+    return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]
 
 
 class Row:
@@ -117,7 +140,7 @@ class Row:
         self._learned = [[p for p in model.parameters() if p.requires_grad] for model in models]
         self.learns, self.device = bool(self._learned[0]), home_of(models[0])
         self._adams = [
-            StackedAdam([p.unsqueeze(0) for p in learned], spec.optimizer == "adamw")
+            StackedAdam([p.unsqueeze(0) for p in learned], spec.optimizer == "adamw", pieces_of([spec]))
             for spec, learned in zip(specs, self._learned, strict=True)
         ]
         self._random = [generator_of(spec.init_seed, self.device).get_state() for spec in specs]
@@ -136,8 +159,7 @@ class Row:
             self._adams[run].step(
                 [None if g is None else g.unsqueeze(0) for g in gradients],
                 [rate],
-                [spec.weight_decay],
-                [spec.clip_norm],
+                limits_of([spec.clip_norm], self.device),
             )
             losses.append(loss.detach())
         return torch.stack(losses)
@@ -156,9 +178,9 @@ class Row:
         finally:
             everybody.set_state(before)
 
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
+    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
         """As :class:`Stack` says."""
-        return [model.eval().decide(batch)[0] for model in self._models]
+        return torch.stack([model.eval().decide(batch)[0] for model in self._models])
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`Stack` says."""
@@ -194,7 +216,7 @@ class Stacked:
             and models[0].sides == 1
         )
         self._whole_examples = sees_examples(specs[0].fusion)
-        self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw")
+        self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw", pieces_of(specs))
 
     def _begin(self, specs: Sequence[RunSpec], generators: Sequence[torch.Generator]) -> None:
         """A base whose dropouts draw from these runs' generators, and what is made of it."""
@@ -204,32 +226,53 @@ class Stacked:
         self._head = _Asked(self._base.head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
         with_run_linear(self._base, stacked=True)
+        self._settle()
+
+    def _settle(self) -> None:
+        """What is made anew where the runs, or the memory of their weights, are others."""
         self._sure: Rough | None = None
+        self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
+        self._graphs: Graphs | None = None
+        if self.device.type == "cuda":
+            self._graphs = Graphs(self.device, self._generators if self.specs[0].dropout else ())
+            self._rates = torch.zeros(len(self.specs), device=self.device)
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """As :class:`Stack` says. Where memory runs out in it, nothing has changed."""
         self._base.train()
         self._sure = None  # the weights change
-        learned = [self._leaves[name] for name in self._learned]
-        decays, clips = [spec.weight_decay for spec in self.specs], [spec.clip_norm for spec in self.specs]
         random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
         try:
-            with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
-                losses = self._call(self._weights(), batches, "loss")
-            gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
-            self._adam.step(gradients, rates, decays, clips)
+            given: Sequence[float] | Tensor = rates
+            if self._graphs is not None:
+                given = self._rates.copy_(torch.tensor(rates))
+            return self._done("loss", batches, lambda: self._stepped(batches, given))
         except Exception:
             for generator, state in zip(self._generators, random, strict=False):
                 generator.set_state(state)
             raise
+
+    def _done(self, what: Wanted, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
+        """Work on these minibatches; on a GPU recorded, where each row is decided alone and their memory lasts."""
+        alone = self._by_row and not self._whole_examples
+        if self._graphs is None or not alone or any(batch.place is None for batch in batches):
+            return work()
+        return self._graphs.do((what, *((batch.place, batch.states.data_ptr()) for batch in batches)), work)
+
+    def _stepped(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
+        learned = [self._leaves[name] for name in self._learned]
+        with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
+            losses = self._call(self._weights(), batches, "loss")
+        gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
+        self._adam.step(gradients, rates, self._limits)
         return losses.detach()
 
     @torch.inference_mode()
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Sequence[Tensor]:
+    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
         """As :class:`Stack` says."""
         self._base.eval()
         if rough is None or not self._by_row or (self._whole_examples and batch.read is not None):
-            return self._call(self._weights(), [batch], "decide").unbind()
+            return self._done("decide", [batch], lambda: self._call(self._weights(), [batch], "decide"))
         if self._sure is None:
             weights = self._weights()
             cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
@@ -241,7 +284,7 @@ class Stacked:
                 return self._call(chosen, [batch], "score")
 
             self._sure = Rough(score, self._whole_examples)
-        return self._sure.decide(batch, rough).unbind()
+        return self._sure.decide(batch, rough)
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`Stack` says."""
@@ -256,10 +299,10 @@ class Stacked:
         """As :class:`Stack` says."""
         at = torch.tensor(list(runs), dtype=torch.int64, device=self.device)
         self.specs = [self.specs[run] for run in runs]
-        self._sure = None
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
         self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
-        self._adam.keep(self._opened(), at)
+        self._adam.keep(self._opened(), at, pieces_of(self.specs))
+        self._settle()
 
     @torch.inference_mode(False)  # also where it is asked to while it decides
     def split(self) -> tuple[Stacked, Stacked]:
@@ -271,7 +314,7 @@ class Stacked:
         piece = copy.copy(self)
         piece._begin(self.specs[runs], self._generators[runs])
         piece._leaves = {name: leaf.detach()[runs] for name, leaf in self._leaves.items()}
-        piece._adam = self._adam.piece(piece._opened(), runs)
+        piece._adam = self._adam.piece(piece._opened(), runs, pieces_of(piece.specs))
         return piece
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,18 +22,31 @@ from fusionkit.devices import CPU
 from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
 from fusionkit.fit.drawing import draw_of, watched_split
-from fusionkit.fit.feeding import HELD_BYTES, Feeder, Gathered, Layers, held_bytes, hold, layers_of_batch
+from fusionkit.fit.feeding import (
+    HELD_BYTES,
+    Feeder,
+    Feeding,
+    Gathered,
+    Held,
+    Layers,
+    SideBySide,
+    held_bytes,
+    hold,
+    hold_together,
+    layers_of_batch,
+)
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.ordering import Order
 from fusionkit.fit.outcome import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
 from fusionkit.fit.precision import FLOAT32, full_float32, has_bfloat16
-from fusionkit.fit.predicting import block_rows, blocks, score
+from fusionkit.fit.predicting import Block, Decisions, block_rows, blocks, score, shown_blocks
 from fusionkit.fit.progress import counted
+from fusionkit.fit.resident import Resident
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.splitting import Splitting
-from fusionkit.fit.stacks import Model, Stack, stack_of
+from fusionkit.fit.stacks import Model, Stack, decides_rows, stack_of
 from fusionkit.fit.starting import Start, begin
 from fusionkit.fit.streaming import Streamed
 from fusionkit.fit.units import shape_of
@@ -44,6 +57,9 @@ from fusionkit.ragged import IntArray
 from fusionkit.specs import WINDOW, RunSpec
 
 Ended = tuple[RunSpec, Outcome | DivergenceError]
+# Metric and value; what was decided, or all scores.
+Judged = tuple[str, float, Decisions | None, dict[str, float] | None]
+NOT_JUDGED: Judged = ("", 0.0, None, None)
 
 
 @dataclass(eq=False)
@@ -190,13 +206,9 @@ class _Unit:
         self._stored = watched_split(specs[0], data)
         shown = blocks(self._stored, block_rows(device))
         self._watched, self._watched_layers = self._held(self._stored, np.concatenate(shown) if shown else None)
-        self._feeders: dict[int, Feeder] = {
-            seed: Gathered(*self._held(draw), Order(draw, specs[0].order, seed), specs[0].batch_size, device)
-            for seed, draw in self._draws.items()
-            if seed not in streamed
-        }
-        self._feeders |= streamed
-        self._judge = Judge(data, self._stored) if Judge.can(data) and len(self._stored) else None
+        self._blocks: list[Block] | None = None  # of a split in memory, kept for every epoch
+        self._feeding: Feeding = self._resident(specs) or SideBySide(streamed | self._gathered(specs[0], streamed))
+        self._judge = Judge(data, self._stored, device) if Judge.can(data) and len(self._stored) else None
         self.groups = self._grouped(runs, starts)
 
     def _to_hold(self) -> int:
@@ -211,6 +223,36 @@ class _Unit:
             return None
         return Streamed(draw, self._layers, Order(draw, spec.order, seed), spec.batch_size, self._device)
 
+    def _resident(self, specs: Sequence[RunSpec]) -> Resident | None:
+        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one.
+
+        Not where there is dropout: a mask of more rows would have other numbers, and so would a run alone.
+        """
+        draws, spec = self._draws, specs[0]
+        if self._device.type == "cpu" or self._lm_head is not None:
+            return None
+        if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
+            return None
+        dense = all(draw.is_dense for draw in draws.values())
+        if not dense and not all(decides_rows(spec) and not spec.dropout for spec in specs):
+            return None
+        most = min(sum(len(draw.rows) for draw in draws.values()), len(self._data.train.rows))
+        size = 4 * most * len(self._layers) * self._hidden
+        if size > self._room:
+            return None
+        self._room -= size
+        held = dict(zip(draws, hold_together(list(draws.values()), self._layers, self._device), strict=True))
+        orders = {seed: Order(draw, spec.order, seed) for seed, draw in draws.items()}
+        return Resident(held, orders, spec.batch_size, self._device)
+
+    def _gathered(self, spec: RunSpec, streamed: Container[int]) -> dict[int, Feeder]:
+        """Minibatches of the draws that are not streamed."""
+        return {
+            seed: Gathered(*self._held(draw), Order(draw, spec.order, seed), spec.batch_size, self._device)
+            for seed, draw in self._draws.items()
+            if seed not in streamed
+        }
+
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""
         size = held_bytes(split, self._layers)
@@ -222,6 +264,7 @@ class _Unit:
     def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, Start]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
+        dense = dense or isinstance(self._feeding, Resident)
         alike: dict[Any, list[_Run]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
@@ -270,15 +313,14 @@ class _Unit:
 
     def train(self, groups: Sequence[_Group], epoch: int) -> None:
         """One epoch of all runs."""
-        feeds = {seed: self._feeders[seed].epoch(epoch) for group in groups for seed in group.seeds}
-        totals, step = [torch.zeros(len(group.runs), device=self._device) for group in groups], 0
+        seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
+        totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
         with denormals_as_zero(), full_float32(self._device):
-            while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
+            for step, batches in enumerate(self._feeding.epoch(epoch, seeds)):
                 for group, total in zip(groups, totals, strict=True):
                     # A draw that was given back may be smaller than another seed's: its epoch ends before.
                     if mine := [layers_of_batch(batches[s], group.places) for s in group.seeds if s in batches]:
                         total += self._step(group, mine, epoch, step)
-                step += 1
         for group, total in zip(groups, totals, strict=True):
             for run, loss in zip(group.runs, total.tolist(), strict=True):
                 run.loss = loss / max(len(self._draws[run.spec.data_seed]), 1)
@@ -286,7 +328,7 @@ class _Unit:
     def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
         rates = []
         for run in group.runs:
-            steps = len(self._feeders[run.spec.data_seed])
+            steps = self._feeding.steps(run.spec.data_seed)
             rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         return group.stack.step(batches, rates) * examples
@@ -296,29 +338,50 @@ class _Unit:
         for run in (run for group in groups for run in group.runs if epoch and run not in failed):
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
         groups = [group for group in groups if any(run.is_due(epoch) and run not in failed for run in group.runs)]
-        decided: list[list[Any]] = [[None] * len(group.runs) for group in groups]
-        if self._judge is not None and groups:  # of nobody, all of validation would be read for nothing
-            stacks = [(group.stack, group.places) for group in groups]
-            decided = decide_all(stacks, self._watched, self._watched_layers)
-        for group, found in zip(groups, decided, strict=True):
-            for at, (run, answers) in enumerate(zip(group.runs, found, strict=True)):
+        for group, judged in zip(groups, self._judged(groups, epoch, failed), strict=True):
+            for at, (run, (metric, value, answers, scores)) in enumerate(zip(group.runs, judged, strict=True)):
                 if run in failed or not run.is_due(epoch):
                     continue
-                scores = None if self._judge is not None else self._scores(group.stack, at, run, epoch)
-                metric, value = next(iter(scores.items())) if scores else self._own(answers)
                 if epoch:
                     run.curve[-1]["validation_score"] = value
                 if run.best is None or is_better(metric, value, run.best.value):
-                    run.best = Best(value, epoch, group.stack.weights(at), answers, scores)
+                    kept = None if answers is None else answers.clone()
+                    run.best = Best(value, epoch, group.stack.weights(at), kept, scores)
 
-    def _own(self, decided: Any) -> tuple[str, float]:
-        assert self._judge is not None
-        return self._judge.metric, self._judge.own(decided)
+    def _judged(
+        self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]
+    ) -> Iterator[list[Judged]]:
+        """Of each group's runs."""
+        if (judge := self._judge) is None:
+            for group in groups:
+                yield [
+                    NOT_JUDGED if run in failed or not run.is_due(epoch) else self._scored(group.stack, at, run, epoch)
+                    for at, run in enumerate(group.runs)
+                ]
+        elif groups:  # of nobody, all of validation would be read for nothing
+            stacks = [(group.stack, group.places) for group in groups]
+            for decided in decide_all(stacks, self._watched, self._shown()):
+                yield [
+                    (judge.metric, value, answers, None)
+                    for value, answers in zip(judge.own(decided), decided, strict=True)
+                ]
 
-    def _scores(self, stack: Stack, at: int, run: _Run, epoch: int) -> dict[str, float]:
+    def _shown(self) -> Iterable[Block]:
+        """The watched part of validation, block by block."""
+        if not isinstance(self._watched.states, Held):
+            return shown_blocks(self._watched, self._watched_layers, self._device)
+        if self._blocks is None:
+            with torch.inference_mode():
+                self._blocks = list(shown_blocks(self._watched, self._watched_layers, self._device))
+        return self._blocks
+
+    def _scored(self, stack: Stack, at: int, run: _Run, epoch: int) -> Judged:
+        """By the task's own scores, of one run."""
         if not len(self._stored):  # without examples to judge by, the last epoch is the best
-            return {"epoch": float(epoch)}
-        return score(stack.model(at), self._data, self._stored, run.layers)
+            return "epoch", float(epoch), None, {"epoch": float(epoch)}
+        scores = score(stack.model(at), self._data, self._stored, run.layers)
+        metric, value = next(iter(scores.items()))
+        return metric, value, None, scores
 
     def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
@@ -341,13 +404,19 @@ class _Unit:
         """Runs that ended well in this epoch, those of one shape together."""
         began = time.perf_counter()
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
-        outcomes = outcomes_of(groups, self._data, self._stored, self._judge, began)
+        shown = self._watched, self._layers if isinstance(self._watched.states, Held) else None
+        outcomes = outcomes_of(groups, self._data, self._stored, shown, self._judge, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
     def _trained(self, run: _Run, model: Model) -> Trained:
         assert run.best is not None  # the last epoch is scored
         draw = self._draws[run.spec.data_seed]
         return Trained(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
+
+
+def is_plain(draw: TaskSplit) -> bool:
+    """Whether each example is one sequence of one or more rows, all of which are read for one head."""
+    return draw.sides == 1 and draw.read is None and draw.slots is None and bool((np.diff(draw.offsets) > 0).all())
 
 
 def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:

@@ -22,17 +22,23 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.feeding import hold
+from fusionkit.fit.graphs import Graphs
 from fusionkit.fit.outcome import DivergenceError, Outcome
 from fusionkit.fit.splitting import Splitting
+from fusionkit.fit.stacks import Stacked, stack_of
 from fusionkit.fit.train import train_unit
+from fusionkit.fusions import sees_examples
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
 Toy = Callable[..., TaskData]
 LAYERS, HIDDEN = (0, 1, 2), 6
 CPU, LAZY = torch.device("cpu"), torch.device("lazy")
+ON_LAZY = pytest.param(LAZY, id="lazy")
 GPU = pytest.param(
-    torch.device("cuda"), marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda sees no GPU")
+    torch.device("cuda"),
+    marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda sees no GPU"),
+    id="cuda",
 )
 FUSIONS = (
     "last", "layer:1", "linear", "linear:gamma=yes", "attention", "element-wise", "concat", "concat-affine", "dwatt",
@@ -98,7 +104,7 @@ def assert_alike(ours: Outcome, theirs: Outcome) -> None:
     assert ours.best_epoch == theirs.best_epoch
 
 
-@pytest.mark.parametrize("device", [LAZY, GPU])
+@pytest.mark.parametrize("device", [ON_LAZY, GPU])
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_a_stack_learns_on_a_device_what_it_learns_on_the_cpu(toy: Toy, fusion: str, device: torch.device) -> None:
     data = toy(words=True)
@@ -109,7 +115,10 @@ def test_a_stack_learns_on_a_device_what_it_learns_on_the_cpu(toy: Toy, fusion: 
 
 @pytest.mark.parametrize(
     ("head", "device"),
-    [("crf", LAZY), *(pytest.param(head, *GPU.values, marks=GPU.marks) for head in ("crf", "bilstm-crf"))],
+    [
+        pytest.param("crf", LAZY, id="crf-lazy"),
+        *(pytest.param(head, *GPU.values, marks=GPU.marks, id=f"{head}-cuda") for head in ("crf", "bilstm-crf")),
+    ],
 )
 def test_heads_that_read_sequences_learn_on_a_device(toy: Toy, head: str, device: torch.device) -> None:
     """The lazy device has no LSTM."""
@@ -119,11 +128,128 @@ def test_heads_that_read_sequences_learn_on_a_device(toy: Toy, head: str, device
         assert_alike(ours, theirs)
 
 
-def test_several_seeds_share_a_stack_on_a_device(toy: Toy) -> None:
+@pytest.mark.parametrize("device", [ON_LAZY, GPU])
+def test_several_seeds_share_a_stack_on_a_device(toy: Toy, device: torch.device) -> None:
     data = toy()
-    specs = [replace(spec, data_seed=seed, dropout=0.2) for seed in (0, 1) for spec in specs_of(data, shots=8)]
-    for ours, theirs in zip(trained(specs, data, LAZY), trained(specs, data, CPU), strict=True):
+    dropout = 0.2 if device == LAZY else 0.0  # a GPU draws other numbers than a CPU
+    specs = [replace(spec, data_seed=seed, dropout=dropout) for seed in (0, 1) for spec in specs_of(data, shots=8)]
+    for ours, theirs in zip(trained(specs, data, device), trained(specs, data, CPU), strict=True):
         assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("device", [ON_LAZY, GPU])
+@pytest.mark.parametrize("fusion", ["last", "attention"])
+def test_seeds_whose_minibatches_have_other_lengths_share_a_stack(
+    toy: Toy, fusion: str, device: torch.device, stacked: list[list[RunSpec]]
+) -> None:
+    """Filled up on a device, as they are on the CPU; some runs end before the others."""
+    data = toy(words=True)
+    specs = [replace(spec, data_seed=seed) for seed in (0, 1, 2) for spec in specs_of(data, shots=6, fusion=fusion)]
+    specs[1] = replace(specs[1], epochs=4)
+    theirs = trained(specs, data, CPU)
+    stacked.clear()
+    ours = trained(specs, data, device)
+    assert next(len(some) for some in stacked if len(some) > 1) == len(specs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert_alike(one, other)
+
+
+@pytest.fixture
+def stacked(monkeypatch: pytest.MonkeyPatch) -> list[list[RunSpec]]:
+    """The runs of each stack that is made to be trained."""
+    made: list[list[RunSpec]] = []
+
+    def kept(specs: Any, models: Any) -> Any:
+        made.append(list(specs))
+        return stack_of(specs, models)
+
+    monkeypatch.setattr("fusionkit.fit.train.stack_of", kept)
+    return made
+
+
+class Recordings:
+    """Every :class:`Graphs` that was made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[Graphs] = []
+
+        def kept(*given: Any) -> Graphs:
+            self.made.append(Graphs(*given))
+            return self.made[-1]
+
+        monkeypatch.setattr("fusionkit.fit.stacks.Graphs", kept)
+
+    @property
+    def recorded(self) -> int:
+        return sum(graphs.recorded for graphs in self.made)
+
+
+@pytest.mark.parametrize("device", [GPU])
+@pytest.mark.parametrize("fusion", [fusion for fusion in FUSIONS if not sees_examples(fusion)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_fusion_is_recorded_and_learns_what_it_learns_told_kernel_by_kernel(
+    toy: Toy, fusion: str, dtype: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = toy(words=True)
+    specs = [
+        replace(spec, data_seed=seed)
+        for seed in (0, 1)
+        for spec in specs_of(data, shots=6, fusion=fusion, epochs=6, compute_dtype=dtype)
+    ]
+    watched = Recordings(monkeypatch)
+    replayed = trained(specs, data, device)
+    assert watched.recorded >= 3  # shapes of minibatches, and validation
+    monkeypatch.setattr(Graphs, "do", lambda graphs, key, work: work())
+    for ours, theirs in zip(replayed, trained(specs, data, device), strict=True):
+        for name, weights in ours.weights.items():
+            if not name.endswith("key.bias"):
+                torch.testing.assert_close(weights, theirs.weights[name], rtol=1e-4, atol=1e-5)
+        assert ours.scores == theirs.scores
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_recorded_dropout_is_each_runs_own(toy: Toy, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has the masks that it has alone, and other ones at each step."""
+    data = toy()
+    base = [replace(spec, data_seed=seed, clip_norm=None) for seed in (0, 1) for spec in specs_of(data, shots=8)]
+    specs = [replace(spec, dropout=0.5, epochs=12, patience=3 if spec.data_seed else None) for spec in base]
+    watched = Recordings(monkeypatch)
+    together = trained(specs, data, device)
+    assert watched.recorded
+    for spec, ours in zip(specs, together, strict=True):
+        (alone,) = trained([spec], data, device)
+        assert_alike(ours, alone)
+    monkeypatch.setattr(Graphs, "do", lambda graphs, key, work: work())
+    for ours, theirs in zip(together, trained(specs, data, device), strict=True):
+        assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_memory_that_runs_out_while_a_step_is_recorded_splits_the_stack(
+    toy: Toy, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, told = toy(words=True), list[str]()
+    specs = [
+        replace(spec, data_seed=seed)
+        for seed in (0, 1)
+        for spec in specs_of(data, shots=6, fusion="attention", epochs=5)
+    ]
+    plain = trained(specs, data, device)
+    real = Stacked._stepped
+
+    def short(stack: Stacked, *given: Any) -> Tensor:
+        if torch.cuda.is_current_stream_capturing() and len(stack.specs) > 2:
+            torch.empty(1 << 50, device=device)
+        return real(stack, *given)
+
+    monkeypatch.setattr(Stacked, "_stepped", short)
+    found = {}
+    for spec, outcome in train_unit(specs, data, lambda _: LAYERS, HIDDEN, lambda _: None, {}, told.append, 1, device):
+        assert not isinstance(outcome, DivergenceError)
+        found[spec] = outcome
+    assert told == ["stacks of at most 2 runs: memory"]
+    for spec, theirs in zip(specs, plain, strict=True):
+        assert_alike(found[spec], theirs)
 
 
 def test_a_draw_is_held_in_the_memory_of_the_device(toy: Toy) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
-from fusionkit.fit.adam import clip_each
+from fusionkit.fit.adam import clip_each, limits_of
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.options import balanced_weights, rate_factor
 from fusionkit.fit.outcome import Outcome
@@ -345,5 +345,7 @@ def test_a_cpu_without_bfloat16_instructions_says_so_once(toy: Toy, monkeypatch:
 def test_a_run_that_clips_nothing_is_not_touched_by_one_that_does() -> None:
     """Its own norm may be so large that the square is infinite."""
     gradients = [torch.tensor([[3e19, 4e19], [3.0, 4.0]])]
-    clip_each(gradients, [None, 1.0])
+    limits = limits_of([None, 1.0], torch.device("cpu"))
+    assert limits is not None
+    clip_each(gradients, limits)
     assert torch.allclose(gradients[0], torch.tensor([[3e19, 4e19], [0.6, 0.8]]))

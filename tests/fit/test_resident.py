@@ -1,0 +1,136 @@
+"""Minibatches that come in the same memory every time are those of any other feeder, filled up behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fusionkit.devices import CPU
+from fusionkit.fit.data import FILLING, TaskData, TaskSplit
+from fusionkit.fit.feeding import Gathered, SideBySide, hold_together, layers_of_batch
+from fusionkit.fit.model import build_model
+from fusionkit.fit.ordering import Order
+from fusionkit.fit.resident import Resident, filled
+from fusionkit.fit.stacks import Stacked
+from fusionkit.fit.train import is_plain
+from fusionkit.specs import RunSpec
+
+Toy = Callable[..., TaskData]
+LAYERS = (0, 2)
+
+
+def test_rows_are_filled_up_by_less_than_half_again() -> None:
+    sizes = [filled(rows) for rows in range(1, 5000)]
+    assert sorted(set(sizes))[:7] == [16, 24, 32, 48, 64, 96, 128]
+    assert all(rows <= size for rows, size in enumerate(sizes, start=1))
+    assert all(size < 1.5 * rows for rows, size in enumerate(sizes, start=1) if rows > 16)
+
+
+def draws_of(split: TaskSplit, seeds: int, count: int) -> dict[int, TaskSplit]:
+    plain = split.subset(np.flatnonzero(np.diff(split.offsets) > 0))
+    return {seed: plain.subset(np.random.default_rng(seed).permutation(len(plain))[:count]) for seed in range(seeds)}
+
+
+def feedings(draws: dict[int, TaskSplit], size: int) -> tuple[Resident, SideBySide]:
+    orders = {seed: Order(draw, "shuffle", seed) for seed, draw in draws.items()}
+    held = dict(zip(draws, hold_together(list(draws.values()), LAYERS), strict=True))
+    plain = {seed: Gathered(draw, LAYERS, orders[seed], size) for seed, draw in draws.items()}
+    return Resident(held, orders, size, CPU), SideBySide(plain)
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("size", [1, 8, 50])
+def test_minibatches_are_those_that_are_gathered_one_by_one(toy: Toy, words: bool, size: int) -> None:
+    draws = draws_of(toy(words=words).train, 3, 29)
+    resident, plain = feedings(draws, size)
+    assert [resident.steps(seed) for seed in draws] == [plain.steps(seed) for seed in draws] == [-(-29 // size)] * 3
+    for epoch, seeds in ((1, (0, 1, 2)), (2, (0, 1, 2)), (3, (2, 0))):
+        taken = 0
+        for found, wanted in zip(resident.epoch(epoch, seeds), plain.epoch(epoch, seeds), strict=True):
+            taken += 1
+            assert list(found) == list(wanted) == list(seeds)
+            for seed in seeds:
+                rows = len(wanted[seed].targets)
+                assert torch.equal(found[seed].states[:rows], wanted[seed].states)
+                assert torch.equal(found[seed].targets[:rows], wanted[seed].targets)
+                assert set(found[seed].targets[rows:].tolist()) <= {FILLING}
+                assert torch.equal(found[seed].offsets, wanted[seed].offsets)
+            if not words:
+                assert {len(batch.targets) for batch in found.values()} == {len(wanted[0].targets)}
+        assert taken == -(-29 // size)
+
+
+def test_minibatches_of_one_place_share_their_memory_and_others_do_not(toy: Toy) -> None:
+    resident, _ = feedings(draws_of(toy(words=True).train, 2, 30), 4)
+    seen: dict[object, set[int]] = {}
+    for epoch in range(3):
+        for batches in resident.epoch(epoch, (0, 1)):
+            assert len({batch.place for batch in batches.values()}) == 1
+            seen.setdefault(batches[0].place, set()).add(batches[0].states.data_ptr())
+            assert batches[0].states.data_ptr() != batches[1].states.data_ptr()
+    assert len(seen) > 1
+    assert all(len(places) == 1 for places in seen.values())
+    assert len(set.union(*seen.values())) == len(seen)
+
+
+def test_rows_that_several_draws_have_are_held_once(toy: Toy) -> None:
+    split = toy(words=True).train
+    draws = draws_of(split, 4, 40)
+    held = hold_together(list(draws.values()), LAYERS)
+    rows = np.unique(np.concatenate([draw.rows for draw in draws.values()]))
+    assert held[0].states is held[3].states
+    assert held[0].states.shape[:2] == (len(rows), len(LAYERS))
+    for one, draw in zip(held, draws.values(), strict=True):
+        at = np.arange(len(draw))
+        assert torch.equal(one.batch(at, (0, 1)).states, draw.batch(at, LAYERS).states)
+
+
+@pytest.mark.parametrize("fusion", ["linear", "attention", "concat", "dwatt", "mlp-weights"])
+def test_runs_of_several_seeds_learn_from_filled_minibatches_what_each_learns_alone(toy: Toy, fusion: str) -> None:
+    """One stack over all seeds, and one for each seed over minibatches of its own rows alone."""
+    data = toy(words=True)
+    draws = draws_of(data.train, 3, 30)
+    specs = [
+        RunSpec(
+            store="s", task="tagging", label="x", fusion=fusion, head="tagger", data_seed=seed, init_seed=init, lr=lr,
+            clip_norm=0.5 if init else None,
+        )
+        for seed in draws
+        for init, lr in ((0, 1e-2), (1, 1e-3))
+    ]  # fmt: skip
+    resident, plain = feedings(draws, 8)
+    together = stack_for(specs, data)
+    apart = {seed: stack_for([spec for spec in specs if spec.data_seed == seed], data) for seed in draws}
+    for epoch in (1, 2, 3):
+        steps = zip(resident.epoch(epoch, tuple(draws)), plain.epoch(epoch, tuple(draws)), strict=True)
+        for filled_up, gathered in steps:
+            losses = together.step(list(filled_up.values()), [spec.lr for spec in specs])
+            own = [apart[s].step([gathered[s]], [spec.lr for spec in apart[s].specs]) for s in draws]
+            torch.testing.assert_close(losses, torch.cat(own), rtol=1e-5, atol=1e-6)
+    for run, spec in enumerate(specs):
+        alone = apart[spec.data_seed].weights(run % 2)
+        for name, weights in together.weights(run).items():
+            if not name.endswith("key.bias"):  # learns from rounding alone
+                torch.testing.assert_close(weights, alone[name], rtol=1e-3, atol=1e-4)
+
+
+def stack_for(specs: list[RunSpec], data: TaskData) -> Stacked:
+    hidden = data.train.states.shape[2]
+    return Stacked(specs, [build_model(spec, len(LAYERS), hidden, len(data.labels)) for spec in specs])
+
+
+def test_an_example_without_rows_or_with_rows_that_are_not_read_is_not_plain(toy: Toy) -> None:
+    split = toy(words=True).train
+    some = split.subset(np.flatnonzero(np.diff(split.offsets) > 0))
+    assert is_plain(some)
+    assert not is_plain(replace(some, read=np.ones(len(some.rows), dtype=bool)))
+    assert not is_plain(replace(some, offsets=np.append(some.offsets, some.offsets[-1])))
+
+
+def test_a_place_goes_along_with_chosen_layers(toy: Toy) -> None:
+    batch = replace(toy().train.batch(np.arange(3), (0, 1, 2)), place="here")
+    assert layers_of_batch(batch, (1, 2)).place == "here"
