@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,12 @@ def _name_of(pid: int) -> str:
 def write_json(path: Place, value: Any) -> None:
     """Durable, indented JSON."""
     write_durably(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_fields(path: Place, value: Mapping[str, Any]) -> None:
+    """Durable JSON, a field a line: Python writes it ten times as fast as if it were indented throughout."""
+    fields = (f"{json.dumps(name)}: {json.dumps(field, ensure_ascii=False)}" for name, field in value.items())
+    write_durably(path, ("{\n " + ",\n ".join(fields) + "\n}\n").encode())
 
 
 def read_json(path: Place) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from fusionkit.metrics import label_scores, number_scores, tag_scores
+from fusionkit.metrics import class_scores, label_scores, number_scores, tag_scores
 from fusionkit.tasks import TASKS
 
 Sentences = list[list[str]]
@@ -54,6 +55,19 @@ def test_a_label_that_was_never_learned_is_an_error() -> None:
     scores = label_scores(["a", "new"], ["a", "a"], ["a", "b"])
     assert scores["accuracy"] == 0.5
     assert scores["macro_f1"] == pytest.approx((2 * 1 / (1 + 2)) / 2)  # over a and new, not over b
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_scores_of_classes_are_those_of_scikit_learn(seed: int) -> None:
+    """Also of classes that are told and never predicted, or the other way round."""
+    rng = np.random.default_rng(seed)
+    gold, predicted = rng.integers(0, 2 + seed % 4, 60), rng.integers(seed % 3, 5, 60)
+    predicted = np.where(rng.random(60) < 0.4, gold, predicted)
+    scores = class_scores(gold, predicted)
+    assert scores["accuracy"] == scores["micro_f1"] == pytest.approx(accuracy_score(gold, predicted), abs=1e-12)
+    assert scores["micro_f1"] == pytest.approx(f1_score(gold, predicted, average="micro"), abs=1e-12)
+    assert scores["macro_f1"] == pytest.approx(f1_score(gold, predicted, average="macro", zero_division=0), abs=1e-12)
+    assert scores["matthews"] == pytest.approx(matthews_corrcoef(gold, predicted), abs=1e-12)
 
 
 def spans(tags: list[str]) -> set[tuple[str, int, int]]:

@@ -207,7 +207,7 @@ def _tags(
                 received="none" if tags is None else str(len(tags)),
                 remedy="choose a --label that holds one tag a word",
             )
-    return [[str(t) for t in tags] if ok else None for tags, ok in zip(frame[label], present, strict=True)], present
+    return [[*map(str, tags)] if ok else None for tags, ok in zip(frame[label], present, strict=True)], present
 
 
 def _only(gold: list[Any], present: NDArray[np.bool_], among: NDArray[np.bool_]) -> tuple[list[Any], NDArray[np.bool_]]:

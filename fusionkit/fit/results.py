@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from safetensors.torch import save
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
-from fusionkit.files import disk_errors, parse_json, write_durably, write_json
+from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.specs import RunSpec
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
@@ -96,7 +96,7 @@ class RunsFolder:
                 content = save({k: v.contiguous() for k, v in weights.items()})
                 write_durably(folder / WEIGHTS, content)
                 record = {**record, "weights_sha256": hashlib.sha256(content).hexdigest()}
-            write_json(folder / RECORD, record)
+            write_fields(folder / RECORD, record)
 
     def record_files(self) -> list[Path]:
         """The files of all records. A run's folder is named by its digest: what a user copied aside is no run more."""

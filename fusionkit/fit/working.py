@@ -9,6 +9,7 @@ from typing import Any, Self
 from fusionkit.fit.bounds import Bounds
 from fusionkit.fit.claims import Claims
 from fusionkit.fit.data import TaskData
+from fusionkit.fit.keeping import Keeping
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.memory import out_of_memory
 from fusionkit.fit.outcome import DivergenceError, Outcome
@@ -67,24 +68,27 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
     if not mine:
         return
     ended, lost, bounds = 0, None, Bounds(materials)
+
+    def tell(text: str) -> None:
+        hear(Word("note", text=text))
+
+    work = {spec: bounds.work(spec) for spec in mine}
+
+    def on_epoch(spec: RunSpec) -> None:
+        hear(Word("epochs", count=1, work=work[spec]))
+
+    def kept(spec: RunSpec) -> None:
+        claims.release(spec.digest)
+        hear(Word("run", (spec.digest,)))
+
     try:
-
-        def tell(text: str) -> None:
-            hear(Word("note", text=text))
-
-        work = {spec: bounds.work(spec) for spec in mine}
-
-        def on_epoch(spec: RunSpec) -> None:
-            hear(Word("epochs", count=1, work=work[spec]))
-
-        for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
-            if isinstance(outcome, DivergenceError):
-                runs.write(spec, failed_record(materials, spec, str(outcome)), {})
-            else:
-                runs.write(spec, finished_record(materials, spec, outcome), outcome.weights)
-            claims.release(spec.digest)
-            hear(Word("run", (spec.digest,)))
-            ended += 1
+        with Keeping(runs, kept) as keeping:
+            for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
+                if isinstance(outcome, DivergenceError):
+                    keeping.write(spec, failed_record(materials, spec, str(outcome)), {})
+                else:
+                    keeping.write(spec, finished_record(materials, spec, outcome), outcome.weights)
+                ended += 1
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
     except Exception as error:
