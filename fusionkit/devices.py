@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
 import torch
 from torch import nn
 
 from fusionkit.errors import UsageError
 
 CPU = torch.device("cpu")
+MOST_STREAMS = 8  # more pieces at once than fill a GPU
 
 
 def device_of(asked: str) -> torch.device:
@@ -19,7 +23,9 @@ def device_of(asked: str) -> torch.device:
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=asked).device
+        there = torch.zeros(1, device=asked)
+        there.cpu()  # the device "meta" has shapes and no numbers
+        return there.device
     except (RuntimeError, AssertionError) as error:
         raise UsageError(
             f"device {asked!r} cannot be used",
@@ -31,3 +37,28 @@ def device_of(asked: str) -> torch.device:
 def home_of(module: nn.Module) -> torch.device:
     """Where a module's weights lie; the CPU where it has none."""
     return next((weights.device for weights in module.parameters()), CPU)
+
+
+class Streams:
+    """Pieces of work that a GPU does side by side: small ones leave most of it idle. On a CPU one follows the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._kept = device, list[torch.cuda.Stream]()
+
+    @contextmanager
+    def joined(self, count: int) -> Iterator[Sequence[AbstractContextManager[object]]]:
+        """A context for each of so many pieces; all of them are done before what follows, and behind what came before.
+
+        What a piece allocates must not be freed by another piece.
+        """
+        if self._device.type != "cuda" or count == 1:
+            yield [nullcontext()] * count
+            return
+        while len(self._kept) < min(count, MOST_STREAMS):
+            self._kept.append(torch.cuda.Stream(self._device))
+        before, used = torch.cuda.current_stream(self._device), self._kept[:count]
+        for stream in used:
+            stream.wait_stream(before)
+        yield [torch.cuda.stream(used[piece % len(used)]) for piece in range(count)]
+        for stream in used:
+            before.wait_stream(stream)

@@ -49,11 +49,15 @@ class Held:
         return states.index_select(0, torch.from_numpy(rows).to(states.device))
 
 
+def are_neighbours(positions: Sequence[int]) -> bool:
+    """Whether these layers are a view of all of them, so that nothing is copied."""
+    return list(positions) == list(range(positions[0], positions[-1] + 1))
+
+
 def layers_of(states: Tensor, positions: Sequence[int]) -> Tensor:
     """Some layers of ``[rows, layers, hidden]``: a view where they are neighbours."""
-    first, last = positions[0], positions[-1]
-    if list(positions) == list(range(first, last + 1)):
-        return states[:, first : last + 1]
+    if are_neighbours(positions):
+        return states[:, positions[0] : positions[-1] + 1]
     return torch.stack([states[:, at] for at in positions], 1)
 
 

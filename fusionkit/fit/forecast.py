@@ -21,9 +21,11 @@ from fusionkit.fit.feeding import HELD_BYTES, held_bytes
 from fusionkit.fit.materials import Materials, Opening
 from fusionkit.fit.memory import out_of_memory, resident
 from fusionkit.fit.prepare import Prepared
+from fusionkit.fit.progress import counted
 from fusionkit.fit.results import RunsFolder
 from fusionkit.fit.sample import Cost, kind_of, measure
 from fusionkit.fit.units import GPU_WIDEST, WIDEST, Unit, plan_units
+from fusionkit.fit.width import room
 from fusionkit.machine import cores, spare_memory
 from fusionkit.specs import RunSpec
 
@@ -122,16 +124,18 @@ def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None, *, e
     bounds = Bounds(materials)
     on_cpu = materials.device.type == "cpu"
     most_runs = WIDEST if on_cpu else GPU_WIDEST
-    alone = Plan(*_fitting(missing, most_runs, 1, bounds), 1, None, [])
+    spare = spare_memory() if on_cpu else room(materials.device, 1)
+    units, widest = _fitting(missing, most_runs, 1, bounds, spare)
+    alone = Plan(units, widest, 1, None, _narrowed(widest, min(most_runs, len(missing))))
     # A GPU is one process's: its runs are stacked, and another process would wait for it.
     most = min(asked or (max(cores() // torch.get_num_threads(), 1) if on_cpu else 1), len(missing))
-    widest = max(min(most_runs, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
-    units, widest = _fitting(missing, widest, 1 if elsewhere else most, bounds)
+    shared = max(min(most_runs, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
+    units, widest = _fitting(missing, shared, 1 if elsewhere else most, bounds, spare)
     if (most := min(most, len(units))) <= 1:
         return alone
     if (opening := Opening.of(materials)) is None:
         note = ["no other process can open these stores: this one does all"] if asked else []
-        return Plan(alone.units, alone.widest, 1, None, note)
+        return Plan(alone.units, alone.widest, 1, None, [*alone.notes, *note])
     # The longest first: those at the end are short, so that no process is waited for long.
     units = sorted(units, key=bounds.seconds, reverse=True)
     if asked is None and (costs is not None or not _plainly_worth_it(units, most, bounds)):
@@ -140,16 +144,23 @@ def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None, *, e
             most = max(min(most, spare // max(costs.memory(units), 1)), 1)
         if not worth_it(costs.units(units), most):
             return alone
-    return Plan(units, widest, most, opening, [])
+    return Plan(units, widest, most, opening, _narrowed(widest, shared))
 
 
-def _fitting(missing: Sequence[RunSpec], widest: int, workers: int, bounds: Bounds) -> tuple[list[Unit], int]:
+def _narrowed(widest: int, wanted: int) -> list[str]:
+    """What is said where memory decides how many runs a unit has."""
+    return [f"at most {counted(widest, 'run')} at once: memory"] if widest < wanted else []
+
+
+def _fitting(
+    missing: Sequence[RunSpec], widest: int, workers: int, bounds: Bounds, spare: int | None
+) -> tuple[list[Unit], int]:
     """Units, and the most runs that one has: no wider than the weights of so many units at once have memory for.
 
     All models of a unit are made at its start. Linux gives memory away that it does not have and kills whoever uses it:
     no error would come that a stack could be halved by, and every start anew would end in the same way.
     """
-    units, spare = plan_units(missing, widest), spare_memory()
+    units = plan_units(missing, widest)
     while spare is not None and widest > 1 and workers * bounds.weights(units) > SHARE_OF_SPARE * spare:
         widest = -(-widest // 2)
         units = plan_units(missing, widest)

@@ -63,9 +63,13 @@ class Graphs:
         for generator in self._generators:
             graph.register_generator_state(generator)
         failed: torch.OutOfMemoryError | None = None
+        here = torch.cuda.current_stream(self._device)
+        # Products of all that was recorded on one stream share a scratch memory: work that is replayed beside other
+        # work is recorded on its own stream. The common one cannot record, and what it replays is beside nothing.
+        stream = None if here == torch.cuda.default_stream(self._device) else here
         with torch.cuda.device(self._device):
             try:
-                with torch.cuda.graph(graph, pool=self._pool):
+                with torch.cuda.graph(graph, pool=self._pool, stream=stream):
                     try:
                         result = work()
                     except torch.OutOfMemoryError as error:

@@ -17,6 +17,7 @@ from fusionkit.fit.feeding import Held, Layers, held_bytes
 from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.ordering import begin_chunks
+from fusionkit.fit.rough import GPU_LEAST_ROWS
 from fusionkit.fit.stacks import Model
 from fusionkit.fit.streaming import Stream
 from fusionkit.ragged import IntArray, flat_rows
@@ -66,10 +67,12 @@ class Block:
 
     Attributes:
         units: int64 ``[n]``, where those that are decided, the examples or their words, stand among all of the split.
+        rough: the states in bfloat16, where a GPU decides in it first.
     """
 
     units: Tensor
     batch: Batch
+    rough: Tensor | None
 
 
 def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[Block]:
@@ -77,7 +80,9 @@ def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -
     held = isinstance(split.states, Held)
     for number, (examples, batch) in enumerate(read_blocks(split, layers, device)):
         units = torch.from_numpy(units_of(split, examples)).to(device)
-        yield Block(units, replace(batch, place=("block", number)) if held else batch)
+        pays = device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS
+        rough = batch.states.bfloat16() if pays else None
+        yield Block(units, replace(batch, place=("block", number)) if held else batch, rough)
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:

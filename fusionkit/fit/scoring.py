@@ -36,7 +36,7 @@ def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks:
     with torch.inference_mode(), full_float32(device):
         found = [torch.empty(len(stack.specs), units, dtype=kind, device=device) for stack, _ in stacks]
         for block in blocks:
-            rough = block.batch.states.bfloat16() if worth else None
+            rough = block.batch.states.bfloat16() if worth else block.rough
             for (stack, chosen), runs in zip(stacks, found, strict=True):
                 cast = None if rough is None else layers_of(rough, chosen)
                 runs[:, block.units] = stack.decide(layers_of_batch(block.batch, chosen), cast)
@@ -78,8 +78,10 @@ class Judge:
         if self._data.task.numeric:
             return [scores[self.metric] for scores in self.scores(decided)]
         every = self._every(decided)
-        found = self._hits(every) if self._spans is None else self._spans.f1(every)
-        return [float(value) for value in found.tolist()]
+        if self._spans is None:
+            return self._hits(every)
+        found: list[float] = self._spans.f1(every).tolist()
+        return found
 
     def scores(self, decided: Decisions) -> list[dict[str, float]]:
         """All of the task's scores of each run; its own metric comes first."""
@@ -91,7 +93,7 @@ class Judge:
             gold = self._gold.cpu().numpy()
             return [class_scores(gold, run) for run in every.cpu().numpy()]
         right, found = self._spans.counts(every)
-        counted = zip(right.tolist(), found.tolist(), self._hits(every).tolist(), strict=True)
+        counted = zip(right.tolist(), found.tolist(), self._hits(every), strict=True)
         return [span_scores(hit, marked, self._spans.gold, words) for hit, marked, words in counted]
 
     def _every(self, decided: Decisions) -> Tensor:
@@ -102,6 +104,7 @@ class Judge:
         every[:, self._kept] = decided
         return every
 
-    def _hits(self, every: Tensor) -> Tensor:
-        """Share of the units that are right, float64 ``[R]``."""
-        return (every == self._gold).double().mean(-1)
+    def _hits(self, every: Tensor) -> list[float]:
+        """Each run's share of the units that are right."""
+        # Counted there and divided here: a GPU multiplies by the reciprocal, which is rounded in another way.
+        return [hits / max(len(self._gold), 1) for hits in (every == self._gold).sum(-1).tolist()]

@@ -51,10 +51,10 @@ class Splitting:
             del left[: len(piece.specs)]
             return losses
 
-        return torch.cat(self._each(one))
+        return _joined(self._each(one))
 
     def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
-        return torch.cat(self._each(lambda piece: piece.decide(batch, rough)))
+        return _joined(self._each(lambda piece: piece.decide(batch, rough)))
 
     def weights(self, run: int) -> dict[str, Tensor]:
         piece, at = self._find(run)
@@ -110,3 +110,8 @@ class Splitting:
             if out_of_memory(error) is None or not isinstance(piece, Stacked) or len(piece.specs) == 1:
                 raise
             return None
+
+
+def _joined(found: Sequence[Tensor]) -> Tensor:
+    """``[R, …]`` of all pieces."""
+    return found[0] if len(found) == 1 else torch.cat(list(found))

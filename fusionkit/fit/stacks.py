@@ -12,6 +12,7 @@ goes through one model after another, over the same minibatch: :class:`Row`.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,10 +32,10 @@ from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import generator_of, with_run_dropout
 from fusionkit.fit.graphs import Graphs
 from fusionkit.fit.joint import JointModel
-from fusionkit.fit.model import FusedModel
+from fusionkit.fit.model import FusedModel, twin
 from fusionkit.fit.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.products import with_run_linear
-from fusionkit.fit.rough import Rough
+from fusionkit.fit.rough import UNSURE, Rough, decide_most
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
@@ -221,7 +222,7 @@ class Stacked:
     def _begin(self, specs: Sequence[RunSpec], generators: Sequence[torch.Generator]) -> None:
         """A base whose dropouts draw from these runs' generators, and what is made of it."""
         self.specs, self._generators = list(specs), list(generators)
-        self._base = copy.deepcopy(self._plain)
+        self._base = twin(self._plain)
         with_run_dropout(self._base, self._generators)
         self._head = _Asked(self._base.head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
@@ -239,7 +240,7 @@ class Stacked:
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """As :class:`Stack` says. Where memory runs out in it, nothing has changed."""
-        self._base.train()
+        self._turn(training=True)
         self._sure = None  # the weights change
         random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
         try:
@@ -252,7 +253,11 @@ class Stacked:
                 generator.set_state(state)
             raise
 
-    def _done(self, what: Wanted, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
+    def _turn(self, training: bool) -> None:
+        if self._base.training is not training:  # it goes through all modules: a tenth of a step that is replayed
+            self._base.train(training)
+
+    def _done(self, what: Wanted | Literal["most"], batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
         """Work on these minibatches; on a GPU recorded, where each row is decided alone and their memory lasts."""
         alone = self._by_row and not self._whole_examples
         if self._graphs is None or not alone or any(batch.place is None for batch in batches):
@@ -270,9 +275,12 @@ class Stacked:
     @torch.inference_mode()
     def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
         """As :class:`Stack` says."""
-        self._base.eval()
+        self._turn(training=False)
         if rough is None or not self._by_row or (self._whole_examples and batch.read is not None):
             return self._done("decide", [batch], lambda: self._call(self._weights(), [batch], "decide"))
+        if self.device.type == "cuda":
+            found = self._done("most", [batch], lambda: self._most(batch, rough))
+            return self.decide(batch) if bool((found == UNSURE).any()) else found
         if self._sure is None:
             weights = self._weights()
             cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
@@ -285,6 +293,19 @@ class Stacked:
 
             self._sure = Rough(score, self._whole_examples)
         return self._sure.decide(batch, rough)
+
+    def _most(self, batch: Batch, rough: Tensor) -> Tensor:
+        """What is decided in bfloat16, or soon again in float32."""
+        weights = self._weights()
+        cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
+
+        def score(states: Tensor) -> Tensor:
+            chosen = cast if states.dtype == torch.bfloat16 else weights
+            each = [states] if states.dim() == 3 else states.unbind()
+            batches = [dataclasses.replace(batch, states=rows) for rows in each]
+            return self._call(chosen, batches, "score", [len(self.specs)] if states.dim() == 3 else [1] * len(each))
+
+        return decide_most(score, batch.states, rough)
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`Stack` says."""
@@ -331,10 +352,16 @@ class Stacked:
         numbers = torch.arange(len(self.specs))
         return self._leaves | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
 
-    def _call(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], wanted: Wanted) -> Tensor:
-        """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``."""
+    def _call(
+        self, weights: Mapping[str, Tensor], batches: Sequence[Batch], wanted: Wanted, counts: Sequence[int] = ()
+    ) -> Tensor:
+        """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``.
+
+        Args:
+            counts: how many runs read each batch; without it those of its data seed, or all.
+        """
         first, model = batches[0], self._base
-        counts = self._counts if len(batches) > 1 else [len(next(iter(weights.values())))]
+        counts = counts or (self._counts if len(batches) > 1 else [len(next(iter(weights.values())))])
         fused, offsets = self._fused(weights, batches, counts), first.offsets
         if first.read is not None or model.pool in ("mean", "max") or model.compares:
             gather = partial(model.gathered, offsets=offsets, read=first.read)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.devices import CPU
+from fusionkit.devices import CPU, Streams
 from fusionkit.fit.choices import check_sides
 from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
 from fusionkit.fit.drawing import draw_of, watched_split
@@ -30,13 +30,14 @@ from fusionkit.fit.feeding import (
     Held,
     Layers,
     SideBySide,
+    are_neighbours,
     held_bytes,
     hold,
     hold_together,
     layers_of_batch,
 )
 from fusionkit.fit.joint import model_of
-from fusionkit.fit.model import FusedModel
+from fusionkit.fit.model import FusedModel, twin
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.ordering import Order
 from fusionkit.fit.outcome import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
@@ -46,7 +47,7 @@ from fusionkit.fit.progress import counted
 from fusionkit.fit.resident import Resident
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.splitting import Splitting
-from fusionkit.fit.stacks import Model, Stack, decides_rows, stack_of
+from fusionkit.fit.stacks import Model, Stack, can_stack, decides_rows, stack_of
 from fusionkit.fit.starting import Start, begin
 from fusionkit.fit.streaming import Streamed
 from fusionkit.fit.units import shape_of
@@ -94,10 +95,20 @@ class _Group:
     stack: Stack
     runs: list[_Run]
     places: Layers
+    _views: dict[Hashable, list[Batch]] = field(default_factory=dict)  # of minibatches in memory that lasts
 
-    @property
-    def seeds(self) -> list[int]:
-        return list(dict.fromkeys(run.spec.data_seed for run in self.runs))
+    def __post_init__(self) -> None:
+        self.seeds = list(dict.fromkeys(run.spec.data_seed for run in self.runs))
+
+    def batches(self, found: Mapping[int, Batch]) -> list[Batch]:
+        """What it reads of a step's minibatches, by data seed; a draw that was given may have ended before others."""
+        mine = [found[seed] for seed in self.seeds if seed in found]
+        if not mine or mine[0].place is None or not are_neighbours(self.places):
+            return [layers_of_batch(batch, self.places) for batch in mine]
+        key = mine[0].place, mine[0].states.data_ptr()
+        if key not in self._views:
+            self._views[key] = [layers_of_batch(batch, self.places) for batch in mine]
+        return self._views[key]
 
 
 def train_run(
@@ -210,6 +221,7 @@ class _Unit:
         self._feeding: Feeding = self._resident(specs) or SideBySide(streamed | self._gathered(specs[0], streamed))
         self._judge = Judge(data, self._stored, device) if Judge.can(data) and len(self._stored) else None
         self.groups = self._grouped(runs, starts)
+        self._beside = Streams(device)
 
     def _to_hold(self) -> int:
         """Bytes of states that may be held: on a GPU half of what is free, the other half is for the runs."""
@@ -317,10 +329,11 @@ class _Unit:
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
         with denormals_as_zero(), full_float32(self._device):
             for step, batches in enumerate(self._feeding.epoch(epoch, seeds)):
-                for group, total in zip(groups, totals, strict=True):
-                    # A draw that was given back may be smaller than another seed's: its epoch ends before.
-                    if mine := [layers_of_batch(batches[s], group.places) for s in group.seeds if s in batches]:
-                        total += self._step(group, mine, epoch, step)
+                with self._beside.joined(len(groups)) as beside:
+                    for group, total, one in zip(groups, totals, beside, strict=True):
+                        if mine := group.batches(batches):
+                            with one:
+                                total += self._step(group, mine, epoch, step)
         for group, total in zip(groups, totals, strict=True):
             for run, loss in zip(group.runs, total.tolist(), strict=True):
                 run.loss = loss / max(len(self._draws[run.spec.data_seed]), 1)
@@ -387,7 +400,10 @@ class _Unit:
         """Take runs out of their stacks, and score what they came to."""
         left, ended = [], list[list[tuple[_Run, Model]]]()
         for group in self.groups:
-            models = {run: copy.deepcopy(group.stack.model(k)) for k, run in enumerate(group.runs) if run in gone}
+            if gone.isdisjoint(group.runs):
+                left.append(group)
+                continue
+            models = {run: _copied(group.stack.model(k)) for k, run in enumerate(group.runs) if run in gone}
             stay = [k for k, run in enumerate(group.runs) if run not in gone]
             if stay and models:
                 group.stack.keep(stay)
@@ -423,6 +439,11 @@ def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:
     """The training examples of a run; errors as :func:`~fusionkit.fit.drawing.draw_of`."""
     examples = draw_of(spec, data)
     return data.train if examples is None else data.train.subset(examples)
+
+
+def _copied(model: Model) -> Model:
+    """A model of its own. An LSTM keeps its weights in a second place, where :func:`twin` would not find them."""
+    return twin(model) if can_stack(model) else copy.deepcopy(model)
 
 
 def _divergence(run: _Run, epoch: int) -> DivergenceError | None:

@@ -208,6 +208,40 @@ def test_every_fusion_is_recorded_and_learns_what_it_learns_told_kernel_by_kerne
 
 
 @pytest.mark.parametrize("device", [GPU])
+def test_stacks_side_by_side_learn_what_each_learns_alone(toy: Toy, device: torch.device) -> None:
+    """More of them than there are streams; what they share is gathered for all of them before each step."""
+    data = toy(words=True)
+    specs = [
+        replace(spec, data_seed=seed, weight_decay=0.1 * seed)
+        for fusion in FUSIONS
+        if not sees_examples(fusion)
+        for seed in (0, 1)
+        for spec in specs_of(data, shots=6, fusion=fusion, epochs=8)
+    ]
+    together = dict(zip(specs, trained(specs, data, device), strict=True))
+    for fusion in dict.fromkeys(spec.fusion for spec in specs):
+        own = [spec for spec in specs if spec.fusion == fusion]
+        for spec, theirs in zip(own, trained(own, data, device), strict=True):
+            for name, weights in together[spec].weights.items():
+                if not name.endswith("key.bias"):
+                    torch.testing.assert_close(weights, theirs.weights[name], rtol=1e-4, atol=1e-5)
+            assert together[spec].scores == theirs.scores
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_a_large_split_is_decided_in_bfloat16_as_float32_decides(
+    toy: Toy, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = toy(words=True)
+    specs = [replace(spec, data_seed=seed) for seed in (0, 1) for spec in specs_of(data, shots=6, fusion="attention")]
+    monkeypatch.setattr("fusionkit.fit.predicting.GPU_LEAST_ROWS", 1)
+    rough = trained(specs, data, device)
+    monkeypatch.setattr("fusionkit.fit.predicting.GPU_LEAST_ROWS", 1 << 60)
+    for ours, theirs in zip(rough, trained(specs, data, device), strict=True):
+        assert (ours.scores, ours.curve) == (theirs.scores, theirs.curve)
+
+
+@pytest.mark.parametrize("device", [GPU])
 def test_recorded_dropout_is_each_runs_own(toy: Toy, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run has the masks that it has alone, and other ones at each step."""
     data = toy()
@@ -262,17 +296,19 @@ def test_a_draw_is_held_in_the_memory_of_the_device(toy: Toy) -> None:
     torch.testing.assert_close(batch.states.cpu(), data.train.batch(torch.arange(5).numpy(), LAYERS).states)
 
 
+@pytest.mark.parametrize("there", [pytest.param("lazy"), pytest.param("cuda", marks=GPU.marks)])
 def test_a_sweep_on_a_device_is_one_process_and_ends_as_on_the_cpu(
-    corpus_store: Callable[[str], Store], tmp_path: Path
+    corpus_store: Callable[[str], Store], tmp_path: Path, there: str
 ) -> None:
+    """Several stacks, which a GPU trains side by side."""
     store = corpus_store("words")
     specs = expand(store, task="tagging", fusions=("linear", "attention"), seeds=2, epochs=(3,))
     found = {}
-    for device in ("cpu", "lazy"):
+    for device in ("cpu", there):
         watched = Watched()
         found[device] = fit(store, specs, RunsFolder(tmp_path / device), watched, workers=None, device=device)
         assert not [text for text in watched.said if "processes share" in text]
-    for ours, theirs in zip(found["lazy"], found["cpu"], strict=True):
+    for ours, theirs in zip(found[there], found["cpu"], strict=True):
         assert (ours["status"], ours["scores"]) == ("finished", theirs["scores"])
         assert ours["layer_weights"] == pytest.approx(theirs["layer_weights"], abs=1e-5)
 
@@ -290,7 +326,7 @@ class Watched:
         return lambda *given, **named: None
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "tpu-of-nobody"])
+@pytest.mark.parametrize("device", ["cuda:99", "tpu-of-nobody", "meta"])
 def test_a_device_that_is_not_there_is_refused_before_any_run(
     corpus_store: Callable[[str], Store], tmp_path: Path, device: str
 ) -> None:

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from fusionkit.fit.data import Batch
-from fusionkit.fit.rough import EVERY, SAMPLE_ROWS, Rough
+from fusionkit.fit.model import build_model
+from fusionkit.fit.rough import EVERY, SAMPLE_ROWS, UNSURE, Rough, decide_most
+from fusionkit.fit.stacks import Stacked
+from fusionkit.specs import RunSpec
 
 ROWS, HIDDEN = 2000, 32
 
@@ -112,3 +115,42 @@ def test_a_block_of_examples_without_rows_has_nothing_to_decide(whole_examples: 
     found = Rough(Scorer(4, 1.0), whole_examples).decide(batch, batch.states.bfloat16())
     assert found.shape == (2, 0)
     assert found.dtype == torch.int64
+
+
+@pytest.mark.parametrize("fusion", ["last", "linear", "attention", "concat", "mlp-weights"])
+def test_what_is_decided_in_one_shape_is_what_float32_decides(fusion: str) -> None:
+    """As a GPU does it: an eighth of the rows again."""
+    plain = RunSpec(store="s", task="tagging", label="x", fusion=fusion, head="tagger")
+    specs = [dataclasses.replace(plain, init_seed=seed) for seed in range(3)]
+    layers = 1 if fusion == "last" else 3
+    stack = Stacked(specs, [build_model(spec, layers, HIDDEN, 5) for spec in specs])
+    torch.manual_seed(3)
+    batch = batch_of(torch.randn(ROWS, layers, HIDDEN))
+    states = batch.states
+    expected = stack.decide(batch)
+    with torch.inference_mode():
+        found = stack._most(batch, states.bfloat16())
+    assert found.shape == expected.shape == (3, ROWS)
+    left = found == UNSURE
+    assert float(left.float().mean()) < 0.05
+    assert torch.equal(found[~left], expected[~left])
+
+
+def test_more_unsure_rows_than_are_decided_again_are_told() -> None:
+    """Of 80 rows the 40 closest are too close; those that are sure stay as they are."""
+    exact = torch.zeros(1, 80, 2)
+    exact[0, :, 0] = torch.cat([torch.full((40,), 1e-3), torch.ones(40)])
+    wrong = exact.clone()
+    wrong[0, ::2] += torch.tensor([0.0, 2e-3])
+
+    def score(states: Tensor) -> Tensor:
+        at = states[..., 0, 0].long()
+        if states.dtype == torch.bfloat16:
+            return wrong
+        return exact[0, at].unsqueeze(0) if at.dim() == 1 else exact[0, at]
+
+    states = torch.arange(80.0).view(80, 1, 1)
+    found = decide_most(score, states, states.bfloat16())
+    assert (found[0, 40:] == 0).all()
+    assert int((found[0, :40] == UNSURE).sum()) == 30
+    assert int((found[0, :40] == 0).sum()) == 10

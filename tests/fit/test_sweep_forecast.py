@@ -228,6 +228,8 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
         planned = plan(prepared, workers)
         assert planned.widest == widest
         assert max(len(unit.specs) for unit in planned.units) == min(widest, 40)
+        plural = "run" if widest == 1 else "runs"
+        assert planned.notes == ([f"at most {widest} {plural} at once: memory"] if widest < 40 // workers else [])
         assert [spec for unit in planned.units for spec in unit.specs if spec not in specs] == []
         assert sum(len(unit.specs) for unit in planned.units) == 40
     monkeypatch.setattr(forecast, "spare_memory", lambda: 20 * one)
