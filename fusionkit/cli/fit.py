@@ -19,7 +19,7 @@ from fusionkit.errors import FusionkitError, UsageError
 @click.argument("stores", nargs=-1, metavar="STORE[:SHARE]...", callback=stores_or_file, shell_complete=folders)
 @click.option("--out", "runs", required=True, type=FOLDER, help="Folder that keeps the runs.")
 @sweep_options
-@click.option("--device", default="cpu", show_default=True, help="Where heads are trained: cpu, cuda:0; auto: a GPU.")
+@click.option("--device", default="auto", show_default=True, help="Where heads are trained: auto, cpu or cuda:0.")
 @working_options
 @cluster_options
 @JSON_OPTION
@@ -59,6 +59,8 @@ def fit(
     torch.set_num_threads(threads)
     given = given_sweep(context, stores)
     settings = given_cluster(cluster, cluster_config or given.cluster_file, workers=workers)
+    if settings is not None and device == "auto":
+        device = "cpu"
     if settings is not None and device != "cpu":
         raise UsageError(
             "the workers of a cluster train heads on their CPUs",

@@ -33,7 +33,7 @@ def print_schema(context: click.Context, _: click.Parameter, asked: bool) -> Non
 @click.option("--out", "work", required=True, type=FOLDER, help="Folder for all that is made.")
 @click.option("--set", "settings", multiple=True, metavar="KEY.KEY=VALUE", help="Wins over the file.")
 @click.option("--only", multiple=True, metavar="SWEEP", help="This sweep and what it needs; several times.")
-@click.option("--device", default="auto", show_default=True, help="Of the encoder: auto, cpu or cuda:0.")
+@click.option("--device", default="auto", show_default=True, help="Of encoder and heads: auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=print_schema,
               help="Print the JSON schema of a study for editors, and end.")  # fmt: skip

@@ -36,7 +36,7 @@ class CommandHands:
 
     Attributes:
         settings: of a cluster, None for this machine. workers: processes of a sweep, None for as many as are worth it.
-        threads: of a sweep's process. device: of the encoder. log_to: names of logs of runs.
+        threads: of a sweep's process. device: of encoder and heads; a cluster trains on CPUs. log_to: names of logs.
     """
 
     settings: ClusterSettings | None
@@ -75,7 +75,7 @@ class CommandHands:
         try:
             train(
                 store, sweep, runs, workers=self.workers, retry_failed=self.retry_failed, settings=self.settings,
-                log_to=self.log_to,
+                log_to=self.log_to, device=self._heads,
             )  # fmt: skip
         finally:
             torch.set_num_threads(before)
@@ -103,10 +103,16 @@ class CommandHands:
         torch.set_num_threads(self.threads)
         try:
             return foresee(
-                store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed
-            )[0]
+                store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
+                self._heads,
+            )[0]  # fmt: skip
         finally:
             torch.set_num_threads(before)
+
+    @property
+    def _heads(self) -> str:
+        """Where heads are trained."""
+        return self.device if self.settings is None else "cpu"
 
     def _loaded(self, options: Mapping[str, Any], device: str) -> dict[str, Any]:
         return {**options, "device": device, "trust_remote_code": self.trust_remote_code}

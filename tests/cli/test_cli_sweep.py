@@ -57,7 +57,9 @@ def test_a_device_beside_a_cluster_is_refused_before_any_worker(
     fusionkit: Command, store: Path, tmp_path: Path, more: list[str]
 ) -> None:
     runs = tmp_path / "runs"
-    done = fusionkit("fit", store, "--label", "intent", "--out", runs, "--device", "auto", "--cluster", "local", *more)
+    done = fusionkit(
+        "fit", store, "--label", "intent", "--out", runs, "--device", "cuda:0", "--cluster", "local", *more
+    )
     assert done.code == 2
     assert "the workers of a cluster train heads on their CPUs" in done.err
     assert not runs.exists()
