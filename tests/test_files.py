@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import FusionkitError, StoreError
-from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
+from fusionkit.files import (
+    aside_of,
+    disk_errors,
+    read_json,
+    sync_folder,
+    sync_tree,
+    write_durably,
+    write_fields,
+    write_json,
+)
 
 # A process whose files may not grow beyond 4 KiB: what a full disk does, without filling one.
 FULL = """
@@ -147,6 +156,16 @@ def test_each_refusal_of_the_disk_becomes_one_clear_error(tmp_path: Path) -> Non
 def test_other_errors_pass_through(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError), disk_errors(tmp_path):
         raise OSError(errno.EPIPE, "broken pipe")
+
+
+def test_fields_come_back_as_they_were_written_a_line_each(tmp_path: Path) -> None:
+    value = {"b": [1, 2.5, None, True], 'a"': {"ü": "naïve\u2028line"}, "c": "x\ny"}
+    write_fields(tmp_path / "run.json", value)
+    assert read_json(tmp_path / "run.json") == value
+    text = (tmp_path / "run.json").read_text(encoding="utf-8")
+    assert text.split("\n")[0] == "{"
+    assert text.count("\n") == 2 + len(value)
+    assert "naïve" in text
 
 
 def test_json_comes_back_as_it_was_written_and_stays_legible(tmp_path: Path) -> None:
