@@ -40,25 +40,32 @@ def home_of(module: nn.Module) -> torch.device:
 
 
 class Streams:
-    """Pieces of work that a GPU does side by side: small ones leave most of it idle. On a CPU one follows the other."""
+    """Pieces of work that a GPU does side by side: small ones leave most of it idle. On a CPU one follows the other.
+
+    A piece has a lane for life: what it records is replayed on the stream on which it was recorded.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._kept = device, list[torch.cuda.Stream]()
 
     @contextmanager
-    def joined(self, count: int) -> Iterator[Sequence[AbstractContextManager[object]]]:
-        """A context for each of so many pieces; all of them are done before what follows, and behind what came before.
+    def joined(self, lanes: Sequence[int]) -> Iterator[Sequence[AbstractContextManager[object]]]:
+        """A context for the piece of each lane; pieces begin when all that was told before is done, and what is told
+        afterwards begins when all pieces are.
 
         What a piece allocates must not be freed by another piece.
         """
-        if self._device.type != "cuda" or count == 1:
-            yield [nullcontext()] * count
+        if self._device.type != "cuda":
+            yield [nullcontext()] * len(lanes)
             return
-        while len(self._kept) < min(count, MOST_STREAMS):
-            self._kept.append(torch.cuda.Stream(self._device))
-        before, used = torch.cuda.current_stream(self._device), self._kept[:count]
+        numbers = [lane % MOST_STREAMS for lane in lanes]
+        while len(self._kept) <= max(numbers):
+            self._kept.append(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
+        before, used = torch.cuda.current_stream(self._device), [self._kept[number] for number in set(numbers)]
         for stream in used:
             stream.wait_stream(before)
-        yield [torch.cuda.stream(used[piece % len(used)]) for piece in range(count)]
-        for stream in used:
-            before.wait_stream(stream)
+        try:
+            yield [torch.cuda.stream(self._kept[number]) for number in numbers]
+        finally:
+            for stream in used:
+                before.wait_stream(stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -54,6 +54,10 @@ class Chunked(States, Protocol):
         ...
 
 
+class Place:
+    """Memory that minibatches come in again and again; itself and no other, and gone with the last that lies there."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows of whole examples, ready for a model.
@@ -65,9 +69,9 @@ class Batch:
         read: bool ``[rows]``, those the head reads; None is all.
         read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
         slots: the same rows as a joint run's slots read them.
-        place: names the memory that the tensors lie in, where it is that of other minibatches too, or of the same one
-            again; None where it is this one's alone. There rows may follow behind the last offset that fill it up:
-            their targets are :data:`FILLING`.
+        place: the memory that the tensors lie in, where it is that of other minibatches too, or of the same one again;
+            None where it is this one's alone. There rows may follow behind the last offset that fill it up: their
+            targets are :data:`FILLING`.
     """
 
     states: Tensor
@@ -76,7 +80,7 @@ class Batch:
     read: Tensor | None
     read_offsets: Tensor
     slots: Batch | None = None
-    place: Hashable = None
+    place: Place | None = None
 
     @property
     def parts(self) -> tuple[Batch, ...]:

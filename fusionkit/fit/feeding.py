@@ -65,7 +65,8 @@ def layers_of_batch(batch: Batch, positions: Sequence[int]) -> Batch:
     """A minibatch with some of its layers."""
     states = layers_of(batch.states, positions)
     slots = None if batch.slots is None else layers_of_batch(batch.slots, positions)
-    return dataclasses.replace(batch, states=states, slots=slots)
+    place = batch.place if are_neighbours(positions) else None  # a copy lies elsewhere each time
+    return dataclasses.replace(batch, states=states, slots=slots, place=place)
 
 
 def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
@@ -108,6 +109,26 @@ def _read(states: States, rows: IntArray, lies: IntArray, layers: Sequence[int],
     return Held(held)
 
 
+class Minibatches:
+    """A step's minibatches, by data seed.
+
+    Args:
+        lasting: whether this very object comes again, with other numbers in the same memory.
+    """
+
+    def __init__(self, batches: Mapping[int, Batch], lasting: bool = False) -> None:
+        self.batches = batches
+        self._views: dict[tuple[tuple[int, ...], Layers], list[Batch]] | None = {} if lasting else None
+
+    def of(self, seeds: tuple[int, ...], positions: Layers) -> list[Batch]:
+        """Those of some seeds with some of their layers; a draw that was given may have ended before others."""
+        if self._views is None or not are_neighbours(positions):
+            return [layers_of_batch(self.batches[seed], positions) for seed in seeds if seed in self.batches]
+        if (seeds, positions) not in self._views:
+            self._views[seeds, positions] = [layers_of_batch(self.batches[seed], positions) for seed in seeds]
+        return self._views[seeds, positions]
+
+
 class Feeding(Protocol):
     """The minibatches of all data seeds of a unit of runs."""
 
@@ -115,7 +136,7 @@ class Feeding(Protocol):
         """Minibatches of an epoch of one."""
         ...
 
-    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[dict[int, Batch]]:
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """Step by step the minibatches of these data seeds; one that has no more is left out."""
         ...
 
@@ -166,8 +187,8 @@ class SideBySide:
         """As :class:`Feeding` says."""
         return len(self._feeders[seed])
 
-    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[dict[int, Batch]]:
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`Feeding` says."""
         feeds = {seed: self._feeders[seed].epoch(epoch) for seed in seeds}
         while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
-            yield batches
+            yield Minibatches(batches)

@@ -10,12 +10,11 @@ from typing import Any, Self
 from fusionkit.fit.results import RunsFolder
 from fusionkit.specs import RunSpec
 
-WRITERS = 4
 MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in memory
 
 
 class Keeping:
-    """Writes runs beside the work, several at once: the disk is waited for once for all of them, not four times a run.
+    """Writes runs beside the work, one after the other: what waits four times a run for the disk is not the work.
 
     Args:
         kept: told of each run that is safe, in the order in which they came, by the thread that brings them.
@@ -23,7 +22,7 @@ class Keeping:
 
     def __init__(self, runs: RunsFolder, kept: Callable[[RunSpec], None]) -> None:
         self._runs, self._kept = runs, kept
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="keeping runs")
+        self._writers = ThreadPoolExecutor(1, thread_name_prefix="keeping runs")
         self._written: deque[tuple[RunSpec, Future[None]]] = deque()
 
     def __enter__(self) -> Self:
@@ -32,6 +31,10 @@ class Keeping:
     def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
         """Begin to keep a run; errors of earlier ones are raised here, or at the end."""
         self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights)))
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell of those that are safe by now; errors as of :meth:`write`."""
         self._tell(wait=False)
 
     def __exit__(self, *error: object) -> None:

@@ -18,7 +18,9 @@ import torch
 STATUS = Path("/proc/self/status")
 EVERY_SECONDS = 0.002
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h numbers them
-SHORT = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+SHORT = (
+    "DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory",
+)  # fmt: skip
 KEPT_BYTES, LARGEST_BYTES = 256 << 20, 32 << 20  # of all free memory at the heap's end, and of one piece: glibc's most
 
 

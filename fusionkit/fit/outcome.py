@@ -250,9 +250,7 @@ def _mean_weights(
     """
     device, rows = home_of(groups[0][0][0]), 0
     sums: list[tuple[Tensor, Tensor] | None] = [
-        (torch.zeros(len(places), device=device), torch.zeros((), dtype=torch.float64, device=device))
-        for models, places in groups
-        for _ in models
+        (torch.zeros(len(places)), torch.zeros((), dtype=torch.float64)) for models, places in groups for _ in models
     ]
     for _, batch in read_blocks(split, layers, device):
         if not any(sums):
@@ -268,8 +266,8 @@ def _mean_weights(
                 if (weights := model.fusion.layer_weights(chosen)) is None:
                     sums[k] = None
                     continue
-                kept[0].add_(weights.sum(0))
-                kept[1].add_(weights.amax(1).sum())
+                kept[0].add_(weights.sum(0).cpu())
+                kept[1].add_(weights.amax(1).sum().cpu())
     return [
         (None, None) if kept is None else ((kept[0] / max(rows, 1)).tolist(), float(kept[1] / max(rows, 1)))
         for kept in sums

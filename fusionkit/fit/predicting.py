@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fusionkit.devices import CPU, home_of
-from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
-from fusionkit.fit.feeding import Held, Layers, held_bytes
+from fusionkit.fit.data import Batch, Chunked, Place, TaskData, TaskSplit
+from fusionkit.fit.feeding import Layers, held_bytes
 from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.ordering import begin_chunks
@@ -76,13 +76,12 @@ class Block:
 
 
 def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[Block]:
-    """A split as :func:`read_blocks` has it; of one in memory each block comes in the same memory every time."""
-    held = isinstance(split.states, Held)
-    for number, (examples, batch) in enumerate(read_blocks(split, layers, device)):
+    """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
+    for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)
         pays = device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS
         rough = batch.states.bfloat16() if pays else None
-        yield Block(units, replace(batch, place=("block", number)) if held else batch, rough)
+        yield Block(units, replace(batch, place=Place()), rough)
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:

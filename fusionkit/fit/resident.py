@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.fit.data import FILLING, Batch, TaskSplit
-from fusionkit.fit.feeding import Held
+from fusionkit.fit.data import FILLING, Batch, Place, TaskSplit
+from fusionkit.fit.feeding import Held, Minibatches
 from fusionkit.fit.ordering import Order
 from fusionkit.ragged import flat_rows
 
@@ -51,7 +51,7 @@ class _Room:
     states: Tensor
     targets: Tensor
     offsets: Tensor
-    batches: dict[int, Batch]
+    batches: Minibatches
 
 
 class Resident:
@@ -77,7 +77,7 @@ class Resident:
         """As :class:`~fusionkit.fit.feeding.Feeding` says."""
         return -(-len(self._draws[seed]) // self._size)
 
-    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[dict[int, Batch]]:
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`~fusionkit.fit.feeding.Feeding` says; a step's minibatches are gone with the next."""
         if self._seeds != tuple(seeds):
             self._seeds = tuple(seeds)
@@ -97,12 +97,12 @@ class Resident:
         states = torch.empty(count, rows, layers, hidden, device=self._device)
         targets = torch.empty(count, rows, dtype=self._kind, device=self._device)
         offsets = torch.zeros(count, examples + 1, dtype=torch.int64, device=self._device)
-        place = (self._seeds, examples, rows)
+        place = Place()
         batches = {
             seed: Batch(states[k], offsets[k], targets[k], None, offsets[k], place=place)
             for k, seed in enumerate(self._seeds)
         }
-        return _Room(states, targets, offsets, batches)
+        return _Room(states, targets, offsets, Minibatches(batches, lasting=True))
 
     def _planned(self, epoch: int) -> _Epoch:
         """Where each minibatch's rows lie; what fills one up is the first row."""

@@ -63,7 +63,7 @@ class Spans:
 
     def f1(self, tags: Tensor) -> Tensor:
         """Micro F1, float64 ``[…]``, of tags ``[…, words]``; 0 where nothing is right."""
-        right, found = self.counts(tags)
+        right, found = (count.cpu() for count in self.counts(tags))  # not each device has float64
         return 2 * right.double() / (found + self.gold).clamp(min=1)
 
     def _broken(self, tags: Tensor) -> tuple[Tensor, Tensor]:

@@ -217,6 +217,9 @@ class Stacked:
             and models[0].sides == 1
         )
         self._whole_examples = sees_examples(specs[0].fusion)
+        # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
+        waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
+        self._records = self._by_row and not self._whole_examples and not waits
         self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw", pieces_of(specs))
 
     def _begin(self, specs: Sequence[RunSpec], generators: Sequence[torch.Generator]) -> None:
@@ -227,6 +230,7 @@ class Stacked:
         self._head = _Asked(self._base.head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
         with_run_linear(self._base, stacked=True)
+        self._base.train()
         self._settle()
 
     def _settle(self) -> None:
@@ -246,7 +250,9 @@ class Stacked:
         try:
             given: Sequence[float] | Tensor = rates
             if self._graphs is not None:
-                given = self._rates.copy_(torch.tensor(rates))
+                # From pinned memory: any other copy is waited for, and with it all that was told before.
+                told = torch.tensor(rates, pin_memory=self.device.type == "cuda")
+                given = self._rates.copy_(told, non_blocking=True)
             return self._done("loss", batches, lambda: self._stepped(batches, given))
         except Exception:
             for generator, state in zip(self._generators, random, strict=False):
@@ -257,12 +263,13 @@ class Stacked:
         if self._base.training is not training:  # it goes through all modules: a tenth of a step that is replayed
             self._base.train(training)
 
-    def _done(self, what: Wanted | Literal["most"], batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
-        """Work on these minibatches; on a GPU recorded, where each row is decided alone and their memory lasts."""
-        alone = self._by_row and not self._whole_examples
-        if self._graphs is None or not alone or any(batch.place is None for batch in batches):
+    def _done(self, what: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
+        """Work on these minibatches; on a GPU recorded, where no work of this kind waits for numbers it computes, and
+        where the minibatches' memory lasts.
+        """
+        if self._graphs is None or not self._records or batches[0].place is None:
             return work()
-        return self._graphs.do((what, *((batch.place, batch.states.data_ptr()) for batch in batches)), work)
+        return self._graphs.do(batches[0].place, what, work)
 
     def _stepped(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
         learned = [self._leaves[name] for name in self._learned]
@@ -276,10 +283,11 @@ class Stacked:
     def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
         """As :class:`Stack` says."""
         self._turn(training=False)
-        if rough is None or not self._by_row or (self._whole_examples and batch.read is not None):
+        elsewhere = batch.read is not None or self.device.type == "cuda"  # where a row of an example cannot be chosen
+        if rough is None or not self._by_row or (self._whole_examples and elsewhere):
             return self._done("decide", [batch], lambda: self._call(self._weights(), [batch], "decide"))
         if self.device.type == "cuda":
-            found = self._done("most", [batch], lambda: self._most(batch, rough))
+            found = self._done("decide roughly", [batch], lambda: self._decided_roughly(batch, rough))
             return self.decide(batch) if bool((found == UNSURE).any()) else found
         if self._sure is None:
             weights = self._weights()
@@ -294,8 +302,8 @@ class Stacked:
             self._sure = Rough(score, self._whole_examples)
         return self._sure.decide(batch, rough)
 
-    def _most(self, batch: Batch, rough: Tensor) -> Tensor:
-        """What is decided in bfloat16, or soon again in float32."""
+    def _decided_roughly(self, batch: Batch, rough: Tensor) -> Tensor:
+        """In bfloat16, and again in float32 where a run is least sure; what is left is :data:`UNSURE`."""
         weights = self._weights()
         cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
 
@@ -329,6 +337,7 @@ class Stacked:
     def split(self) -> tuple[Stacked, Stacked]:
         """Both halves, in the memory of this stack, which is done with: nothing is copied but one run's model."""
         half = -(-len(self.specs) // 2)
+        self._graphs = None  # the halves need the memory of its recordings
         return self._piece(slice(half)), self._piece(slice(half, None))
 
     def _piece(self, runs: slice) -> Stacked:

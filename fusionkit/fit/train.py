@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,11 +30,9 @@ from fusionkit.fit.feeding import (
     Held,
     Layers,
     SideBySide,
-    are_neighbours,
     held_bytes,
     hold,
     hold_together,
-    layers_of_batch,
 )
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.model import FusedModel, twin
@@ -90,25 +88,16 @@ class _Run:
 
 @dataclass(eq=False)
 class _Group:
-    """A stack and the runs it holds, in its order; ``places`` are its layers' among the unit's."""
+    """A stack and the runs it holds, in its order; ``places`` are its layers' among the unit's, ``lane`` its stream."""
 
     stack: Stack
     runs: list[_Run]
     places: Layers
-    _views: dict[Hashable, list[Batch]] = field(default_factory=dict)  # of minibatches in memory that lasts
+    lane: int
 
-    def __post_init__(self) -> None:
-        self.seeds = list(dict.fromkeys(run.spec.data_seed for run in self.runs))
-
-    def batches(self, found: Mapping[int, Batch]) -> list[Batch]:
-        """What it reads of a step's minibatches, by data seed; a draw that was given may have ended before others."""
-        mine = [found[seed] for seed in self.seeds if seed in found]
-        if not mine or mine[0].place is None or not are_neighbours(self.places):
-            return [layers_of_batch(batch, self.places) for batch in mine]
-        key = mine[0].place, mine[0].states.data_ptr()
-        if key not in self._views:
-            self._views[key] = [layers_of_batch(batch, self.places) for batch in mine]
-        return self._views[key]
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(run.spec.data_seed for run in self.runs))
 
 
 def train_run(
@@ -217,7 +206,9 @@ class _Unit:
         self._stored = watched_split(specs[0], data)
         shown = blocks(self._stored, block_rows(device))
         self._watched, self._watched_layers = self._held(self._stored, np.concatenate(shown) if shown else None)
-        self._blocks: list[Block] | None = None  # of a split in memory, kept for every epoch
+        self._blocks: list[Block] | None = None  # of a split in a GPU's memory, kept for every epoch
+        if device.type != "cpu" and isinstance(self._watched.states, Held):
+            self._room -= held_bytes(self._stored, self._layers) // 2  # the same in bfloat16
         self._feeding: Feeding = self._resident(specs) or SideBySide(streamed | self._gathered(specs[0], streamed))
         self._judge = Judge(data, self._stored, device) if Judge.can(data) and len(self._stored) else None
         self.groups = self._grouped(runs, starts)
@@ -282,7 +273,8 @@ class _Unit:
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
             alike.setdefault((shape_of(run.spec), None if shared else run.spec.data_seed), []).append(run)
         made = [(some, [self._model(run, starts) for run in some]) for some in alike.values()]
-        unit, groups = [weight_bytes(model) for _, models in made for model in models], []
+        unit = [weight_bytes(model) for _, models in made for model in models]
+        groups = list[_Group]()
         for some, models in made:
             places = tuple(self._layers.index(layer) for layer in some[0].layers)
             width = self._width(some, models[0], unit)
@@ -290,7 +282,7 @@ class _Unit:
             for at in even(len(some), width, most_of_a_seed):
                 piece = [some[k] for k in at]
                 stack = stack_of([run.spec for run in piece], [models[k] for k in at])
-                groups.append(_Group(Splitting(stack, self._narrowed), piece, places))
+                groups.append(_Group(Splitting(stack, self._narrowed), piece, places, len(groups)))
         return groups
 
     def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
@@ -329,10 +321,10 @@ class _Unit:
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
         with denormals_as_zero(), full_float32(self._device):
             for step, batches in enumerate(self._feeding.epoch(epoch, seeds)):
-                with self._beside.joined(len(groups)) as beside:
-                    for group, total, one in zip(groups, totals, beside, strict=True):
-                        if mine := group.batches(batches):
-                            with one:
+                with self._beside.joined([group.lane for group in groups]) as beside:
+                    for group, total, own in zip(groups, totals, beside, strict=True):
+                        with own:  # chosen layers may be copied: where they are read
+                            if mine := batches.of(group.seeds, group.places):
                                 total += self._step(group, mine, epoch, step)
         for group, total in zip(groups, totals, strict=True):
             for run, loss in zip(group.runs, total.tolist(), strict=True):
@@ -381,7 +373,7 @@ class _Unit:
 
     def _shown(self) -> Iterable[Block]:
         """The watched part of validation, block by block."""
-        if not isinstance(self._watched.states, Held):
+        if not isinstance(self._watched.states, Held) or self._device.type == "cpu":
             return shown_blocks(self._watched, self._watched_layers, self._device)
         if self._blocks is None:
             with torch.inference_mode():
@@ -408,7 +400,7 @@ class _Unit:
             if stay and models:
                 group.stack.keep(stay)
             if stay:
-                left.append(_Group(group.stack, [group.runs[k] for k in stay], group.places))
+                left.append(_Group(group.stack, [group.runs[k] for k in stay], group.places, group.lane))
             yield from ((run.spec, failed[run]) for run in models if run in failed)
             if well := [(run, model) for run, model in models.items() if run not in failed]:
                 ended.append(well)

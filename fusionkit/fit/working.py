@@ -72,17 +72,18 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
     def tell(text: str) -> None:
         hear(Word("note", text=text))
 
-    work = {spec: bounds.work(spec) for spec in mine}
-
-    def on_epoch(spec: RunSpec) -> None:
-        hear(Word("epochs", count=1, work=work[spec]))
-
     def kept(spec: RunSpec) -> None:
         claims.release(spec.digest)
         hear(Word("run", (spec.digest,)))
 
     try:
+        work = {spec: bounds.work(spec) for spec in mine}
         with Keeping(runs, kept) as keeping:
+
+            def on_epoch(spec: RunSpec) -> None:
+                hear(Word("epochs", count=1, work=work[spec]))
+                keeping.tell()
+
             for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
                 if isinstance(outcome, DivergenceError):
                     keeping.write(spec, failed_record(materials, spec, str(outcome)), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from fusionkit.devices import CPU
-from fusionkit.fit.data import FILLING, TaskData, TaskSplit
+from fusionkit.fit.data import FILLING, Place, TaskData, TaskSplit
 from fusionkit.fit.feeding import Gathered, SideBySide, hold_together, layers_of_batch
 from fusionkit.fit.model import build_model
 from fusionkit.fit.ordering import Order
@@ -50,8 +51,9 @@ def test_minibatches_are_those_that_are_gathered_one_by_one(toy: Toy, words: boo
     assert [resident.steps(seed) for seed in draws] == [plain.steps(seed) for seed in draws] == [-(-29 // size)] * 3
     for epoch, seeds in ((1, (0, 1, 2)), (2, (0, 1, 2)), (3, (2, 0))):
         taken = 0
-        for found, wanted in zip(resident.epoch(epoch, seeds), plain.epoch(epoch, seeds), strict=True):
+        for ours, theirs in zip(resident.epoch(epoch, seeds), plain.epoch(epoch, seeds), strict=True):
             taken += 1
+            found, wanted = ours.batches, theirs.batches
             assert list(found) == list(wanted) == list(seeds)
             for seed in seeds:
                 rows = len(wanted[seed].targets)
@@ -68,7 +70,8 @@ def test_minibatches_of_one_place_share_their_memory_and_others_do_not(toy: Toy)
     resident, _ = feedings(draws_of(toy(words=True).train, 2, 30), 4)
     seen: dict[object, set[int]] = {}
     for epoch in range(3):
-        for batches in resident.epoch(epoch, (0, 1)):
+        for step in resident.epoch(epoch, (0, 1)):
+            batches = step.batches
             assert len({batch.place for batch in batches.values()}) == 1
             seen.setdefault(batches[0].place, set()).add(batches[0].states.data_ptr())
             assert batches[0].states.data_ptr() != batches[1].states.data_ptr()
@@ -108,8 +111,8 @@ def test_runs_of_several_seeds_learn_from_filled_minibatches_what_each_learns_al
     for epoch in (1, 2, 3):
         steps = zip(resident.epoch(epoch, tuple(draws)), plain.epoch(epoch, tuple(draws)), strict=True)
         for filled_up, gathered in steps:
-            losses = together.step(list(filled_up.values()), [spec.lr for spec in specs])
-            own = [apart[s].step([gathered[s]], [spec.lr for spec in apart[s].specs]) for s in draws]
+            losses = together.step(filled_up.of(tuple(draws), (0, 1)), [spec.lr for spec in specs])
+            own = [apart[s].step([gathered.batches[s]], [spec.lr for spec in apart[s].specs]) for s in draws]
             torch.testing.assert_close(losses, torch.cat(own), rtol=1e-5, atol=1e-6)
     for run, spec in enumerate(specs):
         alone = apart[spec.data_seed].weights(run % 2)
@@ -131,6 +134,49 @@ def test_an_example_without_rows_or_with_rows_that_are_not_read_is_not_plain(toy
     assert not is_plain(replace(some, offsets=np.append(some.offsets, some.offsets[-1])))
 
 
-def test_a_place_goes_along_with_chosen_layers(toy: Toy) -> None:
-    batch = replace(toy().train.batch(np.arange(3), (0, 1, 2)), place="here")
-    assert layers_of_batch(batch, (1, 2)).place == "here"
+def test_a_place_goes_along_with_layers_that_are_no_copy(toy: Toy) -> None:
+    batch = replace(toy().train.batch(np.arange(3), (0, 1, 2)), place=(place := Place()))
+    assert layers_of_batch(batch, (1, 2)).place is place
+    assert layers_of_batch(batch, (0, 2)).place is None
+
+
+class Replays:
+    """In the place of :class:`Graphs`: does the work as it comes, and sees that it is of the same memory each time."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[Place, str], tuple[int, ...]] = {}
+        self.again = 0
+
+    def do(self, place: Place, what: str, work: Callable[[], torch.Tensor]) -> torch.Tensor:
+        found = inspect.getclosurevars(work).nonlocals
+        batches = found["batches"] if "batches" in found else [found["batch"]]
+        tensors = [x for b in batches for x in (b.states, b.targets, b.offsets, b.read_offsets)]
+        tensors += [found[name] for name in ("rough", "given") if isinstance(found.get(name), torch.Tensor)]
+        memory = tuple(tensor.data_ptr() for tensor in tensors)
+        assert self.seen.setdefault((place, what), memory) == memory
+        self.again += 1
+        return work()
+
+
+@pytest.mark.parametrize("layers", [(0, 1), (1,), (1, 0)])
+def test_what_would_be_replayed_reads_the_same_memory_each_time(toy: Toy, layers: tuple[int, ...]) -> None:
+    """Also while seeds come and go; layers that must be copied are not replayed at all."""
+    data = toy(words=True)
+    draws = draws_of(data.train, 3, 20)
+    resident, _ = feedings(draws, 4)
+    again = 0
+    for round_, seeds in enumerate(((0, 1, 2), (1, 2, 0), (0, 1, 2), (2,), (0, 1, 2))):
+        specs = [
+            RunSpec(store="s", task="tagging", label="x", fusion="linear", head="tagger", data_seed=seed)
+            for seed in seeds
+        ]
+        hidden, classes = data.train.states.shape[2], len(data.labels)
+        stack = Stacked(specs, [build_model(spec, len(layers), hidden, classes) for spec in specs])
+        replays = Replays()
+        stack._graphs = replays  # type: ignore[assignment]
+        stack._rates = torch.zeros(len(seeds))
+        for epoch in (2 * round_, 2 * round_ + 1):
+            for step in resident.epoch(epoch, seeds):
+                stack.step(step.of(seeds, layers), [1e-3] * len(seeds))
+        again += replays.again
+    assert again == (0 if layers == (1, 0) else 5 * 2 * 5)
