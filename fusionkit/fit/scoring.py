@@ -23,6 +23,8 @@ from fusionkit.fit.stacks import Stack
 from fusionkit.metrics import class_scores, span_scores
 from fusionkit.tags import are_span_tags
 
+COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
+
 
 def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[Block]) -> list[Decisions]:
     """What every run decides of every unit of a split: ``[R, units]`` a stack, on its device.
@@ -80,8 +82,7 @@ class Judge:
         every = self._every(decided)
         if self._spans is None:
             return self._hits(every)
-        found: list[float] = self._spans.f1(every).tolist()
-        return found
+        return [value for some in self._parts(every) for value in self._spans.f1(some).tolist()]
 
     def scores(self, decided: Decisions) -> list[dict[str, float]]:
         """All of the task's scores of each run; its own metric comes first."""
@@ -92,9 +93,17 @@ class Judge:
         if self._spans is None:
             gold = self._gold.cpu().numpy()
             return [class_scores(gold, run) for run in every.cpu().numpy()]
-        right, found = self._spans.counts(every)
-        counted = zip(right.tolist(), found.tolist(), self._hits(every), strict=True)
-        return [span_scores(hit, marked, self._spans.gold, words) for hit, marked, words in counted]
+        found = []
+        for some in self._parts(every):
+            right, marked = (count.tolist() for count in self._spans.counts(some))
+            for hit, count, words in zip(right, marked, self._hits(some), strict=True):
+                found.append(span_scores(hit, count, self._spans.gold, words))
+        return found
+
+    def _parts(self, every: Tensor) -> Sequence[Tensor]:
+        """As many runs at once as their counting has memory for."""
+        runs = max(COUNTED // max(every.shape[1], 1), 1)
+        return [every[at : at + runs] for at in range(0, len(every), runs)]
 
     def _every(self, decided: Decisions) -> Tensor:
         """Of all words; those without a row have the default tag."""

@@ -88,7 +88,9 @@ def task_scores(data: TaskData, split: TaskSplit, decided: torch.Tensor) -> dict
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_entities_have_the_tasks_scores(toy: Callable[..., TaskData], seed: int) -> None:
+def test_entities_have_the_tasks_scores(
+    toy: Callable[..., TaskData], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where words have no row, and where gold has tags that train has not."""
     random = np.random.default_rng(seed)
     offsets, gold = sentences(random)
@@ -103,7 +105,13 @@ def test_entities_have_the_tasks_scores(toy: Callable[..., TaskData], seed: int)
     )
     decided = torch.from_numpy(np.where(random.random(len(gold)) < 0.7, np.minimum(gold, 3), 0)[kept])
     judge = Judge(data, split)
+    several = torch.stack([decided, torch.zeros_like(decided), decided])
+    together = judge.own(several), judge.scores(several)
+    with monkeypatch.context() as patch:
+        patch.setattr("fusionkit.fit.scoring.COUNTED", 1)
+        assert (judge.own(several), judge.scores(several)) == together
     (scores,) = judge.scores(decided.unsqueeze(0))
+    assert together[1][0] == together[1][2] == scores
     assert judge.metric == next(iter(scores)) == "f1"
     assert judge.own(decided.unsqueeze(0)) == [scores["f1"]]
     assert 0.1 < scores["f1"] < 0.9
