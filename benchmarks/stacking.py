@@ -23,7 +23,8 @@ from fusionkit.fit import stacks
 from fusionkit.fit.algebra import stacked_fusion
 from fusionkit.fit.data import Batch
 from fusionkit.fit.model import FusedModel, build_model
-from fusionkit.fit.stacks import Row, Stack, Stacked
+from fusionkit.fit.row import Row
+from fusionkit.fit.stacks import Stack, Stacked
 from fusionkit.fusions import fusion_layers
 from fusionkit.specs import RunSpec
 

@@ -1,6 +1,6 @@
 """Heads per minute: runs over a store against training one head after another, and against encoding each minibatch.
 
-    python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--precisions float32 bfloat16] [--json]
+    python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--precisions float32 bfloat16] [--plain float32] [--json]
 
 DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweeps over MiniLM's states:
 
@@ -246,6 +246,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--seeds", type=int, help="fewer seeds than the claim has")
     parser.add_argument("--precisions", nargs="+", choices=TRAINING_DTYPES, default=list(TRAINING_DTYPES))
+    parser.add_argument("--plain", nargs="+", choices=TRAINING_DTYPES, help="precisions of (a), where it has others")
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
@@ -260,7 +261,7 @@ def main() -> None:
         print(f"plain products: {products_each(1):.0f} GFLOP/s in one process, {products_each(2):.0f} in each of two")
         torch.set_num_threads(os.cpu_count() or 1)
         alone, plain = dict[str, float](), dict[str, list[float]]()
-        for precision in options.precisions:
+        for precision in options.plain or options.precisions:
             loop = plain_loop(case, store, data, precision)
             next(loop)
             began = time.perf_counter()

@@ -7,11 +7,14 @@ functional one, so that a run in a stack takes the steps of a run alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+
+from fusionkit.specs import RunSpec
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 FUSED = ("cpu", "cuda", "mps", "xpu")  # that have the kernel
@@ -115,3 +118,14 @@ def limits_of(clips: Sequence[float | None], device: torch.device) -> Tensor | N
     if all(clip is None for clip in clips):
         return None
     return torch.tensor([float("inf") if clip is None else clip for clip in clips], device=device)
+
+
+def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
+    """Neighbours of one decay whose rates are the same at every step."""
+
+    def rate(run: int) -> tuple[Hashable, ...]:
+        spec = specs[run]
+        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.draw_ids
+
+    found = [[*runs] for _, runs in groupby(range(len(specs)), rate)]
+    return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]

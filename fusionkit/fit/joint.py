@@ -82,9 +82,12 @@ class JointModel(nn.Module):
         )
 
 
+Model = FusedModel | JointModel
+
+
 def model_of(
     spec: RunSpec, layers: int, hidden: int, classes: Sequence[int], sides: int = 1, given: LmHead | None = None
-) -> FusedModel | JointModel:
+) -> Model:
     """The model that a run trains, its weights by ``init_seed`` alone.
 
     Args:

@@ -14,11 +14,12 @@ from fusionkit.devices import home_of
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, layers_of
+from fusionkit.fit.joint import Model
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.predicting import Decisions, read_blocks, score, shown_blocks
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.splitting import Splitting
-from fusionkit.fit.stacks import Model, stack_of
+from fusionkit.fit.stacks import stack_of
 from fusionkit.specs import RunSpec
 
 # A run's mean weight of each layer and mean largest weight of a row, where its fusion has weights.

@@ -14,11 +14,11 @@ from torch import Tensor
 from fusionkit.devices import CPU, home_of
 from fusionkit.fit.data import Batch, Chunked, Place, TaskData, TaskSplit
 from fusionkit.fit.feeding import Layers, held_bytes
+from fusionkit.fit.joint import Model
 from fusionkit.fit.masked import masked_predictions
 from fusionkit.fit.model import FusedModel
 from fusionkit.fit.ordering import begin_chunks
 from fusionkit.fit.rough import GPU_LEAST_ROWS
-from fusionkit.fit.stacks import Model
 from fusionkit.fit.streaming import Stream
 from fusionkit.ragged import IntArray, flat_rows
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from fusionkit.fit.data import Batch
+from fusionkit.fit.joint import Model
 from fusionkit.fit.memory import out_of_memory
-from fusionkit.fit.stacks import Model, Stack, Stacked
+from fusionkit.fit.stacks import Stack, Stacked
 from fusionkit.specs import RunSpec
 
 Result = TypeVar("Result")

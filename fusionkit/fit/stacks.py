@@ -14,10 +14,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Literal, Protocol
 
 import torch
@@ -25,26 +23,26 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fusionkit.devices import home_of
-from fusionkit.fit.adam import Piece, StackedAdam, limits_of
+from fusionkit.fit.adam import StackedAdam, limits_of, pieces_of
 from fusionkit.fit.algebra import spreads, stacked_fusion
 from fusionkit.fit.chains import MANY_ROWS, chain_of, chained
 from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import generator_of, with_run_dropout
 from fusionkit.fit.graphs import Graphs
-from fusionkit.fit.joint import JointModel
+from fusionkit.fit.joint import Model
 from fusionkit.fit.model import FusedModel, twin
 from fusionkit.fit.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.products import with_run_linear
 from fusionkit.fit.rough import UNSURE, Rough, decide_most
+from fusionkit.fit.row import Row
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
 from fusionkit.fusions.layer import Layer
-from fusionkit.heads import Head, decides_by_softmax, reads_sequences
+from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
 
-Model = FusedModel | JointModel
 Wanted = Literal["loss", "score", "decide"]
 
 
@@ -110,91 +108,6 @@ def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
     if pays and len(single) == len(models) and can_stack(models[0]):
         return Stacked(specs, single)
     return Row(specs, models)
-
-
-def decides_rows(spec: RunSpec) -> bool:
-    """Whether a run's rows stand each for itself: rows that fill a minibatch up change nothing there."""
-    heads = decides_by_softmax(spec.head) and not reads_sequences(spec.head)
-    return heads and spec.pool in (None, "cls") and not sees_examples(spec.fusion)
-
-
-def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
-    """Neighbours of one decay whose rates are the same at every step."""
-
-    def rate(run: int) -> tuple[Hashable, ...]:
-        spec = specs[run]
-        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.draw_ids
-
-    found = [[*runs] for _, runs in groupby(range(len(specs)), rate)]
-    return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]
-
-
-class Row:
-    """Models one after another over the same minibatch. Each has the random numbers that it would have alone."""
-
-    def __init__(self, specs: Sequence[RunSpec], models: Sequence[Model]) -> None:
-        self.specs = list(specs)
-        self._models = list(models)
-        for spec, model in zip(specs, models, strict=True):
-            if spec.compute_dtype != FLOAT32:
-                with_run_linear(model, stacked=False)
-        self._learned = [[p for p in model.parameters() if p.requires_grad] for model in models]
-        self.learns, self.device = bool(self._learned[0]), home_of(models[0])
-        self._adams = [
-            StackedAdam([p.unsqueeze(0) for p in learned], spec.optimizer == "adamw", pieces_of([spec]))
-            for spec, learned in zip(specs, self._learned, strict=True)
-        ]
-        self._random = [generator_of(spec.init_seed, self.device).get_state() for spec in specs]
-
-    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
-        """As :class:`Stack` says."""
-        of_seed = dict(zip(dict.fromkeys(spec.data_seed for spec in self.specs), batches, strict=True))
-        losses = []
-        for run, (spec, model, learned, rate) in enumerate(
-            zip(self.specs, self._models, self._learned, rates, strict=True)
-        ):
-            model.train()
-            with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):
-                loss = model.loss(of_seed[spec.data_seed])
-            gradients = torch.autograd.grad(loss, learned, allow_unused=True)
-            self._adams[run].step(
-                [None if g is None else g.unsqueeze(0) for g in gradients],
-                [rate],
-                limits_of([spec.clip_norm], self.device),
-            )
-            losses.append(loss.detach())
-        return torch.stack(losses)
-
-    @contextmanager
-    def _dropout_of(self, run: int) -> Iterator[None]:
-        """Dropout here draws from a run's own stream; the one that is everybody's is left as it was."""
-        everybody = torch.default_generator
-        if self.device.type == "cuda":  # of this GPU, which need not be the first
-            everybody = torch.cuda.default_generators[torch.empty(0, device=self.device).get_device()]
-        before = everybody.get_state()
-        everybody.set_state(self._random[run])
-        try:
-            yield
-            self._random[run] = everybody.get_state()
-        finally:
-            everybody.set_state(before)
-
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
-        """As :class:`Stack` says."""
-        return torch.stack([model.eval().decide(batch)[0] for model in self._models])
-
-    def weights(self, run: int) -> dict[str, Tensor]:
-        """As :class:`Stack` says."""
-        return {name: value.detach().clone() for name, value in self._models[run].state_dict().items()}
-
-    def model(self, run: int) -> Model:
-        """As :class:`Stack` says."""
-        return self._models[run]
-
-    def keep(self, runs: Sequence[int]) -> None:
-        """As :class:`Stack` says."""
-        for name in ("specs", "_models", "_learned", "_adams", "_random"):
-            setattr(self, name, [getattr(self, name)[run] for run in runs])
 
 
 class Stacked:

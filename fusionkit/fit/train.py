@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,40 +20,29 @@ from torch import Tensor
 
 from fusionkit.devices import CPU, Streams
 from fusionkit.fit.choices import check_sides
-from fusionkit.fit.data import Batch, Chunked, TaskData, TaskSplit
-from fusionkit.fit.drawing import draw_of, watched_split
+from fusionkit.fit.data import Batch, TaskData, TaskSplit
 from fusionkit.fit.feeding import (
-    HELD_BYTES,
-    Feeder,
-    Feeding,
-    Gathered,
     Held,
     Layers,
-    SideBySide,
-    held_bytes,
-    hold,
-    hold_together,
 )
-from fusionkit.fit.joint import model_of
+from fusionkit.fit.joint import Model, model_of
 from fusionkit.fit.model import FusedModel, twin
 from fusionkit.fit.options import balanced_weights, check_options, rate_factor
-from fusionkit.fit.ordering import Order
 from fusionkit.fit.outcome import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
 from fusionkit.fit.precision import FLOAT32, full_float32, has_bfloat16
-from fusionkit.fit.predicting import Block, Decisions, block_rows, blocks, score, shown_blocks
+from fusionkit.fit.predicting import Decisions, block_rows, score
 from fusionkit.fit.progress import counted
+from fusionkit.fit.reading import Reading, drawn
 from fusionkit.fit.resident import Resident
 from fusionkit.fit.scoring import Judge, decide_all
 from fusionkit.fit.splitting import Splitting
-from fusionkit.fit.stacks import Model, Stack, can_stack, decides_rows, stack_of
+from fusionkit.fit.stacks import Stack, can_stack, stack_of
 from fusionkit.fit.starting import Start, begin
-from fusionkit.fit.streaming import Streamed
 from fusionkit.fit.units import shape_of
 from fusionkit.fit.width import even, room, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
-from fusionkit.ragged import IntArray
-from fusionkit.specs import WINDOW, RunSpec
+from fusionkit.specs import RunSpec
 
 Ended = tuple[RunSpec, Outcome | DivergenceError]
 # Metric and value; what was decided, or all scores.
@@ -198,76 +187,16 @@ class _Unit:
                 self._draws[spec.data_seed] = drawn(spec, data)
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
-        # What is read in every epoch is held where it fits; the rest comes from the store each time.
-        self._room = self._to_hold() if max(spec.epochs for spec in specs) > 1 else 0
-        streamed = {seed: each for seed in self._draws if (each := self._streamed(seed, specs[0])) is not None}
-        self._coming = sum(each.memory for each in streamed.values())
-        self._room -= self._coming
-        self._stored = watched_split(specs[0], data)
-        shown = blocks(self._stored, block_rows(device))
-        self._watched, self._watched_layers = self._held(self._stored, np.concatenate(shown) if shown else None)
-        self._blocks: list[Block] | None = None  # of a split in a GPU's memory, kept for every epoch
-        if device.type != "cpu" and isinstance(self._watched.states, Held):
-            self._room -= held_bytes(self._stored, self._layers) // 2  # the same in bfloat16
-        self._feeding: Feeding = self._resident(specs) or SideBySide(streamed | self._gathered(specs[0], streamed))
-        self._judge = Judge(data, self._stored, device) if Judge.can(data) and len(self._stored) else None
+        self._reading = Reading(specs, self._draws, self._layers, data, hidden, sharers, device)
+        stored = self._reading.stored
+        self._judge = Judge(data, stored, device) if Judge.can(data) and len(stored) else None
         self.groups = self._grouped(runs, starts)
         self._beside = Streams(device)
-
-    def _to_hold(self) -> int:
-        """Bytes of states that may be held: on a GPU half of what is free, the other half is for the runs."""
-        free = None if self._device.type == "cpu" else room(self._device, self._sharers)
-        return HELD_BYTES if free is None else free // 2
-
-    def _streamed(self, seed: int, spec: RunSpec) -> Streamed | None:
-        """A draw that is read window by window; None where it is held, or its order leaps."""
-        draw = self._draws[seed]
-        if spec.order != WINDOW or held_bytes(draw, self._layers) <= self._room or not isinstance(draw.states, Chunked):
-            return None
-        return Streamed(draw, self._layers, Order(draw, spec.order, seed), spec.batch_size, self._device)
-
-    def _resident(self, specs: Sequence[RunSpec]) -> Resident | None:
-        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one.
-
-        Not where there is dropout: a mask of more rows would have other numbers, and so would a run alone.
-        """
-        draws, spec = self._draws, specs[0]
-        if self._device.type == "cpu" or self._lm_head is not None:
-            return None
-        if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
-            return None
-        dense = all(draw.is_dense for draw in draws.values())
-        if not dense and not all(decides_rows(spec) and not spec.dropout for spec in specs):
-            return None
-        most = min(sum(len(draw.rows) for draw in draws.values()), len(self._data.train.rows))
-        size = 4 * most * len(self._layers) * self._hidden
-        if size > self._room:
-            return None
-        self._room -= size
-        held = dict(zip(draws, hold_together(list(draws.values()), self._layers, self._device), strict=True))
-        orders = {seed: Order(draw, spec.order, seed) for seed, draw in draws.items()}
-        return Resident(held, orders, spec.batch_size, self._device)
-
-    def _gathered(self, spec: RunSpec, streamed: Container[int]) -> dict[int, Feeder]:
-        """Minibatches of the draws that are not streamed."""
-        return {
-            seed: Gathered(*self._held(draw), Order(draw, spec.order, seed), spec.batch_size, self._device)
-            for seed, draw in self._draws.items()
-            if seed not in streamed
-        }
-
-    def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
-        """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""
-        size = held_bytes(split, self._layers)
-        if size > self._room:
-            return split, self._layers
-        self._room -= size
-        return hold(split, self._layers, order, self._device), tuple(range(len(self._layers)))
 
     def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, Start]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
-        dense = dense or isinstance(self._feeding, Resident)
+        dense = dense or isinstance(self._reading.feeding, Resident)
         alike: dict[Any, list[_Run]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
@@ -292,7 +221,7 @@ class _Unit:
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
         free = room(device, self._sharers)
         on_cpu = device.type == "cpu"
-        free = free - self._coming if free is not None and on_cpu else free  # windows are the host's
+        free = free - self._reading.coming if free is not None and on_cpu else free  # windows are the host's
         width = width_of(weight_bytes(model), states, unit, free, on_cpu)
         if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
             self._narrowed(width)
@@ -320,7 +249,7 @@ class _Unit:
         seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
         with denormals_as_zero(), full_float32(self._device):
-            for step, batches in enumerate(self._feeding.epoch(epoch, seeds)):
+            for step, batches in enumerate(self._reading.feeding.epoch(epoch, seeds)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
                     for group, total, own in zip(groups, totals, beside, strict=True):
                         with own:  # chosen layers may be copied: where they are read
@@ -333,7 +262,7 @@ class _Unit:
     def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
         rates = []
         for run in group.runs:
-            steps = self._feeding.steps(run.spec.data_seed)
+            steps = self._reading.feeding.steps(run.spec.data_seed)
             rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         return group.stack.step(batches, rates) * examples
@@ -365,26 +294,17 @@ class _Unit:
                 ]
         elif groups:  # of nobody, all of validation would be read for nothing
             stacks = [(group.stack, group.places) for group in groups]
-            for decided in decide_all(stacks, self._watched, self._shown()):
+            for decided in decide_all(stacks, self._reading.watched, self._reading.blocks()):
                 yield [
                     (judge.metric, value, answers, None)
                     for value, answers in zip(judge.own(decided), decided, strict=True)
                 ]
 
-    def _shown(self) -> Iterable[Block]:
-        """The watched part of validation, block by block."""
-        if not isinstance(self._watched.states, Held) or self._device.type == "cpu":
-            return shown_blocks(self._watched, self._watched_layers, self._device)
-        if self._blocks is None:
-            with torch.inference_mode():
-                self._blocks = list(shown_blocks(self._watched, self._watched_layers, self._device))
-        return self._blocks
-
     def _scored(self, stack: Stack, at: int, run: _Run, epoch: int) -> Judged:
         """By the task's own scores, of one run."""
-        if not len(self._stored):  # without examples to judge by, the last epoch is the best
+        if not len(self._reading.stored):  # without examples to judge by, the last epoch is the best
             return "epoch", float(epoch), None, {"epoch": float(epoch)}
-        scores = score(stack.model(at), self._data, self._stored, run.layers)
+        scores = score(stack.model(at), self._data, self._reading.stored, run.layers)
         metric, value = next(iter(scores.items()))
         return metric, value, None, scores
 
@@ -412,25 +332,15 @@ class _Unit:
         """Runs that ended well in this epoch, those of one shape together."""
         began = time.perf_counter()
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
-        shown = self._watched, self._layers if isinstance(self._watched.states, Held) else None
-        outcomes = outcomes_of(groups, self._data, self._stored, shown, self._judge, began)
+        reading = self._reading
+        shown = reading.watched, self._layers if isinstance(reading.watched.states, Held) else None
+        outcomes = outcomes_of(groups, self._data, reading.stored, shown, self._judge, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
     def _trained(self, run: _Run, model: Model) -> Trained:
         assert run.best is not None  # the last epoch is scored
         draw = self._draws[run.spec.data_seed]
         return Trained(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
-
-
-def is_plain(draw: TaskSplit) -> bool:
-    """Whether each example is one sequence of one or more rows, all of which are read for one head."""
-    return draw.sides == 1 and draw.read is None and draw.slots is None and bool((np.diff(draw.offsets) > 0).all())
-
-
-def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:
-    """The training examples of a run; errors as :func:`~fusionkit.fit.drawing.draw_of`."""
-    examples = draw_of(spec, data)
-    return data.train if examples is None else data.train.subset(examples)
 
 
 def _copied(model: Model) -> Model:

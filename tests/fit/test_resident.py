@@ -15,9 +15,9 @@ from fusionkit.fit.data import FILLING, Place, TaskData, TaskSplit
 from fusionkit.fit.feeding import Gathered, SideBySide, hold_together, layers_of_batch
 from fusionkit.fit.model import build_model
 from fusionkit.fit.ordering import Order
+from fusionkit.fit.reading import is_plain
 from fusionkit.fit.resident import Resident, filled
 from fusionkit.fit.stacks import Stacked
-from fusionkit.fit.train import is_plain
 from fusionkit.specs import RunSpec
 
 Toy = Callable[..., TaskData]

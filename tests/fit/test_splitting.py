@@ -17,9 +17,10 @@ from fusionkit.fit import RunsFolder, expand, fit, stacks, width
 from fusionkit.fit.data import Batch
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.memory import PeakMemory
+from fusionkit.fit.row import Row
 from fusionkit.fit.scoring import decide_all
 from fusionkit.fit.splitting import Splitting
-from fusionkit.fit.stacks import Row, Stacked, stack_of
+from fusionkit.fit.stacks import Stacked, stack_of
 from fusionkit.fit.width import STACK_BYTES, even, width_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

@@ -15,7 +15,8 @@ from fusionkit.fit import algebra
 from fusionkit.fit.data import Batch
 from fusionkit.fit.joint import model_of
 from fusionkit.fit.options import check_options, rate_factor
-from fusionkit.fit.stacks import Row, Stack, Stacked, can_stack, stack_of
+from fusionkit.fit.row import Row
+from fusionkit.fit.stacks import Stack, Stacked, can_stack, stack_of
 from fusionkit.fusions import FUSIONS, sees_examples
 from fusionkit.fusions.attention import Attention
 from fusionkit.fusions.dwatt import DWAtt

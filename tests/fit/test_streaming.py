@@ -16,7 +16,7 @@ import torch
 
 import fusionkit.fit.ordering
 import fusionkit.fit.predicting
-import fusionkit.fit.train
+import fusionkit.fit.reading
 from fusionkit.draws import WINDOW_CHUNKS
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.data import Batch, TaskData, TaskSplit
@@ -193,7 +193,7 @@ def test_what_a_run_learns_does_not_depend_on_what_fits_in_memory(
     spec = spec_of(data)
     held = train_run(spec, data, ALL, HIDDEN, lambda: None)
     assert len(held.curve) == 2
-    monkeypatch.setattr(fusionkit.fit.train, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
     same_outcome(train_run(spec, data, ALL, HIDDEN, lambda: None), held)
     monkeypatch.setattr(fusionkit.fit.predicting, "STREAMED_BYTES", 0)
     scored = train_run(spec, data, ALL, HIDDEN, lambda: None)  # validation and test too, chunk by chunk
@@ -206,7 +206,7 @@ def test_what_a_run_learns_does_not_depend_on_what_fits_in_memory(
 def test_runs_of_a_unit_share_the_reading_and_learn_what_they_learn_alone(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, read: Counter[Any]
 ) -> None:
-    monkeypatch.setattr(fusionkit.fit.train, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
     data = toy(words=True, height=HEIGHT)
     base = spec_of(data)
     specs = [base, replace(base, lr=5e-4), replace(base, init_seed=1), replace(base, fusion="attention")]
@@ -225,7 +225,7 @@ def test_scoring_chunk_by_chunk_reads_each_row_once_for_all_runs(
 ) -> None:
     data = toy(words=True, height=HEIGHT)
     data = dataclasses.replace(data, validation=data.train)  # whose reads are counted
-    monkeypatch.setattr(fusionkit.fit.train, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
     monkeypatch.setattr(fusionkit.fit.predicting, "STREAMED_BYTES", 0)
     base = spec_of(data, fusion="last")
     list(train_unit([base, replace(base, lr=1e-4)], data, lambda _: (2,), HIDDEN, lambda _: None))
@@ -264,7 +264,7 @@ def test_the_usual_order_is_by_the_size_of_train_and_of_nothing_else(
 def test_a_sweep_that_was_stopped_between_runs_ends_as_one_that_was_not(
     corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fusionkit.fit.train, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
     store = corpus_store("words")
     specs = expand(store, task="tagging", fusions=("last",), seeds=2, epochs=(2,), batch_sizes=(2,), order="window")
     whole = fit(store, specs, RunsFolder(tmp_path / "whole"), watch)
