@@ -1,6 +1,7 @@
 """Heads per minute: runs over a store against training one head after another, and against encoding each minibatch.
 
-    python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--precisions float32 bfloat16] [--plain float32] [--json]
+    python benchmarks/sweep.py DATA WORK [--only NAME …] [--seeds N] [--precisions float32 bfloat16]
+                               [--plain float32] [--json]
 
 DATA holds conll2003 and sst2; WORK takes the stores and keeps them. Three sweeps over MiniLM's states:
 
