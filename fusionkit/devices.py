@@ -11,7 +11,7 @@ from torch import nn
 from fusionkit.errors import UsageError
 
 CPU = torch.device("cpu")
-MOST_STREAMS = 8  # more pieces at once than fill a GPU
+MOST_STREAMS = 8  # lanes; pieces beyond it share one
 
 
 def device_of(asked: str) -> torch.device:

@@ -62,7 +62,7 @@ def write_json(path: Place, value: Any) -> None:
 
 
 def write_fields(path: Place, value: Mapping[str, Any]) -> None:
-    """Durable JSON, a field a line: Python writes it ten times as fast as if it were indented throughout."""
+    """Durable JSON, a field a line: written in half the time of JSON that is indented throughout."""
     fields = (f"{json.dumps(name)}: {json.dumps(field, ensure_ascii=False)}" for name, field in value.items())
     write_durably(path, ("{\n " + ",\n ".join(fields) + "\n}\n").encode())
 

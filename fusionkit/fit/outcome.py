@@ -227,7 +227,11 @@ def _layer_weights(groups: Sequence[Sequence[Trained]], data: TaskData, validati
 
 
 def _looked(groups: Sequence[Sequence[Trained]], split: TaskSplit, held: Layers | None) -> list[list[Looked]]:
-    """Args: held: the stored layers that the split holds in memory; None where it is read from the store."""
+    """Of each run, by part, the weights over a split's rows.
+
+    Args:
+        held: the stored layers that the split holds in memory; None where it is read from the store.
+    """
     layers, places = _among(groups)
     if held is not None:
         layers, places = tuple(range(len(held))), [tuple(map(held.index, group[0].layers)) for group in groups]

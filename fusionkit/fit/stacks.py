@@ -173,7 +173,7 @@ class Stacked:
             raise
 
     def _turn(self, training: bool) -> None:
-        if self._base.training is not training:  # it goes through all modules: a tenth of a step that is replayed
+        if self._base.training is not training:  # it goes through all modules, which a step that is replayed need not
             self._base.train(training)
 
     def _done(self, what: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
