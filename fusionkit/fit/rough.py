@@ -12,7 +12,7 @@ and 50 epochs): 0 to 4 % of the rows are not sure; of 4.7 million decisions that
 were others, and none of these was sure. Taking the scores of earlier epochs for rough ones in the same way was tried:
 350 of 3.7 million decisions were others, because weights move some rows far more than a sample shows.
 
-A GPU multiplies many times as fast in bfloat16. How many rows are not sure is not known there without waiting for it, so
+A GPU multiplies many times as fast in bfloat16. How many rows are unsure is not known there without waiting for it, so
 as many as a share of all are decided again, those of the smallest margins (:func:`decide_most`).
 """
 
