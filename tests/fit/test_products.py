@@ -1,0 +1,53 @@
+"""Products of many runs in bfloat16: one formula, on CPUs with instructions for it and on those without."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fusionkit.fit.products import products
+
+RUNS, ROWS, WIDTH, OUT = 3, 70, 48, 40
+
+
+def learned(x: Tensor, weight: Tensor, bias: Tensor, upstream: Tensor) -> list[Tensor]:
+    """The products under autocast, and the gradients of all factors."""
+    given = [each.clone().requires_grad_() for each in (x, weight, bias)]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = products(*given)
+    assert found.dtype == torch.bfloat16
+    return [found.detach(), *torch.autograd.grad((found.float() * upstream).sum(), given)]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_cpu_without_bfloat16_multiplies_the_same_numbers(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(ROWS, WIDTH) if shared else torch.randn(RUNS, ROWS, WIDTH)
+    weight, bias, upstream = torch.randn(RUNS, OUT, WIDTH), torch.randn(RUNS, OUT), torch.randn(RUNS, ROWS, OUT)
+    ways = []
+    for has in (True, False):
+        monkeypatch.setattr("fusionkit.fit.products.has_bfloat16", lambda has=has: has)
+        ways.append(learned(x, weight, bias, upstream))
+    exact_x, exact_weight, exact_bias = (each.bfloat16().double() for each in (x, weight, bias))
+    steps = upstream.bfloat16().double()
+    to_x = steps @ exact_weight
+    expected = [
+        exact_x @ exact_weight.mT + exact_bias.unsqueeze(1),
+        to_x.bfloat16().double().sum(0) if shared else to_x,
+        steps.mT @ exact_x,
+        steps.sum(1),
+    ]
+    for found, other, right in zip(*ways, expected, strict=True):
+        assert found.dtype == other.dtype
+        assert torch.allclose(found.double(), right, rtol=2**-7, atol=0.1)
+        assert torch.allclose(other.double(), right, rtol=2**-7, atol=0.1)
+
+
+def test_float32_is_multiplied_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    x, weight, bias = torch.randn(ROWS, WIDTH), torch.randn(RUNS, OUT, WIDTH), torch.randn(RUNS, OUT)
+    monkeypatch.setattr("fusionkit.fit.products.has_bfloat16", lambda: False)
+    found = products(x, weight, bias)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, x @ weight.mT + bias.unsqueeze(1), atol=1e-4)
