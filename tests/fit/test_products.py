@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionkit.fit.products import products
+from fusionkit.fit.products import _mapped, products
 
 RUNS, ROWS, WIDTH, OUT = 3, 70, 48, 40
 
@@ -25,10 +25,17 @@ def test_a_cpu_without_bfloat16_multiplies_the_same_numbers(shared: bool, monkey
     torch.manual_seed(0)
     x = torch.randn(ROWS, WIDTH) if shared else torch.randn(RUNS, ROWS, WIDTH)
     weight, bias, upstream = torch.randn(RUNS, OUT, WIDTH), torch.randn(RUNS, OUT), torch.randn(RUNS, ROWS, OUT)
-    ways = []
+    ways, multiplied = [], list[torch.dtype]()
+
+    def watched(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        multiplied.append(x.dtype)
+        return _mapped(x, weight, bias)
+
+    monkeypatch.setattr("fusionkit.fit.products._mapped", watched)
     for has in (True, False):
         monkeypatch.setattr("fusionkit.fit.products.has_bfloat16", lambda has=has: has)
         ways.append(learned(x, weight, bias, upstream))
+    assert multiplied == [torch.bfloat16, torch.float32]
     exact_x, exact_weight, exact_bias = (each.bfloat16().double() for each in (x, weight, bias))
     steps = upstream.bfloat16().double()
     to_x = steps @ exact_weight
@@ -42,12 +49,3 @@ def test_a_cpu_without_bfloat16_multiplies_the_same_numbers(shared: bool, monkey
         assert found.dtype == other.dtype
         assert torch.allclose(found.double(), right, rtol=2**-7, atol=0.1)
         assert torch.allclose(other.double(), right, rtol=2**-7, atol=0.1)
-
-
-def test_float32_is_multiplied_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(1)
-    x, weight, bias = torch.randn(ROWS, WIDTH), torch.randn(RUNS, OUT, WIDTH), torch.randn(RUNS, OUT)
-    monkeypatch.setattr("fusionkit.fit.products.has_bfloat16", lambda: False)
-    found = products(x, weight, bias)
-    assert found.dtype == torch.float32
-    assert torch.allclose(found, x @ weight.mT + bias.unsqueeze(1), atol=1e-4)
