@@ -30,6 +30,7 @@ from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import generator_of, with_run_dropout
 from fusionkit.fit.graphs import Graphs
 from fusionkit.fit.joint import Model
+from fusionkit.fit.losses import cross_entropies
 from fusionkit.fit.model import FusedModel, twin
 from fusionkit.fit.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.products import with_run_linear
@@ -299,6 +300,8 @@ class Stacked:
             return scores
         targets, dim = _side_by_side([batch.targets for batch in batches], counts)
         with exactly(scores.device):
+            if wanted == "loss" and isinstance(model.head, Softmax):
+                return cross_entropies(model.head, widened(scores), targets)
             return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
 
     def _fused(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:

@@ -59,7 +59,7 @@ def same_weights(one: Any, other: Any) -> None:
 
 def short_of(place: str, most: int, calls: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Real allocations that nobody can make, in stacks of more runs than ``most``: at these calls of one place."""
-    owner, name = {"backward": (torch.autograd, "grad"), "scores": (Stacked, "_ask")}.get(place, (stacks, place))
+    owner, name = {"backward": (torch.autograd, "grad"), "scores": (Stacked, "_call")}.get(place, (stacks, place))
     plain: Callable[..., Any] = getattr(owner, name)
     counted = [0]
 
