@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import matplotlib.pyplot as plt
+import altair as alt
 import numpy as np
+import pandas as pd
 import torch
 from sweep import encoded  # type: ignore[import-not-found]  # beside this file
 from torch import nn
@@ -46,11 +47,13 @@ from fusionkit.fit.precision import has_bfloat16
 from fusionkit.fit.predicting import BLOCK_ROWS
 from fusionkit.fit.width import weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
+from fusionkit.report.colours import colour
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 
 CASES = {"sst2": ("classifier", 16, 20, None), "conll2003": ("tagger", 128, 1, 800)}  # head, shots, epochs, watched
 FUSIONS = ("attention", "concat")
+STAGES = {"train": "training", "score": "scoring"}
 RUNS = (1, 2, 4, 8, 16, 32, 64)
 COPIED, TRIES, SECONDS = 256 << 20, 3, 0.05
 SCORED_IN = torch.bfloat16 if has_bfloat16() else torch.float32
@@ -186,47 +189,45 @@ def line(row: dict[str, Any]) -> str:
 
 def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
     """Milliseconds a head and epoch over the runs, a panel a case; below, what was reached of the machine."""
-    cases = list(dict.fromkeys(row["case"] for row in rows))
-    figure, axes = plt.subplots(2, len(cases), figsize=(4.6 * len(cases), 6.2), sharex=True, squeeze=False)
-    for column, case in enumerate(cases):
-        for fusion, colour in zip(FUSIONS, ("tab:blue", "tab:orange"), strict=True):
-            some = [row for row in rows if (row["case"], row["fusion"]) == (case, fusion)]
-            runs = [row["runs"] for row in some]
-            above, below = axes[0][column], axes[1][column]
-            above.plot(runs, [row["train_ms"] for row in some], "-o", color=colour, ms=3, label=f"{fusion}: training")
-            above.plot(runs, [row["score_ms"] for row in some], "--s", color=colour, ms=3, label=f"{fusion}: scoring")
-            shares = {
-                ("-o", "training, products"): [row["train_gflops"] / row["plain_train"] for row in some],
-                (":^", "training, memory"): [row["train_gbs"] / row["copy_gbs"] for row in some],
-                ("--s", "scoring, products"): [row["score_gflops"] / row["plain_score"] for row in some],
-            }
-            for (style, what), values in shares.items():
-                percent = [100 * value for value in values]
-                below.plot(runs, percent, style, color=colour, ms=3, label=f"{fusion}: {what}")
-        above.set_title(case, fontsize=10)
-        above.set_yscale("log")
-        above.yaxis.set_major_formatter("{x:g}")
-        above.yaxis.set_minor_formatter("{x:g}")
-        above.set_xscale("log", base=2)
-        counts = sorted({row["runs"] for row in rows})
-        below.set_xticks(counts, [str(count) for count in counts])
-        below.set_xlabel("runs trained together", fontsize=9)
-        below.set_ylim(bottom=0)
-        for axis in (above, below):
-            axis.grid(alpha=0.3)
-            axis.spines[["top", "right"]].set_visible(False)
-    axes[0][0].set_ylabel("ms a run and epoch", fontsize=9)
-    axes[1][0].set_ylabel("% of plain products, of a plain copy", fontsize=9)
-    for line_of, place in ((axes[0][0], 0.07), (axes[1][0], 0.0)):  # below the panels, where no line runs
-        figure.legend(
-            *line_of.get_legend_handles_labels(),
-            loc="lower center",
-            ncol=6,
-            fontsize=6,
-            bbox_to_anchor=(0.5, place / 2),
+    took, reached = list[dict[str, Any]](), list[dict[str, Any]]()
+    for row in rows:
+        at = {name: row[name] for name in ("case", "fusion", "runs")}
+        took += [{**at, "what": what, "value": row[f"{name}_ms"]} for name, what in STAGES.items()]
+        shares = {
+            "training, products": row["train_gflops"] / row["plain_train"],
+            "training, memory": row["train_gbs"] / row["copy_gbs"],
+            "scoring, products": row["score_gflops"] / row["plain_score"],
+        }
+        reached += [{**at, "what": what, "value": 100 * share} for what, share in shares.items()]
+    above = panel_a_case(took, "ms a run and epoch", alt.Scale(type="log", nice=False))
+    below = panel_a_case(reached, "% of plain products, of a plain copy", alt.Scale(domainMin=0))
+    alt.vconcat(above, below).resolve_scale(strokeDash="independent").save(str(out))
+
+
+def panel_a_case(values: list[dict[str, Any]], title: str, scale: alt.Scale) -> alt.HConcatChart:
+    """Lines over the runs: a colour a fusion, a dash for what is measured."""
+    cases = list(dict.fromkeys(value["case"] for value in values))
+    kinds = list(dict.fromkeys(value["what"] for value in values))
+    runs = sorted({value["runs"] for value in values})
+    charts = []
+    for case in cases:
+        base = alt.Chart(pd.DataFrame(value for value in values if value["case"] == case)).encode(
+            x=alt.X(
+                "runs:Q",
+                title="runs trained together",
+                scale=alt.Scale(type="log", base=2, nice=False),
+                axis=alt.Axis(values=runs),
+            ),
+            y=alt.Y("value:Q", title=title if case == cases[0] else None, scale=scale, axis=alt.Axis(tickCount=6)),
+            color=alt.Color(
+                "fusion:N", title=None, scale=alt.Scale(domain=FUSIONS, range=[colour(f) for f in FUSIONS])
+            ),
         )
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
-    figure.savefig(out)
+        dash = alt.StrokeDash("what:N", title=None, sort=kinds, legend=alt.Legend(symbolSize=200))
+        charts.append((base.mark_line().encode(strokeDash=dash) + base.mark_point(filled=True, opacity=1)).properties(
+            title=case, width=300, height=210
+        ))  # fmt: skip
+    return alt.hconcat(*charts)
 
 
 def main() -> None:
