@@ -45,7 +45,7 @@ from fusionkit.fit.matching import load_task
 from fusionkit.fit.memory import keep_freed_memory
 from fusionkit.fit.precision import has_bfloat16
 from fusionkit.fit.predicting import BLOCK_ROWS
-from fusionkit.fit.width import weight_bytes, width_of
+from fusionkit.fit.width import piece_bytes, weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
 from fusionkit.report.colours import colour
 from fusionkit.specs import RunSpec
@@ -137,7 +137,8 @@ def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, 
 
 def width_of_case(spec: RunSpec, data: TaskData, layers: int, hidden: int) -> int:
     """Runs of a full stack."""
-    return width_of(weight_bytes(model_of(spec, layers, hidden, [len(data.labels)])), 0, (), None)
+    model = model_of(spec, layers, hidden, [len(data.labels)])
+    return width_of(weight_bytes(model), piece_bytes(model), 0, (), None)
 
 
 def measure(name: str, path: Path, counts: Sequence[int]) -> list[dict[str, Any]]:
