@@ -9,7 +9,8 @@ seed, one process, one thread: SST-2, rows of mean, 32 examples, 20 epochs; CoNL
 Counted from the shapes, a run and step of n rows: products 2 n P forward and as many for the gradient of each matrix,
 and for that of its input, which the first matrix over the states needs none of; bytes 4 · 10 P (weights read forward
 and backward, gradients written and read, weights and both moments read and written by the optimizer) and the states,
-read forward and backward once a stack. Scoring: 2 n P; weights in bfloat16 and states, read once a block and stack.
+read forward and backward once a stack. Scoring: 2 n P; weights in bfloat16 and states, read once a block and stack, so
+that its bytes are too few where it is float32.
 P: numbers of a run's matrices. What lies between two layers is not counted, nor what a cache saves.
 
 Beside it, in the same run: plain products of the first matrices' shapes, training's in float32, scoring's in bfloat16
@@ -45,7 +46,7 @@ from fusionkit.fit.matching import load_task
 from fusionkit.fit.memory import keep_freed_memory
 from fusionkit.fit.precision import has_bfloat16
 from fusionkit.fit.predicting import BLOCK_ROWS
-from fusionkit.fit.width import piece_bytes, weight_bytes, width_of
+from fusionkit.fit.width import weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
 from fusionkit.report.colours import colour
 from fusionkit.specs import RunSpec
@@ -137,8 +138,7 @@ def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, 
 
 def width_of_case(spec: RunSpec, data: TaskData, layers: int, hidden: int) -> int:
     """Runs of a full stack."""
-    model = model_of(spec, layers, hidden, [len(data.labels)])
-    return width_of(weight_bytes(model), piece_bytes(model), 0, (), None)
+    return width_of(weight_bytes(model_of(spec, layers, hidden, [len(data.labels)])), 0, (), None)
 
 
 def measure(name: str, path: Path, counts: Sequence[int]) -> list[dict[str, Any]]:

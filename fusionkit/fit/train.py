@@ -39,7 +39,7 @@ from fusionkit.fit.splitting import Splitting
 from fusionkit.fit.stacks import Stack, can_stack, stack_of
 from fusionkit.fit.starting import Start, begin
 from fusionkit.fit.units import shape_of
-from fusionkit.fit.width import even, piece_bytes, room, weight_bytes, width_of
+from fusionkit.fit.width import even, room, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec
@@ -222,9 +222,8 @@ class _Unit:
         free = room(device, self._sharers)
         on_cpu = device.type == "cpu"
         free = free - self._reading.coming if free is not None and on_cpu else free  # windows are the host's
-        size, piece = weight_bytes(model), piece_bytes(model)
-        width = width_of(size, piece, states, unit, free, on_cpu)
-        if width < min(width_of(size, piece, states, unit, None, on_cpu), len(runs)):
+        width = width_of(weight_bytes(model), states, unit, free, on_cpu)
+        if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
             self._narrowed(width)
         return width
 

@@ -1,13 +1,11 @@
 """How many runs are stacked: no more than gain anything, and no more than there is memory for.
 
-    width = min(C / 4w,  P / p,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the third alone
+    width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
 
 Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider
-stacks were seen to gain; ``p`` bytes of the largest of a run's weights, ``P`` those of the largest piece of memory
-that the C library keeps when it is freed: a gradient beyond it is new memory in each step, which the kernel zeroes (a
-step took 1.3 times as long); ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose
-moments and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or
-is scored, counted as one copy of the states that it reads. A guess that is too high is put right by
+stacks were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments
+and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is
+scored, counted as one copy of the states that it reads. A guess that is too high is put right by
 :mod:`fusionkit.fit.splitting`.
 """
 
@@ -19,7 +17,6 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from fusionkit.fit.memory import LARGEST_BYTES
 from fusionkit.machine import spare_memory
 
 STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or nearly so
@@ -28,11 +25,6 @@ STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or n
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of a model's weights."""
     return sum(weights.numel() * weights.element_size() for weights in model.parameters())
-
-
-def piece_bytes(model: nn.Module) -> int:
-    """Bytes of the largest of a model's weights."""
-    return max((weights.numel() * weights.element_size() for weights in model.parameters()), default=0)
 
 
 def room(device: torch.device, sharers: int) -> int | None:
@@ -49,16 +41,15 @@ def room(device: torch.device, sharers: int) -> int | None:
     return None if spare is None else spare // sharers
 
 
-def width_of(size: int, piece: int, states: int, unit: Sequence[int], free: int | None, cached: bool = True) -> int:
+def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cached: bool = True) -> int:
     """How many runs are stacked, at least one.
 
     Args:
-        size: bytes of a run's weights. piece: of the largest of them. states: of the largest batch of states that it
-            reads. unit: of the weights of all runs that are trained together. free: that may be taken. cached: whether
-            more than C and P is no faster, as on CPUs.
+        size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of
+            all runs that are trained together. free: that may be taken. cached: whether more than C is no
+            faster, as on CPUs.
     """
-    most = min(STACK_BYTES // max(4 * size, 1), LARGEST_BYTES // max(piece, 1))
-    width = max(1, most) if cached else max(len(unit), 1)
+    width = max(1, STACK_BYTES // max(4 * size, 1)) if cached else max(len(unit), 1)
     if free is not None:
         width = min(width, max(1, (free - 4 * sum(unit)) // max(size + states, 1)))
     return width

@@ -16,7 +16,7 @@ import torch
 from fusionkit.fit import RunsFolder, expand, fit, stacks, width
 from fusionkit.fit.data import Batch
 from fusionkit.fit.joint import model_of
-from fusionkit.fit.memory import LARGEST_BYTES, PeakMemory
+from fusionkit.fit.memory import PeakMemory
 from fusionkit.fit.row import Row
 from fusionkit.fit.scoring import decide_all
 from fusionkit.fit.splitting import Splitting
@@ -175,18 +175,14 @@ def test_a_process_whose_memory_is_limited_trains_in_halves() -> None:
 def test_stacks_are_as_wide_as_gains_and_memory_allow() -> None:
     run, states = 4 << 20, 3 << 20
     unit = [run] * 48
-    assert width_of(run, run // 2, states, unit, None) == STACK_BYTES // (4 * run) == 16
+    assert width_of(run, states, unit, None) == STACK_BYTES // (4 * run) == 16
     held = 4 * sum(unit)
-    assert width_of(run, run // 2, states, unit, held + 8 * (run + states)) == 8
-    assert width_of(run, run // 2, states, unit, held + 8 * (run + states) - 1) == 7
-    assert width_of(run, run // 2, states, unit, 0) == 1
-    assert width_of(run, run // 2, states, unit, held + 20 * (run + states)) == 16
-    assert width_of(run, run // 2, states, unit, held + 20 * (run + states), cached=False) == 20
-    assert width_of(run, run // 2, states, unit, 1 << 50, cached=False) == 48
-    # A gradient that the C library does not keep is new memory in each step.
-    assert width_of(run, run, states, unit, None) == LARGEST_BYTES // run == 8
-    assert width_of(run, LARGEST_BYTES + 1, states, unit, None) == 1
-    assert width_of(run, run, states, unit, 1 << 50, cached=False) == 48
+    assert width_of(run, states, unit, held + 8 * (run + states)) == 8
+    assert width_of(run, states, unit, held + 8 * (run + states) - 1) == 7
+    assert width_of(run, states, unit, 0) == 1
+    assert width_of(run, states, unit, held + 20 * (run + states)) == 16
+    assert width_of(run, states, unit, held + 20 * (run + states), cached=False) == 20
+    assert width_of(run, states, unit, 1 << 50, cached=False) == 48
 
 
 @pytest.mark.parametrize(
