@@ -80,9 +80,12 @@ def fuse_attention(fusion: Fusion, weights: Weights, states: Tensor, each: int) 
     """A mix a run and row."""
     assert isinstance(fusion, Attention)
     query = weights["query"].reshape(len(states), each, -1)  # [S, K, hidden]
+    flat = states.flatten(1, 2)
     with exactly(states.device):
-        scores = states.flatten(1, 2) @ query.mT / fusion.temperature  # [S, n · layers, K]
-        alpha = scores.reshape(*states.shape[:3], each).softmax(2)  # [S, n, layers, K]
+        # The query's gradient is a product with rows or with columns of the states, as this one is: by columns it took
+        # a fifth of a step. Alone, a product of few queries is up to twice as fast the other way round.
+        scores = (query @ flat.mT).mT if torch.is_grad_enabled() else flat @ query.mT  # [S, n · layers, K]
+        alpha = (scores / fusion.temperature).reshape(*states.shape[:3], each).softmax(2)  # [S, n, layers, K]
         fused = alpha.mT @ states  # [S, n, K, hidden]
     return fused.transpose(1, 2)
 
@@ -90,9 +93,12 @@ def fuse_attention(fusion: Fusion, weights: Weights, states: Tensor, each: int) 
 def fuse_element_wise(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
     """A mix a run and number of the state."""
     mix = weights["weight"].softmax(1)
-    mix = mix.reshape(-1, each, *mix.shape[1:])  # [S, K, layers, hidden]
-    with exactly(states.device):
-        return torch.einsum("skld,snld->sknd", mix, states)
+    mix = mix.reshape(-1, each, *mix.shape[1:]).unsqueeze(3)  # [S, K, layers, 1, hidden]
+    fused, *more = ((mix[:, :, j], state.unsqueeze(1)) for j, state in enumerate(states.unbind(2)))
+    found = fused[0] * fused[1]  # [S, K, n, hidden]
+    for own, state in more:
+        found.addcmul_(own, state)
+    return found
 
 
 def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
