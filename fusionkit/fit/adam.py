@@ -49,7 +49,7 @@ class StackedAdam:
         # The kernel reads memory in its order, whatever the strides are.
         found = [gradient.contiguous() for gradient in gradients if gradient is not None]
         if limits is not None:
-            clip_each(found, limits)
+            found = clipped(found, limits)
         for (piece, decay), counts in zip(self._pieces, self._counts, strict=True):
             adam(
                 [self._leaves[k][piece] for k in with_gradient],
@@ -99,8 +99,10 @@ class StackedAdam:
         ]
 
 
-def clip_each(gradients: Sequence[Tensor], limits: Tensor) -> None:
-    """Scale each run's gradients down to its norm, in place, as ``torch.nn.utils.clip_grad_norm_`` does for one.
+def clipped(gradients: Sequence[Tensor], limits: Tensor) -> list[Tensor]:
+    """Each run's gradients scaled down to its norm, as ``torch.nn.utils.clip_grad_norm_`` does for one.
+
+    Not in place: of weights that are added up autograd gives one gradient in the same memory for all.
 
     Args:
         limits: float ``[R]``; infinity cuts nothing.
@@ -109,12 +111,11 @@ def clip_each(gradients: Sequence[Tensor], limits: Tensor) -> None:
     factors = (limits / (squares.sqrt() + 1e-6)).clamp(max=1.0)  # [R]
     # Of a run that cuts nothing: a norm whose square is infinite would make its gradients NaN.
     factors = torch.where(limits.isinf(), 1.0, factors)
-    for gradient in gradients:
-        gradient *= factors.view(-1, *[1] * (gradient.dim() - 1))
+    return [gradient * factors.view(-1, *[1] * (gradient.dim() - 1)) for gradient in gradients]
 
 
 def limits_of(clips: Sequence[float | None], device: torch.device) -> Tensor | None:
-    """What :func:`clip_each` cuts at, of the norms that runs ask for; None where none does."""
+    """What :func:`clipped` cuts at, of the norms that runs ask for; None where none does."""
     if all(clip is None for clip in clips):
         return None
     return torch.tensor([float("inf") if clip is None else clip for clip in clips], device=device)

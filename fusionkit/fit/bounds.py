@@ -7,7 +7,8 @@ Symbols: P the numbers that a run learns, each multiplied with each row once on 
 back; e epochs, n and v rows learned from and scored in each; ``peak`` as many as a fast core makes in a second.
 ``work`` is an epoch's: P_f and P_h the fusion's and the head's numbers, frozen ones too, z those of a row's states; n_f
 and v_f the rows that the fusion reads, n_h and v_h those that the head does; w how much dearer a product is in the
-precision of training than in bfloat16, in which most of scoring is.
+precision of training than in bfloat16, in which most of scoring is. A fusion that is a linear map of states takes
+2 w n_f, for these get no gradient; less what :mod:`fusionkit.fit.folding` saves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import nn
 
 from fusionkit.fit.data import TaskSplit
 from fusionkit.fit.feeding import HELD_BYTES
+from fusionkit.fit.folding import Folding
 from fusionkit.fit.joint import JointModel, model_of
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.memory import resident
@@ -68,7 +70,18 @@ class Bounds:
             model.parts, spec.head.split("+"), data.train.parts, data.validation.parts, strict=True
         ):
             total += _numbers(part.head) * (learned * _units(name, train) + scored * _units(name, validation))
-        return 2.0 * total
+        return 2.0 * (total - self._folded(spec, model, dearer))
+
+    def _folded(self, spec: RunSpec, model: FusedModel | JointModel, dearer: float) -> float:
+        """The multiplications of an epoch that a run does without, because its fusion is a linear map."""
+        folding = Folding.of(model) if isinstance(model, FusedModel) else None
+        if folding is None:
+            return 0.0
+        data, examples = self._materials.data(spec), self._materials.learned(spec)
+        back = folding.inputs * folding.between * examples * _rows(data.train)
+        step = folding.saves(min(spec.batch_size, examples) * _rows(data.train), learns=True)
+        scoring = folding.saves(self._watched(spec) * _rows(data.validation), learns=False)
+        return dearer * (back + step * examples / spec.batch_size) + scoring / spec.validate_every
 
     def _products(self, spec: RunSpec) -> float:
         data = self._materials.data(spec)

@@ -24,12 +24,12 @@ LARGE = 1 << 14  # numbers of a matrix from which on a product is worth a call o
 
 
 def chain_of(score: nn.Module) -> list[Step] | None:
-    """The steps of a chain; None for any other module."""
+    """The steps of a chain; None for any other module. A plain dropout is one of a model that is not stacked."""
     steps = [("", score)]
     if type(score) is nn.Sequential:
         steps = [(f"{name}.", step) for name, step in score.named_children()]
     linear = [type(step) is nn.Linear and step.bias is not None for _, step in steps]
-    known = [isinstance(step, (nn.ReLU, RunDropout)) for _, step in steps]
+    known = [isinstance(step, (nn.ReLU, nn.Dropout, RunDropout)) for _, step in steps]
     return steps if any(linear) and all(a or b for a, b in zip(linear, known, strict=True)) else None
 
 
@@ -42,8 +42,8 @@ def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) 
     Returns:
         ``[R, n, classes]``.
     """
-    first = next(weights[f"{name}weight"] for name, step in steps if isinstance(step, nn.Linear))
-    cached = rows.device.type == "cpu"
+    first, *more = (weights[f"{name}weight"] for name, step in steps if isinstance(step, nn.Linear))
+    cached = rows.device.type == "cpu" and len(more) > 0  # one layer has nothing behind it that could leave the cache
     if cached and not torch.is_grad_enabled() and rows.shape[-2] >= MANY_ROWS and first[0].numel() >= LARGE:
         return torch.stack([_alone(steps, weights, rows, run) for run in range(len(first))])
     x = rows

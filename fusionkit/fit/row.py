@@ -68,7 +68,7 @@ class Row:
         finally:
             everybody.set_state(before)
 
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
+    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
         """As :class:`~fusionkit.fit.stacks.Stack` says."""
         return torch.stack([model.eval().decide(batch)[0] for model in self._models])
 

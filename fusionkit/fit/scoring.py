@@ -41,7 +41,7 @@ def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks:
             rough = block.batch.states.bfloat16() if worth else block.rough
             for (stack, chosen), runs in zip(stacks, found, strict=True):
                 cast = None if rough is None else layers_of(rough, chosen)
-                runs[:, block.units] = stack.decide(layers_of_batch(block.batch, chosen), cast)
+                runs[:, block.units] = stack.decide(layers_of_batch(block.batch, chosen), cast, units)
     return found
 
 

@@ -54,8 +54,8 @@ class Splitting:
 
         return _joined(self._each(one))
 
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
-        return _joined(self._each(lambda piece: piece.decide(batch, rough)))
+    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
+        return _joined(self._each(lambda piece: piece.decide(batch, rough, among)))
 
     def weights(self, run: int) -> dict[str, Tensor]:
         piece, at = self._find(run)

@@ -28,6 +28,7 @@ from fusionkit.fit.algebra import spreads, stacked_fusion
 from fusionkit.fit.chains import MANY_ROWS, chain_of, chained
 from fusionkit.fit.data import Batch
 from fusionkit.fit.dropout import generator_of, with_run_dropout
+from fusionkit.fit.folding import FUSION, SCORE, Folding, Weights, below
 from fusionkit.fit.graphs import Graphs
 from fusionkit.fit.joint import Model
 from fusionkit.fit.losses import cross_entropies
@@ -72,11 +73,12 @@ class Stack(Protocol):
         """
         ...
 
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
+    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
         """What each run decides of one batch: class numbers or numbers ``[R, n]``; of a joint run, its intents.
 
         Args:
-            rough: the batch's states in bfloat16, where that is worth it.
+            rough: the batch's states in bfloat16, where that is worth it. among: how many rows are decided by the
+                weights as they are, these among them.
 
         Returns:
             to be read before the next call: on a GPU the next one of this batch writes to the same memory.
@@ -106,6 +108,8 @@ def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
     single = [model for model in models if isinstance(model, FusedModel)]
     # A stack's products have few shapes, whose kernels are kept; on a GPU a stack's steps are recorded.
     pays = len(models) > 1 or specs[0].compute_dtype != FLOAT32 or home_of(models[0]).type == "cuda"
+    folding = Folding.of(single[0]) if single else None
+    pays = pays or (folding is not None and folding.saves(specs[0].batch_size, learns=True) > 0)
     if pays and len(single) == len(models) and can_stack(models[0]):
         return Stacked(specs, single)
     return Row(specs, models)
@@ -143,6 +147,8 @@ class Stacked:
         with_run_dropout(self._base, self._generators)
         self._head = _Asked(self._base.head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        # A GPU's recordings would fold anew in every block, and its products are not what it waits for.
+        self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
         with_run_linear(self._base, stacked=True)
         self._base.train()
         self._settle()
@@ -150,6 +156,7 @@ class Stacked:
     def _settle(self) -> None:
         """What is made anew where the runs, or the memory of their weights, are others."""
         self._sure: Rough | None = None
+        self._folded: dict[str, Tensor] | None = None
         self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
         self._graphs: Graphs | None = None
         if self.device.type == "cuda":
@@ -159,7 +166,7 @@ class Stacked:
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
         """As :class:`Stack` says. Where memory runs out in it, nothing has changed."""
         self._turn(training=True)
-        self._sure = None  # the weights change
+        self._sure = self._folded = None  # the weights change
         random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
         try:
             given: Sequence[float] | Tensor = rates
@@ -188,23 +195,28 @@ class Stacked:
     def _stepped(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
         learned = [self._leaves[name] for name in self._learned]
         with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
-            losses = self._call(self._weights(), batches, "loss")
+            first, weights = batches[0], self._weights()
+            if self._folding and first.read is None and self._folding.saves(len(first.states), learns=True):
+                weights = self._folding.folded(weights)
+            losses = self._call(weights, batches, "loss")
         gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
         self._adam.step(gradients, rates, self._limits)
         return losses.detach()
 
     @torch.inference_mode()
-    def decide(self, batch: Batch, rough: Tensor | None = None) -> Tensor:
+    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
         """As :class:`Stack` says."""
         self._turn(training=False)
+        weights = self._weights()
+        if self._folding and batch.read is None and self._folding.saves(among, learns=False):
+            self._folded = weights = self._folded or self._folding.folded(weights)
         elsewhere = batch.read is not None or self.device.type == "cuda"  # where a row of an example cannot be chosen
         if rough is None or not self._by_row or (self._whole_examples and elsewhere):
-            return self._done("decide", [batch], lambda: self._call(self._weights(), [batch], "decide"))
+            return self._done("decide", [batch], lambda: self._call(weights, [batch], "decide"))
         if self.device.type == "cuda":
             found = self._done("decide roughly", [batch], lambda: self._decided_roughly(batch, rough))
             return self.decide(batch) if bool((found == UNSURE).any()) else found
         if self._sure is None:
-            weights = self._weights()
             cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
 
             def score(batch: Batch, run: int | None = None) -> Tensor:
@@ -275,9 +287,7 @@ class Stacked:
         numbers = torch.arange(len(self.specs))
         return self._leaves | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
 
-    def _call(
-        self, weights: Mapping[str, Tensor], batches: Sequence[Batch], wanted: Wanted, counts: Sequence[int] = ()
-    ) -> Tensor:
+    def _call(self, weights: Weights, batches: Sequence[Batch], wanted: Wanted, counts: Sequence[int] = ()) -> Tensor:
         """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``.
 
         Args:
@@ -304,12 +314,14 @@ class Stacked:
                 return cross_entropies(model.head, widened(scores), targets)
             return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
 
-    def _fused(self, weights: Mapping[str, Tensor], batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
+    def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
         if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
             return states[:, -1]
-        own = {name.removeprefix(FUSION): w for name, w in weights.items() if name.startswith(FUSION)}
+        own = below(FUSION, weights)
+        if self._folding is not None and not own:
+            return _side_by_side([batch.states.flatten(1) for batch in batches], counts)[0]
         if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):
             # [S, n, layers, hidden]; one seed's without a copy
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
@@ -331,7 +343,7 @@ class Stacked:
     def _ask(
         self,
         wanted: Wanted,
-        weights: Mapping[str, Tensor],
+        weights: Weights,
         given: Tensor,
         dim: int | None,
         offsets: Tensor,
@@ -346,9 +358,6 @@ class Stacked:
 
         found: Tensor = vmap(one, (0, dim, targets_dim))(weights, given, targets)
         return found
-
-
-FUSION, SCORE = "fusion.", "head.score."
 
 
 class _Asked(nn.Module):

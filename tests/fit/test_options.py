@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
-from fusionkit.fit.adam import clip_each, limits_of
+from fusionkit.fit.adam import clipped, limits_of
 from fusionkit.fit.data import TaskData
 from fusionkit.fit.options import balanced_weights, rate_factor
 from fusionkit.fit.outcome import Outcome
@@ -347,5 +347,16 @@ def test_a_run_that_clips_nothing_is_not_touched_by_one_that_does() -> None:
     gradients = [torch.tensor([[3e19, 4e19], [3.0, 4.0]])]
     limits = limits_of([None, 1.0], torch.device("cpu"))
     assert limits is not None
-    clip_each(gradients, limits)
-    assert torch.allclose(gradients[0], torch.tensor([[3e19, 4e19], [0.6, 0.8]]))
+    (found,) = clipped(gradients, limits)
+    assert torch.allclose(found, torch.tensor([[3e19, 4e19], [0.6, 0.8]]))
+
+
+def test_one_gradient_of_two_weights_is_clipped_once() -> None:
+    """Of weights that are added up autograd gives the same memory twice."""
+    weights = [torch.ones(1, 2, requires_grad=True) for _ in range(2)]
+    gradients = torch.autograd.grad((weights[0] + weights[1]).sum(), weights)
+    assert gradients[0].data_ptr() == gradients[1].data_ptr()
+    limits = limits_of([1.0], torch.device("cpu"))
+    assert limits is not None
+    for found in clipped(gradients, limits):
+        assert torch.allclose(found, torch.full((1, 2), 0.5))

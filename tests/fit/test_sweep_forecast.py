@@ -201,6 +201,21 @@ def test_an_epoch_counts_by_the_products_of_what_reads_its_rows(store: Store) ->
     assert dear > 100 * cheap
 
 
+def test_an_epoch_of_a_linear_map_counts_what_is_multiplied_of_it(store: Store) -> None:
+    """Of eight examples a step: nine tags are fewer than the fusion's numbers, so that they are folded."""
+    chosen: dict[str, Any] = {"fusions": ("concat-affine",), "batch_sizes": (8,), "compute_dtype": "bfloat16"}
+    (spec,) = expand(store, task="tagging", head="linear-tagger", **chosen)
+    materials = Materials(store)
+    bounds, data = Bounds(materials), materials.data(spec)
+    tags, states = len(data.labels), (len(store.layers) - 1) * store.hidden
+    learned, scored = len(data.train.rows), len(data.validation.rows)
+    steps = len(data.train) / 8
+    # The folded map, there and back to its matrix, and as many numbers read; its folding, there and back to both.
+    products = states * tags * (2 * learned + scored + store.hidden * (3 * steps + 1)) + states * (3 * learned + scored)
+    assert bounds.work(spec) == pytest.approx(2 * products, rel=0.05)
+    assert bounds.work(spec) < 0.7 * bounds.work(dataclasses.replace(spec, head="tagger"))
+
+
 def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
     chosen: dict[str, Any] = {"fusions": ("last",), "head": "linear-tagger", "shots": (1,), "epochs": (7,)}
     specs = expand(store, task="tagging", seeds=2, **chosen)
