@@ -42,7 +42,8 @@ class Row:
         for run, (spec, model, learned, rate) in enumerate(
             zip(self.specs, self._models, self._learned, rates, strict=True)
         ):
-            model.train()
+            if not model.training:  # it goes through all modules
+                model.train()
             with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):
                 loss = model.loss(of_seed[spec.data_seed])
             gradients = torch.autograd.grad(loss, learned, allow_unused=True)
