@@ -30,7 +30,7 @@ class ElementWise(nn.Module):
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
-        return torch.einsum("ld,...ld->...d", self.weight.softmax(0), states)
+        return (states * self.weight.softmax(0)).sum(-2)
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
         """The mean of a layer's weights over its numbers, for each token: ``[…, layers]``."""
