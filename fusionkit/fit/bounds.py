@@ -14,6 +14,7 @@ precision of training than in bfloat16, in which most of scoring is. A fusion th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch import nn
 from fusionkit.fit.data import TaskSplit
 from fusionkit.fit.feeding import HELD_BYTES
 from fusionkit.fit.folding import Folding
-from fusionkit.fit.joint import JointModel, model_of
+from fusionkit.fit.joint import model_of
 from fusionkit.fit.materials import Materials
 from fusionkit.fit.memory import resident
 from fusionkit.fit.model import FusedModel
@@ -43,7 +44,7 @@ class Bounds:
 
     def __init__(self, materials: Materials) -> None:
         self._materials = materials
-        self._models: dict[tuple[Any, ...], FusedModel | JointModel] = {}
+        self._shapes: dict[tuple[Any, ...], _Shape] = {}
 
     def seconds(self, unit: Unit) -> float:
         """A core hardly needs less."""
@@ -55,26 +56,24 @@ class Bounds:
 
     def weights(self, units: Sequence[Unit]) -> int:
         """Bytes of what is learned in the largest of the units, with all that is kept beside it."""
-        return max((4 * COPIES * sum(map(self._size, unit.specs)) for unit in units), default=0)
+        return max((4 * COPIES * sum(self._shape(spec).learned for spec in unit.specs) for unit in units), default=0)
 
     def work(self, spec: RunSpec) -> float:
         """What an epoch of a run costs beside others', by its products."""
-        data, model = self._materials.data(spec), self._model(spec)
+        data, shape = self._materials.data(spec), self._shape(spec)
         dearer = WIDE if has_bfloat16() and spec.compute_dtype == FLOAT32 else 1.0
         learned, scored = 3 * dearer * self._materials.learned(spec), self._watched(spec) / spec.validate_every
-        fusions = {id(part.fusion): _numbers(part.get_submodule("fusion")) for part in model.parts}
         states = len(self._materials.positions(spec)) * self._materials.store.hidden
-        fused = sum(fusions.values()) + states
+        fused = shape.fusions + states
         total = fused * (learned * _rows(data.train) + scored * _rows(data.validation))
-        for part, name, train, validation in zip(
-            model.parts, spec.head.split("+"), data.train.parts, data.validation.parts, strict=True
+        for numbers, name, train, validation in zip(
+            shape.heads, spec.head.split("+"), data.train.parts, data.validation.parts, strict=True
         ):
-            total += _numbers(part.head) * (learned * _units(name, train) + scored * _units(name, validation))
-        return 2.0 * (total - self._folded(spec, model, dearer))
+            total += numbers * (learned * _units(name, train) + scored * _units(name, validation))
+        return 2.0 * (total - self._folded(spec, shape.folding, dearer))
 
-    def _folded(self, spec: RunSpec, model: FusedModel | JointModel, dearer: float) -> float:
+    def _folded(self, spec: RunSpec, folding: Folding | None, dearer: float) -> float:
         """The multiplications of an epoch that a run does without, because its fusion is a linear map."""
-        folding = Folding.of(model) if isinstance(model, FusedModel) else None
         if folding is None:
             return 0.0
         data, examples = self._materials.data(spec), self._materials.learned(spec)
@@ -87,27 +86,39 @@ class Bounds:
         data = self._materials.data(spec)
         rows = 3 * self._materials.learned(spec) * _sure_rows(data.train)
         rows += self._watched(spec) * _sure_rows(data.validation) / spec.validate_every
-        return 2.0 * self._size(spec) * spec.epochs * rows
+        return 2.0 * self._shape(spec).learned * spec.epochs * rows
 
     def _watched(self, spec: RunSpec) -> int:
         """Validation examples that are scored at once."""
         count = len(self._materials.data(spec).validation)
         return min(spec.validate_on or count, count)
 
-    def _size(self, spec: RunSpec) -> int:
-        return sum(weights.numel() for weights in self._model(spec).parameters() if weights.requires_grad)
-
-    def _model(self, spec: RunSpec) -> FusedModel | JointModel:
-        """Its shapes, without memory behind them."""
-        key = (spec.task, spec.label, shape_of(spec))
-        if key not in self._models:
+    def _shape(self, spec: RunSpec) -> _Shape:
+        """Of the run's model, made without memory behind it; once for all runs of one shape."""
+        key = (spec.task, spec.label, spec.pool, shape_of(spec))
+        if key not in self._shapes:
             data, layers = self._materials.data(spec), len(self._materials.positions(spec))
             classes = [len(part.labels) for part in data.parts]
             with torch.device("meta"):
-                self._models[key] = model_of(
-                    spec, layers, self._materials.store.hidden, classes, data.train.sides, data.lm_head
-                )
-        return self._models[key]
+                model = model_of(spec, layers, self._materials.store.hidden, classes, data.train.sides, data.lm_head)
+            fusions = {id(part.fusion): _numbers(part.get_submodule("fusion")) for part in model.parts}
+            self._shapes[key] = _Shape(
+                sum(fusions.values()),
+                [_numbers(part.head) for part in model.parts],
+                sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
+                Folding.of(model) if isinstance(model, FusedModel) else None,
+            )
+        return self._shapes[key]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Numbers of a model: of its fusions, of each head, and of all that is learned."""
+
+    fusions: int
+    heads: Sequence[int]
+    learned: int
+    folding: Folding | None
 
 
 def _numbers(module: nn.Module) -> int:

@@ -10,6 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
@@ -55,7 +56,12 @@ def options_of(fusion: type[Any]) -> dict[str, Option]:
 
 def accepted(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a fusion's options that its constructor or its ``reads`` takes."""
-    return {name: options[name] for name in inspect.signature(function).parameters if name in options}
+    return {name: options[name] for name in _parameters(function) if name in options}
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
 
 
 def parse(text: str, kinds: Kinds) -> tuple[str, dict[str, Any]]:
