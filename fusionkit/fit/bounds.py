@@ -77,10 +77,13 @@ class Bounds:
         if folding is None:
             return 0.0
         data, examples = self._materials.data(spec), self._materials.learned(spec)
-        back = folding.inputs * folding.between * examples * _rows(data.train)
-        step = folding.saves(min(spec.batch_size, examples) * _rows(data.train), learns=True)
+        back = dearer * folding.inputs * folding.between * examples * _rows(data.train)
+        if self._materials.device.type != "cpu":  # nothing is folded there
+            return back
+        size = max(min(spec.batch_size, examples), 1)
+        step = folding.saves(size * _rows(data.train), learns=True)
         scoring = folding.saves(self._watched(spec) * _rows(data.validation), learns=False)
-        return dearer * (back + step * examples / spec.batch_size) + scoring / spec.validate_every
+        return back + dearer * step * examples / size + scoring / spec.validate_every
 
     def _products(self, spec: RunSpec) -> float:
         data = self._materials.data(spec)

@@ -33,6 +33,8 @@ from fusionkit.fusions.concat import Concat
 from fusionkit.fusions.concat_affine import ConcatAffine
 
 Weights = Mapping[str, Tensor]
+LINEAR = (Concat, ConcatAffine)
+FEW = 4  # times fewer numbers than the fusion's: a tagger's few tags, not another layer of the same width
 FUSION, SCORE = "fusion.", "head.score."
 
 
@@ -42,7 +44,8 @@ class Folding:
 
     Attributes:
         maps: the fusion's, by the names that its weights begin with, in the order of the layers. first: the head's,
-            by its name in the chain. dropout: acts between them while runs learn, so that they cannot be folded.
+            by its name in the chain. steps: whether they can be folded while runs learn: no dropout acts between them,
+            and both are learned, as is counted here.
     """
 
     inputs: int
@@ -50,16 +53,19 @@ class Folding:
     outputs: int
     maps: tuple[str, ...]
     first: str
-    dropout: bool
+    steps: bool
 
     @classmethod
     def of(cls, model: FusedModel) -> Self | None:
         """None where the fusion is no linear map, where the head does not begin with one, or where fused rows are
         pooled or compared before it reads them.
         """
-        fusion, chain = model.fusion, chain_of(model.head.score)
-        between = model.pool in ("mean", "max") or model.compares
-        if chain is None or between or not isinstance(fusion, (Concat, ConcatAffine)):
+        fusion, score = model.fusion, getattr(model.head, "score", None)
+        # Not what inherits from them: it may do more.
+        if type(fusion) not in LINEAR or score is None or model.pool in ("mean", "max") or model.compares:
+            return None
+        assert isinstance(fusion, (Concat, ConcatAffine))
+        if (chain := chain_of(score)) is None:
             return None
         at = next(k for k, (_, step) in enumerate(chain) if isinstance(step, nn.Linear))
         dropped = [step.p for _, step in chain[:at] if isinstance(step, (nn.Dropout, RunDropout))]
@@ -73,16 +79,22 @@ class Folding:
         inputs = sum(affine.in_features for affine in maps.values() if isinstance(affine, nn.Linear))
         name, first = chain[at]
         assert isinstance(first, nn.Linear)
-        return cls(inputs, fusion.width, first.out_features, tuple(maps), name, any(dropped))
+        learned = all(weights.requires_grad for part in (fusion, first) for weights in part.parameters())
+        return cls(inputs, fusion.width, first.out_features, tuple(maps), name, learned and not any(dropped))
 
     def saves(self, rows: float, *, learns: bool) -> float:
         """How many multiplications so many rows do without, as long as one product each way is folded; 0 at least."""
-        if learns and self.dropout:
+        if learns and not self.steps:
             return 0.0
         to_inputs, to_outputs = (2, 3) if learns else (1, 1)
         apart = rows * self.between * (to_inputs * self.inputs + to_outputs * self.outputs)
         folded = self.inputs * self.outputs * (to_inputs * rows + to_outputs * self.between)
         return max(apart - folded, 0.0)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether little is left of the products where many rows are read."""
+        return FEW * self.outputs <= self.between
 
     def folded(self, weights: Weights) -> dict[str, Tensor]:
         """Weights of the same scores, read off states side by side; there are none of the fusion's among them.

@@ -104,12 +104,15 @@ def can_stack(model: Model) -> bool:
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
-    """The runs as a stack; one alone in float32 on a CPU, or runs that cannot be stacked, as a row."""
+    """The runs as a stack; one alone in float32 on a CPU, or runs that cannot be stacked, as a row.
+
+    One alone is a stack where it can be folded to little: a row multiplies as its modules do.
+    """
     single = [model for model in models if isinstance(model, FusedModel)]
     # A stack's products have few shapes, whose kernels are kept; on a GPU a stack's steps are recorded.
     pays = len(models) > 1 or specs[0].compute_dtype != FLOAT32 or home_of(models[0]).type == "cuda"
     folding = Folding.of(single[0]) if single else None
-    pays = pays or (folding is not None and folding.saves(specs[0].batch_size, learns=True) > 0)
+    pays = pays or (folding is not None and folding.is_narrow)
     if pays and len(single) == len(models) and can_stack(models[0]):
         return Stacked(specs, single)
     return Row(specs, models)
@@ -263,7 +266,7 @@ class Stacked:
     def split(self) -> tuple[Stacked, Stacked]:
         """Both halves, in the memory of this stack, which is done with: nothing is copied but one run's model."""
         half = -(-len(self.specs) // 2)
-        self._graphs = None  # the halves need the memory of its recordings
+        self._graphs = self._sure = self._folded = None  # the halves need their memory
         return self._piece(slice(half)), self._piece(slice(half, None))
 
     def _piece(self, runs: slice) -> Stacked:

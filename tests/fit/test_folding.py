@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fusionkit.fit.data import Batch
@@ -17,6 +17,7 @@ from fusionkit.fit.model import build_model
 from fusionkit.fit.stacks import Stacked
 from fusionkit.fit.stacks import stack_of as of_one
 from fusionkit.fusions import FUSIONS
+from fusionkit.fusions.concat import Concat
 from fusionkit.specs import RunSpec
 
 RUNS, LAYERS, HIDDEN, CLASSES = 3, 5, 24, 4
@@ -117,9 +118,44 @@ def test_what_is_pooled_or_compared_is_not_folded() -> None:
     assert Folding.of(build_model(spec, 3, 12, 2, sides=2)) is None
 
 
+def test_what_inherits_from_a_linear_map_is_not_folded() -> None:
+    """It may do more than that."""
+    model = build_model(RunSpec(store="s", task="t", label="l", fusion="concat", head="linear-tagger"), 3, 12, 2)
+    model.fusion = TanhConcat(3, 12)
+    assert Folding.of(model) is None
+
+
+class TanhConcat(Concat):
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        return super().forward(states).tanh()
+
+
+def test_a_head_of_ones_own_is_not_folded() -> None:
+    model = build_model(RunSpec(store="s", task="t", label="l", fusion="concat", head="linear-tagger"), 3, 12, 2)
+    model.head = Bilinear()  # type: ignore[assignment]
+    assert Folding.of(model) is None
+
+
+class Bilinear(nn.Module):
+    """What a head must have, and no chain of layers by the name of ``score``."""
+
+    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+        return states[:, :2] * states[:, 2:4]
+
+
+@pytest.mark.parametrize("freeze", ["fusion", "head"])
+def test_a_step_with_a_frozen_part_is_not_folded(freeze: str) -> None:
+    """One product each way less than is counted: folded it may multiply more."""
+    model = build_model(RunSpec(store="s", task="t", label="l", fusion="concat", head="linear-tagger"), 3, 12, 2)
+    model.get_submodule(freeze).requires_grad_(requires_grad=False)
+    folding = Folding.of(model)
+    assert folding is not None
+    assert folding.saves(1000, learns=True) == 0 < folding.saves(1000, learns=False)
+
+
 def test_one_run_is_stacked_where_that_folds_it() -> None:
-    for head, folds in (("linear-tagger", True), ("tagger", False)):
-        spec = RunSpec(store="s", task="t", label="l", fusion="concat", head=head)
+    for head, dropout, folds in (("linear-tagger", 0.0, True), ("linear-tagger", 0.1, True), ("tagger", 0.0, False)):
+        spec = RunSpec(store="s", task="t", label="l", fusion="concat", head=head, dropout=dropout)
         assert isinstance(of_one([spec], [build_model(spec, LAYERS, HIDDEN, CLASSES)]), Stacked) is folds
 
 

@@ -182,6 +182,27 @@ def test_adam_and_label_smoothing_act_in_a_stack_as_alone() -> None:
     check_like_alone(varied("linear", "tagger", optimizer="adam", label_smoothing=0.1))
 
 
+@pytest.mark.parametrize("fusion", NAMES)
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_minibatch_without_rows_is_a_step(fusion: str, runs: int) -> None:
+    """Sentences without a word that has a row, and nothing else."""
+    specs = [spec_of(fusion, "linear-tagger", seed) for seed in range(runs)]
+    stack = stack_of(specs, models_of(specs))
+    full = batches_of(specs[0], 0, steps=1)[0]
+    empty = replace(full, states=full.states[:0], offsets=full.offsets * 0, targets=full.targets[:0])
+    empty = replace(empty, read_offsets=empty.offsets)
+    assert torch.equal(stack.step([empty], [1e-3] * runs), torch.zeros(runs))
+    stack.step([full], [1e-3] * runs)
+    assert stack.decide(empty, None, 1 << 20).shape == (runs, 0)
+    assert stack.decide(full).shape == (runs, len(full.states))
+
+
+@pytest.mark.parametrize("bound", [0, 1 << 30])
+def test_element_wise_mixes_are_the_same_summed_or_contracted(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algebra, "SUMMED_BYTES", bound)
+    check_like_alone(varied("element-wise", "tagger"))
+
+
 @pytest.mark.parametrize(("bound", "used"), [(0, False), (1 << 30, True)])
 def test_dwatt_is_stacked_by_vmap_where_its_form_would_leave_the_cache(
     bound: int, used: bool, monkeypatch: pytest.MonkeyPatch

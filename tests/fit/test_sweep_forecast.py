@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fusionkit import machine
 from fusionkit.fit import RunsFolder, crew, expand, fit, forecast, foresee
@@ -214,6 +215,12 @@ def test_an_epoch_of_a_linear_map_counts_what_is_multiplied_of_it(store: Store) 
     products = states * tags * (2 * learned + scored + store.hidden * (3 * steps + 1)) + states * (3 * learned + scored)
     assert bounds.work(spec) == pytest.approx(2 * products, rel=0.05)
     assert bounds.work(spec) < 0.7 * bounds.work(dataclasses.replace(spec, head="tagger"))
+    # One step of all examples, be they few: a minibatch that is not full saves no less.
+    whole, wider = (dataclasses.replace(spec, batch_size=size) for size in (len(data.train), 10 * len(data.train)))
+    assert bounds.work(whole) == pytest.approx(bounds.work(wider))
+    here = bounds.work(spec)
+    materials.device = torch.device("cuda")  # nothing is folded there
+    assert Bounds(materials).work(spec) > 1.2 * here
 
 
 def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
