@@ -21,8 +21,8 @@ import numpy as np
 import psutil
 
 from fusionkit.cluster import ClusterSettings, open_cluster
-from fusionkit.cluster.mapping import map_tasks
-from fusionkit.cluster.parts import cluster_parts
+from fusionkit.cluster.part_map import cluster_parts
+from fusionkit.cluster.task_map import map_tasks
 from fusionkit.encode import encode
 from fusionkit.encode.job import Silent
 from fusionkit.encoder import Encoder, load_encoder

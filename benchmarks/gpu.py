@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from sweep import CASES, FUSIONS, Case, contender, encoded, plain_loop  # type: ignore[import-not-found]
 
-from fusionkit.fit.choices import choose_task
-from fusionkit.fit.matching import load_task
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.store import Store, open_store
 
 FEW_SHOT = ("few-shot-classification", "few-shot-tagging")

@@ -26,16 +26,16 @@ import numpy as np
 import torch
 from sweep import Silent, encoded  # type: ignore[import-not-found]  # beside this file
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.draws import uniform_draw
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import Batch, TaskData
-from fusionkit.fit.feeding import Gathered, hold
-from fusionkit.fit.joint import model_of
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.memory import keep_freed_memory
-from fusionkit.fit.ordering import Order
-from fusionkit.fit.stacks import stack_of
+from fusionkit.fit.executor.memory import keep_freed_memory
+from fusionkit.fit.loader.minibatches import Gathered, hold
+from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.fusions import fusion_layers
 from fusionkit.specs import TRAINING_DTYPES, RunSpec
 from fusionkit.store import Store, open_store

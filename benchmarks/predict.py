@@ -37,7 +37,7 @@ from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.trained import open_runs
+from fusionkit.fit.model.checkpoint import open_runs
 from fusionkit.predict import Label, Predictor, Tags, load
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec

@@ -24,8 +24,8 @@ from statistics import median
 import numpy as np
 
 from fusionkit.cluster import Cluster, ClusterSettings, open_cluster
-from fusionkit.cluster.mapping import map_tasks
-from fusionkit.cluster.parts import cluster_parts
+from fusionkit.cluster.part_map import cluster_parts
+from fusionkit.cluster.task_map import map_tasks
 from fusionkit.encode import encode
 from fusionkit.encode.job import Silent
 from fusionkit.encode.parts import all_parts, finished_parts
@@ -99,7 +99,7 @@ def all_runs(sentences: list[str], folder: Path) -> Iterator[tuple[int, int, dic
 
 def warm(_: int) -> float:
     """Imports and the encoder's weights from the disk, on whatever worker."""
-    import fusionkit.encode.working  # noqa: F401
+    import fusionkit.encode.worker  # noqa: F401
 
     began = time.perf_counter()
     load_encoder("minilm", device="cpu")

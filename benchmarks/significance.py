@@ -23,7 +23,7 @@ from fusionkit.cli.demo import FitBars
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.pairing import pair_runs
+from fusionkit.runs.pairing import pair_runs
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.statistics import INTERVALS, LEVEL, TESTS

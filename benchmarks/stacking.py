@@ -4,8 +4,8 @@
 
 Random states of MiniLM's shape (7 × 384), one thread: rows are those of a minibatch (32 pooled texts, 232 words of 16
 sentences). Alone is a model after another over the same minibatch, as `fit` trains what cannot be stacked; batched
-products are those of `fusionkit/fit/algebra.py`, which only some fusions have. Milliseconds a run and step, the
-smallest of a few tries, all in one run.
+products are those of `fusionkit/fit/vectorized/layer_mixes.py`, which only some fusions have. Milliseconds a run and
+step, the smallest of a few tries, all in one run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from unittest import mock
 
 import torch
 
-from fusionkit.fit import stacks
-from fusionkit.fit.algebra import stacked_fusion
 from fusionkit.fit.data import Batch
-from fusionkit.fit.model import FusedModel, build_model
-from fusionkit.fit.row import Row
-from fusionkit.fit.stacks import Stack, Stacked
+from fusionkit.fit.model.fused import FusedModel, build_model
+from fusionkit.fit.vectorized import stack as stacks
+from fusionkit.fit.vectorized.layer_mixes import stacked_fusion
+from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.stack import Stack, Stacked
 from fusionkit.fusions import fusion_layers
 from fusionkit.specs import RunSpec
 

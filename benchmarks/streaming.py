@@ -32,17 +32,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.fit import expand
-from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.expand import read_layers
-from fusionkit.fit.feeding import Feeder, Gathered, hold, layers_of_batch
-from fusionkit.fit.joint import model_of
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.ordering import Order
-from fusionkit.fit.stacks import stack_of
-from fusionkit.fit.streaming import Streamed
-from fusionkit.fit.train import denormals_as_zero
+from fusionkit.fit.loader.minibatches import Feeder, Gathered, hold, layers_of_batch
+from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.loader.streaming import Streamed
+from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.sweep.grid import read_layers
+from fusionkit.fit.train.loop import denormals_as_zero
+from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import SHUFFLE, WINDOW, RunSpec
 from fusionkit.store import HiddenStates, Store, open_store
 from fusionkit.store.layout import chunk_path

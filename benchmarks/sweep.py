@@ -40,13 +40,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.draws import epoch_order, uniform_draw
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.spans import Spans
+from fusionkit.fit.train.span_f1 import Spans
 from fusionkit.fusions import build_fusion, fusion_layers
 from fusionkit.heads import build_head
 from fusionkit.specs import TRAINING_DTYPES

@@ -37,16 +37,17 @@ import torch
 from sweep import encoded  # type: ignore[import-not-found]  # beside this file
 from torch import nn
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.draws import uniform_draw
-from fusionkit.fit import expand, train
-from fusionkit.fit.choices import choose_task
+from fusionkit.fit import expand
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.joint import model_of
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.memory import keep_freed_memory
-from fusionkit.fit.precision import has_bfloat16
-from fusionkit.fit.predicting import BLOCK_ROWS
-from fusionkit.fit.width import weight_bytes, width_of
+from fusionkit.fit.executor.memory import keep_freed_memory
+from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.model.precision import has_bfloat16
+from fusionkit.fit.train.decisions import BLOCK_ROWS
+from fusionkit.fit.train.loop import loop
+from fusionkit.fit.vectorized.width import weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
 from fusionkit.report.colours import colour
 from fusionkit.specs import RunSpec
@@ -102,17 +103,17 @@ def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hid
     spent = {"train": 0.0, "judge": 0.0}
 
     def watched(name: str) -> Any:
-        plain = getattr(train._Unit, name)
+        plain = getattr(loop._Unit, name)
 
         def run(*given: Any) -> Any:
             began = time.perf_counter()
             plain(*given)
             spent[name] += time.perf_counter() - began
 
-        return mock.patch.object(train._Unit, name, run)
+        return mock.patch.object(loop._Unit, name, run)
 
     with watched("train"), watched("judge"):
-        assert len(list(train.train_unit(specs, data, lambda _: layers, hidden, lambda _: None))) == len(specs)
+        assert len(list(loop.train_unit(specs, data, lambda _: layers, hidden, lambda _: None))) == len(specs)
     each = 1e3 / (len(specs) * specs[0].epochs)
     return each * spent["train"], each * spent["judge"]
 

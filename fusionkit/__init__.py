@@ -11,9 +11,9 @@ from fusionkit.errors import FusionkitError
 if TYPE_CHECKING:
     from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
     from fusionkit.exported import FusedHead
-    from fusionkit.fit.frames import curves, layer_weights, results
     from fusionkit.predict import Predictor, load
     from fusionkit.ragged import Ragged
+    from fusionkit.runs.frames import curves, layer_weights, results
     from fusionkit.store import Store, open_store
 
 __version__ = version("fusionkit")
@@ -43,11 +43,11 @@ LAZY = {
     "Predictor": "fusionkit.predict",
     "Ragged": "fusionkit.ragged",
     "Store": "fusionkit.store",
-    "curves": "fusionkit.fit.frames",
-    "layer_weights": "fusionkit.fit.frames",
+    "curves": "fusionkit.runs.frames",
+    "layer_weights": "fusionkit.runs.frames",
     "load": "fusionkit.predict",
     "open_store": "fusionkit.store",
-    "results": "fusionkit.fit.frames",
+    "results": "fusionkit.runs.frames",
 }
 
 

@@ -14,7 +14,7 @@ from fusionkit.bundled import travel_desk
 from fusionkit.encode import EncodeProgress, encode
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import FitProgress, RunsFolder, expand, fit
-from fusionkit.fit.results import flat_record
+from fusionkit.runs.folder import flat_record
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import open_store

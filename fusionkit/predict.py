@@ -18,19 +18,19 @@ import torch
 from numpy.typing import NDArray
 
 from fusionkit.alignment import Rows, first_pieces, lay_rows
-from fusionkit.encode.alike import NONE
 from fusionkit.encode.batches import PartInput
-from fusionkit.encode.pairs import live_groups, live_sequences
+from fusionkit.encode.duplicates import NONE
 from fusionkit.encode.plan import BATCH_TOKENS
 from fusionkit.encode.rows import forward
+from fusionkit.encode.text_pairs import live_groups, live_sequences
 from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.encoder.truncated import truncated
+from fusionkit.encoder.truncate import truncated
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.exported import open_heads
-from fusionkit.fit.precision import full_float32
-from fusionkit.fit.trained import TrainedRun
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.fit.model.precision import full_float32
+from fusionkit.live_rows import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.ragged import IntArray
-from fusionkit.reading import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.tags import are_span_tags, spans_of
 
 LARGEST_BATCH = 8192  # sub-tokens whose layers lie side by side in float32

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionkit.children import Child
+from fusionkit.child_processes import Child
 
 ECHO = """
 import os, sys, time
@@ -32,7 +32,7 @@ def main(channel):
 # No guard around it, as in a user's script: the child is not this script once more.
 PARENT = """
 import sys, time
-from fusionkit.children import Child
+from fusionkit.child_processes import Child
 child = Child("echo")
 child.send("hang")
 assert child.receive() == "hanging"

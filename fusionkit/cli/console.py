@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
-from fusionkit.cli.completing import folders
+from fusionkit.cli.completion import folders
 from fusionkit.errors import UsageError
 from fusionkit.places import Place, place_errors, place_of
 

@@ -73,7 +73,7 @@ def demo(keep: Path | None, as_json: bool) -> None:
 
 
 def _print(result: DemoResult) -> None:
-    from fusionkit.cli.cells import score_text
+    from fusionkit.cli.format_cells import score_text
     from fusionkit.fit import summarise
 
     summary = summarise(result.frame, ["label", "fusion", "head"])

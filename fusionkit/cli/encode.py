@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.clustering import cluster_options, elsewhere_by, given_cluster, job_of_worker, on_cpus
+from fusionkit.cli.cluster_options import cluster_options, elsewhere_by, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
-from fusionkit.cli.encoding import encoding_options, load_inputs
+from fusionkit.cli.encode_options import encoding_options, load_inputs
 from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
 
 if TYPE_CHECKING:
-    from fusionkit.encode.share import Share
+    from fusionkit.encode.shard import Share
 
 
 @click.command()
@@ -56,7 +56,7 @@ def encode(
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     from fusionkit.cli.info import store_summary
     from fusionkit.encode.job import encode_job, is_finished, job_of
-    from fusionkit.encode.share import encode_share
+    from fusionkit.encode.shard import encode_share
     from fusionkit.store import open_store
 
     share = given_share(parts, overwrite, settings is not None)
@@ -108,6 +108,6 @@ def given_share(parts: str | None, overwrite: bool, on_cluster: bool) -> Share |
         )
     if on_cluster:
         raise UsageError("--parts does not go with --cluster, which shares out all parts", remedy="choose one of them")
-    from fusionkit.encode.share import parse_share
+    from fusionkit.encode.shard import parse_share
 
     return parse_share(parts)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json, table
-from fusionkit.cli.encoding import encoding_options, load_inputs
+from fusionkit.cli.encode_options import encoding_options, load_inputs
 
 
 @click.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fusionkit.cli.completing import folders
+from fusionkit.cli.completion import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
 
 

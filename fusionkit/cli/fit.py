@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.clustering import cluster_options, given_cluster, job_of_worker, on_cpus
-from fusionkit.cli.completing import folders
+from fusionkit.cli.cluster_options import cluster_options, given_cluster, job_of_worker, on_cpus
+from fusionkit.cli.completion import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
-from fusionkit.cli.sweeping import given_sweep, stores_or_file, sweep_options
-from fusionkit.cli.working import print_forecast, working_options
+from fusionkit.cli.sweep_options import given_sweep, stores_or_file, sweep_options
+from fusionkit.cli.worker_options import print_forecast, working_options
 from fusionkit.errors import FusionkitError, UsageError
 
 
@@ -79,7 +79,7 @@ def fit(
         )
         print_forecast(*forecast, as_json)
         return
-    from fusionkit.cli.training import train
+    from fusionkit.cli.train_sweep import train
 
     records = train(
         given.store, sweep, runs, workers=workers, retry_failed=retry_failed, settings=settings, log_to=log_to,
@@ -97,9 +97,9 @@ def fit(
 def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     import pandas as pd
 
-    from fusionkit.cli.summary import summary_table
+    from fusionkit.cli.summary_table import summary_table
     from fusionkit.fit import summarise
-    from fusionkit.fit.results import flat_record, flat_tests
+    from fusionkit.runs.folder import flat_record, flat_tests
 
     if as_json:
         print_json([flat_record(record) for record in records])

@@ -50,7 +50,7 @@ def store_summary(store: Store) -> dict[str, Any]:
 @JSON_OPTION
 def info(path: Place, as_json: bool) -> None:
     """Show what PATH holds: a store's identity, splits, rows, bytes and time, or a folder's runs."""
-    from fusionkit.fit.results import is_runs
+    from fusionkit.runs.folder import is_runs
     from fusionkit.store import is_store
 
     if isinstance(path, Path) and path.is_dir() and not is_store(path) and is_runs(path):
@@ -89,7 +89,7 @@ def info(path: Place, as_json: bool) -> None:
 
 
 def _show_runs(path: Path, as_json: bool) -> None:
-    from fusionkit.fit.results import RunsFolder
+    from fusionkit.runs.folder import RunsFolder
 
     frame = RunsFolder(path).frame()
     names = ("data", "task", "label", "fusion", "head")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.cli.cells import (
+from fusionkit.cli.format_cells import (
     cell,
     difference_text,
     group_keys,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.cli.cells import cell, difference_text, group_keys, marks, p_text, rows_of, score_text, times_of
+from fusionkit.cli.format_cells import cell, difference_text, group_keys, marks, p_text, rows_of, score_text, times_of
 from fusionkit.cli.latex import best_rows
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fusionkit.cli.completing import files, folders
+from fusionkit.cli.completion import files, folders
 from fusionkit.cli.console import log
 from fusionkit.errors import UsageError
 
@@ -44,7 +44,7 @@ def predict(
     folder or hub id. The first argument that is none begins the texts. Lines and texts for runs over words are split
     at white space; those for runs over pairs hold a tab between the two.
     """
-    from fusionkit.cli.predicting import blocks_of, blocks_of_file, print_answers, runs_and_texts
+    from fusionkit.cli.predict_io import blocks_of, blocks_of_file, print_answers, runs_and_texts
     from fusionkit.predict import load
 
     places, texts = runs_and_texts(runs)

@@ -43,12 +43,12 @@ def results(
     for name, given in (("--test", test), ("--correction", correction)):
         if given and not baseline:
             raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
+    from fusionkit.cli.comparison_notes import comparison_notes
     from fusionkit.cli.latex import latex
-    from fusionkit.cli.notes import comparison_notes
-    from fusionkit.cli.summary import summary_table
-    from fusionkit.fit.comparing import compare
-    from fusionkit.fit.results import RunsFolder
-    from fusionkit.fit.summary import summarise
+    from fusionkit.cli.summary_table import summary_table
+    from fusionkit.runs.comparison import compare
+    from fusionkit.runs.folder import RunsFolder
+    from fusionkit.runs.summary import summarise
 
     frame = RunsFolder(runs).frame(metric, each_test=True)
     notes: list[str] = []

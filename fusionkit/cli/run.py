@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusionkit.cli.clustering import cluster_of_study, cluster_options
+from fusionkit.cli.cluster_options import cluster_of_study, cluster_options
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
 from fusionkit.cli.times import clock
-from fusionkit.cli.working import working_options
+from fusionkit.cli.worker_options import working_options
 
 if TYPE_CHECKING:
     from fusionkit.study.forecast import Foreseen
@@ -61,11 +61,11 @@ def run(
 
     STUDY is a YAML file. Only what is missing is done, told by content; run again, it goes on where it stopped.
     """
-    from fusionkit.cli.studying import CommandHands
+    from fusionkit.cli.study_commands import CommandHands
     from fusionkit.logs import check_logs
     from fusionkit.study import read_study, run_study
+    from fusionkit.study.folder import Work
     from fusionkit.study.forecast import foresee_study
-    from fusionkit.study.work import Work
 
     check_logs(log_to)
     found = read_study(study, settings, only)

@@ -88,7 +88,7 @@ def _repair(store: Store, faults: dict[str, str], bars: Bars, **how: Any) -> dic
 
 
 def _compare(store: Store, sample: int, **how: Any) -> list[Any]:
-    from fusionkit.encode.sample import compare_sample
+    from fusionkit.encode.fidelity import compare_sample
 
     return compare_sample(store, _encoder_of(store, **how), sample)
 

@@ -1,6 +1,6 @@
 """The same work over many processes and machines, by Dask."""
 
-from fusionkit.cluster.opening import open_cluster
+from fusionkit.cluster.open import open_cluster
 from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings, read_settings
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
-from fusionkit.cluster.census import Census
-from fusionkit.cluster.configuring import NO_PAGES, configured, security_of
+from fusionkit.cluster.dask_config import NO_PAGES, configured, security_of
 from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.worker_count import Census
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine import cores
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from distributed import Client
 
-from fusionkit.cluster.census import Census
-from fusionkit.cluster.configuring import configured, security_of
+from fusionkit.cluster.dask_config import configured, security_of
 from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.worker_count import Census
 from fusionkit.errors import FusionkitError
 
 

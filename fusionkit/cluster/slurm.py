@@ -17,11 +17,11 @@ from typing import Any
 
 from distributed import Client, Scheduler, SpecCluster
 
-from fusionkit.cluster import jobs
-from fusionkit.cluster.census import Census
-from fusionkit.cluster.configuring import NO_PAGES, configured, security_of
-from fusionkit.cluster.script import job_script, log_file
+from fusionkit.cluster import slurm_commands
+from fusionkit.cluster.dask_config import NO_PAGES, configured, security_of
+from fusionkit.cluster.job_script import job_script, log_file
 from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
+from fusionkit.cluster.worker_count import Census
 from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.files import disk_errors
 
@@ -52,7 +52,7 @@ class SlurmCluster:
         self._arrived: dict[int, float] = {}  # of these, those that were workers: when they were last seen
         self._came = False  # whether any job ever was a worker
         self._dead_starts: list[int] = []  # ended before they were workers, since the last that became one
-        self._waiting: jobs.JobState | None = None  # the last job that was seen to wait
+        self._waiting: slurm_commands.JobState | None = None  # the last job that was seen to wait
         self._hopeless: set[int] = set()
         self._pause, self._next_look = FIRST_LOOK, 0.0
 
@@ -75,7 +75,7 @@ class SlurmCluster:
             UsageError: Slurm refuses one.
         """
         while len(self._jobs) < self.workers:
-            self._jobs.add(jobs.submit(self._script))
+            self._jobs.add(slurm_commands.submit(self._script))
 
     def heal(self) -> None:
         """See the protocol.
@@ -94,7 +94,7 @@ class SlurmCluster:
         if len(here) >= self.workers:
             self._pause, self._next_look, self._waiting = FIRST_LOOK, 0.0, None
             return
-        if now < self._next_look or (found := jobs.active(self._name)) is None:
+        if now < self._next_look or (found := slurm_commands.active(self._name)) is None:
             return
         self._next_look, self._pause = now + self._pause, min(2 * self._pause, LAST_LOOK)
         running = {number for number, job in found.items() if job.state != "COMPLETING"}
@@ -103,7 +103,7 @@ class SlurmCluster:
         if before & self._hopeless:  # said twice: a fresh job's reason may be anything
             raise self._failed("a job waits for what never comes")
         if stuck := {n for n in running & self._arrived.keys() - here if now - self._arrived[n] > DISCONNECTED}:
-            jobs.cancel(self._name, tuple(stuck))
+            slurm_commands.cancel(self._name, tuple(stuck))
         self._replace((self._jobs - running) | stuck, here)
 
     def _replace(self, ended: set[int], here: set[int]) -> None:
@@ -140,9 +140,9 @@ class SlurmCluster:
     def abandon(self) -> None:
         """Cancel all jobs, and wait until Slurm has ended them."""
         with contextlib.suppress(FusionkitError):
-            jobs.cancel(self._name)
+            slurm_commands.cancel(self._name)
             end = time.monotonic() + GONE_SECONDS
-            while jobs.active(self._name) and time.monotonic() < end:
+            while slurm_commands.active(self._name) and time.monotonic() < end:
                 time.sleep(0.1)
         self._jobs.clear()
 
@@ -205,7 +205,7 @@ def printed_job(settings: ClusterSettings) -> str:
 
 
 def _gpus(settings: ClusterSettings) -> int:
-    return int(jobs.offers_gpus(settings.partition)) if settings.gpus is None else settings.gpus
+    return int(slurm_commands.offers_gpus(settings.partition)) if settings.gpus is None else settings.gpus
 
 
 def _end_of(log: Path) -> str:

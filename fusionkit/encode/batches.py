@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
-from fusionkit.encode.alike import NONE
+from fusionkit.encode.duplicates import NONE
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, offsets_of
 from fusionkit.specs import MASKED
@@ -54,7 +54,7 @@ class PartInput:
         rows: the examples' rows. first_row: where the first of those rows lies, counted from the part's own
             first row: negative where the part begins inside an example.
         first_number: the first example's number among all of the store's.
-        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.alike.Alike` gives it.
+        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.duplicates.Alike` gives it.
     """
 
     token_ids: Tensor

@@ -17,12 +17,12 @@ import numpy as np
 
 from fusionkit.encode.batches import Part, PartReader
 from fusionkit.encode.job import STAGINGS
-from fusionkit.encode.pairs import choose_pair_as, paired
+from fusionkit.encode.output_blocks import TORCH_DTYPES
 from fusionkit.encode.parts import all_parts, compute_part, staging_for
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
 from fusionkit.encode.repeats import KEPT_BYTES, Repeats
 from fusionkit.encode.rows import forward
-from fusionkit.encode.staging import TORCH_DTYPES
+from fusionkit.encode.text_pairs import choose_pair_as, paired
 from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, EncodeSpec, canonical_json

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fusionkit.encode.batches import Part, PartReader
-from fusionkit.encode.failures import clear_failures
+from fusionkit.encode.failed_parts import clear_failures
+from fusionkit.encode.freed_memory import give_back
 from fusionkit.encode.lock import only_encoder
-from fusionkit.encode.memory import give_back
+from fusionkit.encode.output_blocks import TORCH_DTYPES, Block, Staging, StagingPool
 from fusionkit.encode.parts import (
     NotFiniteError,
     PartRecord,
@@ -26,10 +27,9 @@ from fusionkit.encode.parts import (
     not_finite,
     staging_for,
 )
-from fusionkit.encode.placing import clear_leftovers, refuse_foreign
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
+from fusionkit.encode.publish import clear_leftovers, refuse_foreign
 from fusionkit.encode.repeats import Repeats
-from fusionkit.encode.staging import TORCH_DTYPES, Block, Staging, StagingPool
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.files import disk_errors, write_json

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from fusionkit.encode.batches import Part, PartInput, PartReader
+from fusionkit.encode.output_blocks import TORCH_DTYPES, Block, Staging, is_finite
 from fusionkit.encode.repeats import Repeats
 from fusionkit.encode.rows import batch_rows, forward
-from fusionkit.encode.staging import TORCH_DTYPES, Block, Staging, is_finite
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.files import parse_json, write_json

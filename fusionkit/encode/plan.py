@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from fusionkit.alignment import lay_rows
-from fusionkit.encode.alike import Alike
+from fusionkit.encode.duplicates import Alike
 from fusionkit.encode.masking import Masking, masked, masking_of
-from fusionkit.encode.pairs import choose_pair_as, fresh_texts, paired
-from fusionkit.encode.placing import growing
+from fusionkit.encode.publish import growing
+from fusionkit.encode.text_pairs import choose_pair_as, fresh_texts, paired
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.files import write_json
@@ -39,7 +39,7 @@ from fusionkit.store.layout import (
     read_small,
     small_arrays,
 )
-from fusionkit.store.lm_head import lm_head_facts, write_lm_head
+from fusionkit.store.lm_head_file import lm_head_facts, write_lm_head
 from fusionkit.store.manifest import PLAN, is_two, sequences_of, split_layout
 from fusionkit.store.verify import small_files
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
+from fusionkit.encode.output_blocks import TORCH_DTYPES, rounded
 from fusionkit.encode.rows import batch_rows, forward
-from fusionkit.encode.staging import TORCH_DTYPES, rounded
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError
 from fusionkit.files import read_json

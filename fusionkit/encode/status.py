@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fusionkit.encode.batches import Part
-from fusionkit.encode.failures import failures
+from fusionkit.encode.failed_parts import failures
 from fusionkit.encode.lock import encoder_at
 from fusionkit.encode.parts import all_parts, finished_parts
 from fusionkit.places import Place, place_errors

@@ -13,10 +13,10 @@ import transformers
 from transformers.utils.hub import cached_file
 
 from fusionkit.devices import device_of
-from fusionkit.encoder.facts import max_length_of, pooling_of, sentence_rows_of, tokenizer_hash, weights_hash
+from fusionkit.encoder.identity import max_length_of, pooling_of, sentence_rows_of, tokenizer_hash, weights_hash
 from fusionkit.encoder.masked_lm import load_masked_lm
 from fusionkit.encoder.model import Encoder, Loading
-from fusionkit.encoder.quiet import quiet_transformers
+from fusionkit.encoder.quiet_transformers import quiet_transformers
 from fusionkit.encoder.refusals import (
     BUNDLED,
     not_loadable,

@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from fusionkit.encoder.quiet import quiet_transformers
+from fusionkit.encoder.quiet_transformers import quiet_transformers
 from fusionkit.encoder.refusals import not_loadable
 from fusionkit.errors import EncoderError
 from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores

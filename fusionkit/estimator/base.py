@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fusionkit.draws import carve
 from fusionkit.errors import unknown_name
-from fusionkit.fit.arrays import Examples, example_split, examples_of, word_split
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.model import build_model
-from fusionkit.fit.train import train_run
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.arrays import Examples, example_split, examples_of, word_split
+from fusionkit.fit.train.loop import train_run
 from fusionkit.fusions import fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.ragged import Ragged

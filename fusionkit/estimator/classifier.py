@@ -11,7 +11,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.arrays import scores_of
+from fusionkit.fit.train.arrays import scores_of
 
 
 class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]

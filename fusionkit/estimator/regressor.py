@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_consistent_length
 
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.arrays import scores_of
+from fusionkit.fit.train.arrays import scores_of
 
 
 class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.arrays import Examples, word_split
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.predicting import predict
+from fusionkit.fit.train.arrays import Examples, word_split
+from fusionkit.fit.train.decisions import predict
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import TASKS
 

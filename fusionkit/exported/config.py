@@ -18,7 +18,7 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
-from fusionkit.fit.trained import NEEDED, TrainedRun, damaged, run_of
+from fusionkit.fit.model.checkpoint import NEEDED, TrainedRun, damaged, run_of
 from fusionkit.specs import ROWS
 
 CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"

@@ -8,8 +8,8 @@ from pathlib import Path
 from fusionkit.errors import UsageError
 from fusionkit.exported.config import CONFIG, WEIGHTS, open_folder
 from fusionkit.exported.hub import fetched, is_hub_id
-from fusionkit.fit.results import RECORD
-from fusionkit.fit.trained import TrainedRun, find_run, open_run
+from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
+from fusionkit.runs.folder import RECORD
 
 
 def find_heads(place: str | Path) -> list[Path]:

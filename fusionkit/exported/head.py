@@ -14,10 +14,10 @@ from fusionkit.exported.card import model_card
 from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, config_of, is_export, open_folder
 from fusionkit.exported.hub import fetched
 from fusionkit.files import disk_errors, read_json, write_durably, write_json
-from fusionkit.fit.joint import JointModel
-from fusionkit.fit.model import FusedModel
-from fusionkit.fit.results import RECORD
-from fusionkit.fit.trained import TrainedRun, find_run, open_run
+from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.joint import JointModel
+from fusionkit.runs.folder import RECORD
 
 
 class FusedHead(ModelHubMixin):

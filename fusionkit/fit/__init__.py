@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fusionkit.fit.expand import expand
-from fusionkit.fit.mixing import Mix, mix_of
-from fusionkit.fit.progress import FitProgress
-from fusionkit.fit.results import RunsFolder, is_runs
-from fusionkit.fit.shares import Share
-from fusionkit.fit.starting import open_starts
-from fusionkit.fit.sweep import fit, foresee
+from fusionkit.dataset.mixture import Mix, mix_of
+from fusionkit.dataset.share import Share
+from fusionkit.fit.executor.progress import FitProgress
+from fusionkit.fit.executor.run import fit, foresee
+from fusionkit.fit.model.warm_start import open_starts
+from fusionkit.fit.sweep.grid import expand
+from fusionkit.runs.folder import RunsFolder, is_runs
 
 if TYPE_CHECKING:
-    from fusionkit.fit.comparing import compare
-    from fusionkit.fit.summary import summarise
+    from fusionkit.runs.comparison import compare
+    from fusionkit.runs.summary import summarise
 
 __all__ = [
     "FitProgress", "Mix", "RunsFolder", "Share", "compare", "expand", "fit", "foresee", "is_runs", "mix_of",
@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Imported when they are asked for: a worker, which asks for neither, would wait a second longer for its first unit.
-LAZY = {"compare": "fusionkit.fit.comparing", "summarise": "fusionkit.fit.summary"}
+LAZY = {"compare": "fusionkit.runs.comparison", "summarise": "fusionkit.runs.summary"}
 
 
 def __getattr__(name: str) -> Any:

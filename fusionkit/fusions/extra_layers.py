@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.fusions.lines import Lines
+from fusionkit.fusions.padding import Lines
 
 HEAD, STD = 64, 0.02
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fusionkit.heads.across import attend
+from fusionkit.heads.attend import attend
 from fusionkit.heads.bilstm import BiLstm
 from fusionkit.heads.softmax import Softmax
 from fusionkit.ragged import segment_max, segment_mean, segment_softmax, segment_sum

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fusionkit.heads.across import scores_of
+from fusionkit.heads.attend import scores_of
 from fusionkit.heads.feed_forward import feed_forward
 from fusionkit.ragged import pad, segment_ids
 

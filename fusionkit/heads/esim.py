@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fusionkit.heads.across import attend
+from fusionkit.heads.attend import attend
 from fusionkit.heads.bilstm import BiLstm
 from fusionkit.heads.regressor import Regressor
 from fusionkit.heads.softmax import Softmax

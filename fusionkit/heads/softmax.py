@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fusionkit.heads.across import scores_of
+from fusionkit.heads.attend import scores_of
 
 
 class Softmax(nn.Module):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionkit.fit.results import RECORD, timed_curve
+from fusionkit.runs.folder import RECORD, timed_curve
 
 TOLD = ("data", "evaluated", "encoder", "rows")
 COUNTS = ("fusion_parameters", "head_parameters", "trained_parameters", "seconds", "best_epoch")

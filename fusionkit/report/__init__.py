@@ -1,6 +1,6 @@
 """The report: figures of runs as files, and one page of them that opens offline."""
 
 from fusionkit.report.figures import FIGURES
-from fusionkit.report.writing import ReportFacts, draw_figures, write_report
+from fusionkit.report.write import ReportFacts, draw_figures, write_report
 
 __all__ = ["FIGURES", "ReportFacts", "draw_figures", "write_report"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusionkit.report.naming import family
+from fusionkit.report.display_names import family
 
 # What is compared with is grey; near relatives do not have near colours.
 FAMILIES: dict[str, tuple[str, str]] = {

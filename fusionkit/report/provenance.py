@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fusionkit.report.study import Study
+from fusionkit.report.report_data import Study
 
 PACKAGES = ("fusionkit", "torch", "numpy", "scipy", "zarr", "altair", "vl-convert-python")
 

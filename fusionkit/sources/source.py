@@ -14,8 +14,8 @@ from fusionkit.sources.delimited import with_numbers
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.formats import FORMATS, Formats
 from fusionkit.sources.hub import read_hub, read_saved
-from fusionkit.sources.lines import read_text_lines
 from fusionkit.sources.spool import spooled
+from fusionkit.sources.text_lines import read_text_lines
 
 SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"} | dict.fromkeys(

@@ -17,8 +17,8 @@ from fusionkit.errors import StoppedError, UsageError, unknown_name
 from fusionkit.places import Place, place_errors, place_of, read_bytes
 from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
-from fusionkit.store.blocks import Blocks, FetchedBlocks, MappedBlocks
 from fusionkit.store.cache import default_cache
+from fusionkit.store.chunk_access import Blocks, FetchedBlocks, MappedBlocks
 from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, damaged, examples_path, read_small
 from fusionkit.store.manifest import agreed_layout, is_two, read_manifest, store_digest
 from fusionkit.store.states import HiddenStates, positions

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
-from fusionkit.store.blocks import Blocks
+from fusionkit.store.chunk_access import Blocks
+from fusionkit.store.in_memory import LoadedStates, load
 from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
-from fusionkit.store.loading import LoadedStates, load
 
 
 class HiddenStates:
@@ -96,7 +96,7 @@ class HiddenStates:
         return rows // self._layout.rows_per_chunk
 
     def load(self, rows: IntArray, layers: Sequence[int], room: LoadedStates | None = None) -> LoadedStates:
-        """Rows ascending, each once, read into memory; as :func:`fusionkit.store.loading.load`."""
+        """Rows ascending, each once, read into memory; as :func:`fusionkit.store.in_memory.load`."""
         return load(self._blocks, self._layout, rows, layers, room)
 
     def _run(self, start: int, stop: int, layers: slice) -> NDArray[Any]:

@@ -10,15 +10,15 @@ from typing import Any
 
 from fusionkit.places import sizes_below
 from fusionkit.store.manifest import is_complete, is_store, read_manifest
-from fusionkit.study.encoding import encode_options
-from fusionkit.study.fitting import Fitting
-from fusionkit.study.hands import Hands
+from fusionkit.study.commands import Hands
+from fusionkit.study.encode_step import encode_options
+from fusionkit.study.fit_step import Fitting
+from fusionkit.study.folder import Ledger, Work
 from fusionkit.study.preflight import preflight
 from fusionkit.study.rehearsal import Counts, counts_of, rehearse, sample_of
-from fusionkit.study.running import is_encoded, steps_of
+from fusionkit.study.run import is_encoded, steps_of
 from fusionkit.study.steps import Step
 from fusionkit.study.study import Study, SweepStep
-from fusionkit.study.work import Ledger, Work
 
 THERE, BEGUN, MISSING = "there", "begun", "to do"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusionkit.fit.sweep_file import KEYS, SHARED
+from fusionkit.fit.sweep.file import KEYS, SHARED
 from fusionkit.specs import COMPRESSIONS, COMPUTE_DTYPES, PAIR_FORMS, ROWS, STATE_DTYPES
 from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
 

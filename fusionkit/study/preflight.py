@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.report.charting import altair, vl_convert
+from fusionkit.report.altair import altair, vl_convert
 from fusionkit.sources import guess_columns, open_source
-from fusionkit.study.fitting import Fitting
+from fusionkit.study.fit_step import Fitting
 from fusionkit.study.study import SourceStep, Study
 
 

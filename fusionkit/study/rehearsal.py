@@ -1,6 +1,6 @@
 """What a sweep would take over stores that are not there yet: a few steps over a sample, scaled to all of it.
 
-    Σ over runs of  t₀ + e · k · step + (s · v + v_all + tests) · scored       (fit/sample.py)
+    Σ over runs of  t₀ + e · k · step + (s · v + v_all + tests) · scored       (fit/executor/profile.py)
 
 Symbols: ``t₀``, ``step``, ``scored`` measured over the sample; e epochs, k steps in each, s scorings of v examples,
 counted from the sources as they are.
@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from fusionkit.fit.crew import START_SECONDS
-from fusionkit.fit.forecast import TIMING_SECONDS
-from fusionkit.fit.materials import Materials
-from fusionkit.fit.sample import Cost, kind_of, measure
+from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.estimate import TIMING_SECONDS
+from fusionkit.fit.executor.parallelism import START_SECONDS
+from fusionkit.fit.executor.profile import Cost, kind_of, measure
 from fusionkit.machine import cores
 from fusionkit.places import Place
 from fusionkit.sources import open_source
 from fusionkit.specs import RunSpec
-from fusionkit.study.fitting import Fitting
+from fusionkit.study.fit_step import Fitting
+from fusionkit.study.folder import Work
 from fusionkit.study.study import SourceStep, SweepStep
-from fusionkit.study.work import Work
 
 SAMPLE = {"train": 256, "validation": 96, "test": 32}
 MEASURED_SECONDS = 20.0  # after which no further kind of run is measured; the others take the mean of those that were

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.fit.sweep_file import KEYS, Key
+from fusionkit.fit.sweep.file import KEYS, Key
 from fusionkit.fusions import FUSIONS
 from fusionkit.fusions.spelling import Option, options_of
 from fusionkit.report import FIGURES
@@ -27,8 +27,8 @@ from fusionkit.specs import (
     SCHEDULES,
     TRAINING_DTYPES,
 )
-from fusionkit.study.choices import COLUMNS, HEADS
 from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP, Field
+from fusionkit.study.option_checks import COLUMNS, HEADS
 from fusionkit.tasks import TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fusionkit.fit.sweep_file import Block
+from fusionkit.fit.sweep.file import Block
 from fusionkit.specs import EncodeSpec
 
 # What `fusionkit encode` takes where nothing is said.
@@ -50,8 +50,8 @@ class SweepStep:
 
     Attributes:
         parts: names of sources with the share to train on, None for all. judges: names of sources to judge by.
-        blocks: as :func:`fusionkit.fit.blocks.expand_blocks` takes them, but that ``init_from`` and ``draw_from`` are
-            names of sweeps. begins: the sweeps that it needs.
+        blocks: as :func:`fusionkit.fit.sweep.blocks.expand_blocks` takes them, but that ``init_from`` and
+            ``draw_from`` are names of sweeps. begins: the sweeps that it needs.
         block: the same as text, by option. place: where it stands.
     """
 

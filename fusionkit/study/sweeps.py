@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fusionkit.fit.shares import parse_share
-from fusionkit.fit.sweep_file import KEYS, SHARED, Block, overlaid, products, read_block
-from fusionkit.study.choices import check_option, check_together
+from fusionkit.dataset.share import parse_share
+from fusionkit.fit.sweep.file import KEYS, SHARED, Block, overlaid, products, read_block
 from fusionkit.study.keys import FROM, SWEEP
+from fusionkit.study.option_checks import check_option, check_together
 from fusionkit.study.study import SweepStep
-from fusionkit.study.written import Written
+from fusionkit.study.yaml_tree import Written
 from fusionkit.yaml_texts import Keys
 
 

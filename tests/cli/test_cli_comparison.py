@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from fusionkit.cli import results as command
-from fusionkit.cli import summary
+from fusionkit.cli import summary_table
 from fusionkit.fit import RunsFolder
 from fusionkit.specs import RunSpec
 
@@ -142,7 +142,7 @@ def test_a_terminal_gets_a_table_that_fits(
     runs = keep({f"linear:gamma=no,norm=token-{name}": scores for name, scores in SCORES.items()}, lr=0.01, shots=16)
     wide = fusionkit("results", runs, "--baseline", "lr=0.01", "--by", "lr", "--by", "fusion").err
     assert "nothing to compare" in wide
-    for module in (command, summary):  # who prints the table, and who makes it fit
+    for module in (command, summary_table):  # who prints the table, and who makes it fit
         monkeypatch.setattr(module, "out", lambda: Console(width=width, markup=False, highlight=False))
     for options in ((), ("--by", "fusion", "--by", "lr", "--baseline", "fusion=last")):
         lines = fusionkit("results", runs, *options).out.splitlines()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fusionkit.logs import keeping
+from fusionkit.logs import logger
 
 Command = Callable[..., Any]
 
@@ -26,7 +26,7 @@ def test_a_sweep_logs_runs_of_now_and_of_before_once_each(
     assert "tensorboard: 0 runs logged now" in again.err
     assert len([*logged.glob("*/events.*")]) == 3
     # Without its package nothing is begun.
-    monkeypatch.setitem(keeping.KINDS, "wandb", ("fusionkit.logs.wandb", ("no_such_package",)))
+    monkeypatch.setitem(logger.KINDS, "wandb", ("fusionkit.logs.wandb", ("no_such_package",)))
     refused = fusionkit(*options, "--seeds", 4, "--log-to", "wandb")
     assert (refused.code, "pip install 'fusionkit[wandb]'" in refused.err) == (2, True)
     assert len([*runs.glob("*/run.json")]) == 3

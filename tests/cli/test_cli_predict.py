@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fusionkit.fit.choices import choose_task
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.predicting import predict
-from fusionkit.fit.trained import open_run
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
+from fusionkit.fit.model.checkpoint import open_run
+from fusionkit.fit.train.decisions import predict
 from fusionkit.store import open_store
 
 Command = Callable[..., Any]

@@ -13,7 +13,7 @@ import pytest
 
 from fusionkit.cli.fit import fit
 from fusionkit.fit import expand
-from fusionkit.fit.sweep_file import ELSEWHERE, KEYS, SHARED
+from fusionkit.fit.sweep.file import ELSEWHERE, KEYS, SHARED
 
 Command = Callable[..., Any]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fusionkit.cli.cells import score_text
 from fusionkit.cli.console import out
+from fusionkit.cli.format_cells import score_text
 from fusionkit.cli.latex import latex
-from fusionkit.cli.summary import summary_table
+from fusionkit.cli.summary_table import summary_table
 from fusionkit.fit import RunsFolder, summarise
-from fusionkit.fit.results import flat_record
+from fusionkit.runs.folder import flat_record
 from fusionkit.specs import RunSpec
 
 

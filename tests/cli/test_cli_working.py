@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fusionkit.cli.live import SweepTable, frame, headline
-from fusionkit.cli.tally import Tally
+from fusionkit.cli.sweep_table import SweepTable, frame, headline
+from fusionkit.cli.sweep_tally import Tally
 from fusionkit.cli.times import clock
 from fusionkit.specs import RunSpec
 

@@ -14,13 +14,13 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from fusionkit.cluster import Cluster, ClusterSettings
-from fusionkit.cluster.parts import cluster_parts
+from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.encode import encode
 from fusionkit.encode.batches import Part
-from fusionkit.encode.failures import record_failure
+from fusionkit.encode.failed_parts import record_failure
 from fusionkit.encode.parts import NotFiniteError
 from fusionkit.encode.status import store_status
-from fusionkit.encode.working import UnfitWorkerError
+from fusionkit.encode.worker import UnfitWorkerError
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import StoppedError
 from fusionkit.sources import guess_columns, open_source

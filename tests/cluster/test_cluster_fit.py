@@ -17,12 +17,12 @@ import torch
 from safetensors.torch import load_file
 
 from fusionkit.cluster import Cluster, ClusterSettings
-from fusionkit.cluster.hands import ClusterCrew
+from fusionkit.cluster.executor import ClusterCrew
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.claims import Claims
-from fusionkit.fit.status import runs_status
+from fusionkit.runs.claims import Claims
+from fusionkit.runs.status import runs_status
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import Store, open_store

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fusionkit.cluster import Cluster
-from fusionkit.cluster.mapping import AHEAD, LEAST, map_tasks
+from fusionkit.cluster.task_map import AHEAD, LEAST, map_tasks
 from fusionkit.errors import FusionkitError, UsageError
 
 Pids = Callable[[], list[int]]

@@ -17,9 +17,9 @@ import pytest
 from distributed import Client
 
 from fusionkit.cluster import ClusterSettings, open_cluster
-from fusionkit.cluster.mapping import map_tasks
-from fusionkit.cluster.parts import cluster_parts
+from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.protocol import submit
+from fusionkit.cluster.task_map import map_tasks
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError
 

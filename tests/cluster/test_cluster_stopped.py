@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fusionkit.cli.working import stopped_by_sigterm
-from fusionkit.cluster import ClusterSettings, jobs
+from fusionkit.cli.worker_options import stopped_by_sigterm
+from fusionkit.cluster import ClusterSettings, slurm_commands
 from fusionkit.cluster.slurm import SlurmCluster
 from fusionkit.errors import StoppedError
 
@@ -24,7 +24,7 @@ def _stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stop_while_jobs_are_listed_is_a_stop() -> None:
     with stopped_by_sigterm(), pytest.raises(StoppedError):
-        jobs.active("fusionkit-0")
+        slurm_commands.active("fusionkit-0")
 
 
 def test_a_stop_while_a_lost_workers_job_is_replaced_is_a_stop() -> None:

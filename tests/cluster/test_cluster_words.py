@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fusionkit.cluster import units
-from fusionkit.cluster.units import FitJob, do_unit_here
+from fusionkit.cluster import fit_job
+from fusionkit.cluster.fit_job import FitJob, do_unit_here
 from fusionkit.fit import RunsFolder
-from fusionkit.fit.claims import Claims
-from fusionkit.fit.schedule import Schedule
-from fusionkit.fit.units import plan_units
-from fusionkit.fit.working import Hear, Word
+from fusionkit.fit.executor.scheduler import Schedule
+from fusionkit.fit.executor.unit_job import Hear, Word
+from fusionkit.fit.executor.units import plan_units
+from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
@@ -39,9 +39,9 @@ class Told:
         def log_event(topic: str, event: dict[str, Any]) -> None:
             self.events.append(Word.from_dict(json.loads(json.dumps(event["word"]))))
 
-        self._patch.setattr(units, "do_unit", work)
-        self._patch.setattr(units, "get_worker", lambda: SimpleNamespace(log_event=log_event))
-        self._patch.setattr(units, "_session", lambda job: SimpleNamespace(materials=None, runs=None, claims=None))
+        self._patch.setattr(fit_job, "do_unit", work)
+        self._patch.setattr(fit_job, "get_worker", lambda: SimpleNamespace(log_event=log_event))
+        self._patch.setattr(fit_job, "_session", lambda job: SimpleNamespace(materials=None, runs=None, claims=None))
         return [Word.from_dict(values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
 
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fusionkit.encode import EncodeReport
-from fusionkit.encode.staging import Staging
+from fusionkit.encode.output_blocks import Staging
 from fusionkit.encoder import load_encoder
 from fusionkit.errors import EncoderError, FusionkitError, StoreError
 from fusionkit.sources import Source

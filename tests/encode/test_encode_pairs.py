@@ -18,10 +18,10 @@ from fusionkit.encode import EncodeProgress, EncodeReport, repeats
 from fusionkit.encode import estimate as estimating
 from fusionkit.encode.batches import Part
 from fusionkit.encode.estimate import estimate
+from fusionkit.encode.fidelity import compare_sample
 from fusionkit.encode.job import serial_parts
 from fusionkit.encode.parts import PartRecord
 from fusionkit.encode.repair import damaged_parts, repair
-from fusionkit.encode.sample import compare_sample
 from fusionkit.encoder import Encoder
 from fusionkit.errors import DataError, StoppedError, UsageError
 from fusionkit.sources import Source, examples, guess_columns

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 import torch
 
+from fusionkit.encode.fidelity import compare_sample
 from fusionkit.encode.repair import damaged_parts, repair
-from fusionkit.encode.sample import compare_sample
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.sources import Source

@@ -15,8 +15,8 @@ import torch
 
 from fusionkit.alignment import lay_rows
 from fusionkit.encode import EncodeProgress, encode, repeats
-from fusionkit.encode.alike import Alike
 from fusionkit.encode.batches import Part, PartInput
+from fusionkit.encode.duplicates import Alike
 from fusionkit.encode.job import serial_parts
 from fusionkit.encode.parts import PartRecord
 from fusionkit.encoder import Encoder, Tokenized

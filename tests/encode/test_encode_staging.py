@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fusionkit.encode.staging import TORCH_DTYPES, Block, Staging, StagingPool, is_finite, rounded
+from fusionkit.encode.output_blocks import TORCH_DTYPES, Block, Staging, StagingPool, is_finite, rounded
 from fusionkit.store.layout import StatesLayout
 
 LAYERS, HIDDEN = 3, 6

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from fusionkit import FusionClassifier, FusionRegressor, FusionTagger
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.choices import choose_task
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.predicting import predict
-from fusionkit.fit.trained import open_run
+from fusionkit.fit.model.checkpoint import open_run
+from fusionkit.fit.train.decisions import predict
 from fusionkit.store import Store
 
 KINDS = {"classification": FusionClassifier, "tagging": FusionTagger, "regression": FusionRegressor}

@@ -13,7 +13,7 @@ from fusionkit.encode import EncodeReport
 from fusionkit.encode.job import job_of
 from fusionkit.encode.lock import HeldError, only_encoder
 from fusionkit.encode.parts import all_parts, finished_parts
-from fusionkit.encode.share import Share, encode_share, parse_share
+from fusionkit.encode.shard import Share, encode_share, parse_share
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.sources import Source, guess_columns

@@ -22,7 +22,7 @@ from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import HiddenStates, Store, open_store
-from fusionkit.store.blocks import MappedBlocks
+from fusionkit.store.chunk_access import MappedBlocks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import StatesLayout, chunk_path
 from fusionkit.tasks import TASKS

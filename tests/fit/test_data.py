@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer
 
 from fusionkit.bundled import minilm_folder
-from fusionkit.fit.choices import choose_pool, choose_task
+from fusionkit.dataset.infer_task import choose_pool, choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.fit.data import TaskSplit
-from fusionkit.fit.matching import load_task
 from fusionkit.specs import POOLS, ROWS
 from fusionkit.store import Store
 

@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 import torch
 
+from fusionkit.dataset.few_shot import draw_of, watched_split
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import Batch, TaskData, TaskSplit
-from fusionkit.fit.drawing import draw_of, watched_split
-from fusionkit.fit.expand import seed_pairs
-from fusionkit.fit.given_draws import Drawn, open_draws, with_draws
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import build_model
-from fusionkit.fit.outcome import Outcome
-from fusionkit.fit.predicting import score
-from fusionkit.fit.prepare import prepare
-from fusionkit.fit.train import train_run, train_unit
-from fusionkit.fit.units import plan_units
+from fusionkit.fit.executor.prepare import prepare
+from fusionkit.fit.executor.units import plan_units
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.sweep.fixed_draws import Drawn, open_draws, with_draws
+from fusionkit.fit.sweep.grid import seed_pairs
+from fusionkit.fit.train.decisions import score
+from fusionkit.fit.train.loop import train_run, train_unit
+from fusionkit.fit.train.result import Outcome
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

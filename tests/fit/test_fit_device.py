@@ -21,13 +21,13 @@ from torch import Tensor
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.feeding import hold
-from fusionkit.fit.graphs import Graphs
-from fusionkit.fit.outcome import DivergenceError, Outcome
-from fusionkit.fit.rough import UNSURE, decide_most
-from fusionkit.fit.splitting import Splitting
-from fusionkit.fit.stacks import Stacked, stack_of
-from fusionkit.fit.train import train_unit
+from fusionkit.fit.loader.minibatches import hold
+from fusionkit.fit.train.loop import train_unit
+from fusionkit.fit.train.result import DivergenceError, Outcome
+from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, decide_most
+from fusionkit.fit.vectorized.cuda_graphs import Graphs
+from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.vectorized.stack import Stacked, stack_of
 from fusionkit.fusions import sees_examples
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -164,7 +164,7 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> list[list[RunSpec]]:
         made.append(list(specs))
         return stack_of(specs, models)
 
-    monkeypatch.setattr("fusionkit.fit.train.stack_of", kept)
+    monkeypatch.setattr("fusionkit.fit.train.loop.stack_of", kept)
     return made
 
 
@@ -178,7 +178,7 @@ class Recordings:
             self.made.append(Graphs(*given))
             return self.made[-1]
 
-        monkeypatch.setattr("fusionkit.fit.stacks.Graphs", kept)
+        monkeypatch.setattr("fusionkit.fit.vectorized.stack.Graphs", kept)
 
     @property
     def recorded(self) -> int:
@@ -255,12 +255,12 @@ def test_a_large_split_is_decided_in_bfloat16_as_float32_decides(
             shares.append(float((found != UNSURE).float().mean()))
         return found
 
-    monkeypatch.setattr("fusionkit.fit.stacks.decide_most", watched)
-    monkeypatch.setattr("fusionkit.fit.predicting.GPU_LEAST_ROWS", 1)
+    monkeypatch.setattr("fusionkit.fit.vectorized.stack.decide_most", watched)
+    monkeypatch.setattr("fusionkit.fit.train.decisions.GPU_LEAST_ROWS", 1)
     rough = trained(specs, data, device)
     assert len(shares) >= 2
     assert min(shares) > 0.5
-    monkeypatch.setattr("fusionkit.fit.predicting.GPU_LEAST_ROWS", 1 << 60)
+    monkeypatch.setattr("fusionkit.fit.train.decisions.GPU_LEAST_ROWS", 1 << 60)
     for ours, theirs in zip(rough, trained(specs, data, device), strict=True):
         assert (ours.scores, ours.curve) == (theirs.scores, theirs.curve)
 

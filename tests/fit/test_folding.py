@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fusionkit.fit.data import Batch
-from fusionkit.fit.folding import Folding
-from fusionkit.fit.model import build_model
-from fusionkit.fit.stacks import Stacked
-from fusionkit.fit.stacks import stack_of as of_one
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.vectorized.folding import Folding
+from fusionkit.fit.vectorized.stack import Stacked
+from fusionkit.fit.vectorized.stack import stack_of as of_one
 from fusionkit.fusions import FUSIONS
 from fusionkit.fusions.concat import Concat
 from fusionkit.specs import RunSpec

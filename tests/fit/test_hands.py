@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from fusionkit.children import Child
-from fusionkit.fit import RunsFolder, hands
-from fusionkit.fit.hands import Workers
-from fusionkit.fit.materials import Opening
-from fusionkit.fit.working import Word
+from fusionkit.child_processes import Child
+from fusionkit.fit import RunsFolder
+from fusionkit.fit.executor import executors
+from fusionkit.fit.executor.context import Opening
+from fusionkit.fit.executor.executors import Workers
+from fusionkit.fit.executor.unit_job import Word
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
@@ -55,7 +56,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         started.append(Child("speaking", environment))
         return started[-1]
 
-    monkeypatch.setattr(hands, "Child", start)
+    monkeypatch.setattr(executors, "Child", start)
     opened: list[Workers] = []
 
     def begin(hear: Heard) -> tuple[Workers, Child]:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.fit.choices import choose_task
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.joint import JointModel, halves_of, load_joint, model_of
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import FusedModel, build_model
-from fusionkit.fit.outcome import Outcome
-from fusionkit.fit.predicting import predict
-from fusionkit.fit.train import train_run
+from fusionkit.fit.model.fused import FusedModel, build_model
+from fusionkit.fit.model.joint import JointModel, halves_of, load_joint, model_of
+from fusionkit.fit.train.decisions import predict
+from fusionkit.fit.train.loop import train_run
+from fusionkit.fit.train.result import Outcome
 from fusionkit.fusions import sees_examples
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fusionkit.dataset.infer_task import choose_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.choices import choose_task
-from fusionkit.fit.joint import load_joint
+from fusionkit.fit.model.joint import load_joint
 from fusionkit.store import Store, open_store
 
 CorpusStore = Callable[[str], Store]

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.keeping import MOST_WAITING, Keeping
-from fusionkit.fit.results import RunsFolder
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.writer import MOST_WAITING, Keeping
 from fusionkit.specs import RunSpec
 
 SPECS = [

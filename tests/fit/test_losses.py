@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fusionkit.fit.data import FILLING
-from fusionkit.fit.losses import cross_entropies
+from fusionkit.fit.vectorized.cross_entropy import cross_entropies
 from fusionkit.heads.softmax import Softmax
 
 RUNS, ROWS, CLASSES = 3, 40, 5
@@ -47,8 +47,8 @@ def test_a_minibatch_without_rows_costs_nothing() -> None:
 STEP = """
 import dataclasses, sys, torch
 from fusionkit.fit.data import Batch
-from fusionkit.fit.model import build_model
-from fusionkit.fit.stacks import Stacked
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.vectorized.stack import Stacked
 from fusionkit.specs import RunSpec
 plain = RunSpec(store="s", task="tagging", label="x", fusion="linear", head="tagger", dropout=0.1)
 specs = [dataclasses.replace(plain, init_seed=seed) for seed in range(3)]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionkit.fit.model import build_model, twin
+from fusionkit.fit.model.fused import build_model, twin
 from fusionkit.specs import POOLS, RunSpec
 
 OFFSETS = torch.tensor([0, 3, 3, 4, 9])  # the second example has no rows

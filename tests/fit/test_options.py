@@ -18,11 +18,11 @@ from torch import Tensor
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
-from fusionkit.fit.adam import clipped, limits_of
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.options import balanced_weights, rate_factor
-from fusionkit.fit.outcome import Outcome
-from fusionkit.fit.train import train_run, train_unit
+from fusionkit.fit.train.loop import train_run, train_unit
+from fusionkit.fit.train.options import balanced_weights, rate_factor
+from fusionkit.fit.train.result import Outcome
+from fusionkit.fit.vectorized.adam import clipped, limits_of
 from fusionkit.specs import LATER, SCHEDULES, RunSpec
 from fusionkit.store import Store
 
@@ -334,7 +334,7 @@ def test_runs_of_two_precisions_go_into_stacks_of_their_own_and_are_told_apart(
 
 
 def test_a_cpu_without_bfloat16_instructions_says_so_once(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusionkit.fit.train.has_bfloat16", lambda: False)
+    monkeypatch.setattr("fusionkit.fit.train.loop.has_bfloat16", lambda: False)
     data, told = toy(), list[str]()
     narrow = run_spec(data, epochs=1, compute_dtype="bfloat16")
     for specs in ([replace(narrow, compute_dtype="float32")], [narrow, replace(narrow, init_seed=1)]):

@@ -11,14 +11,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fusionkit.dataset.infer_task import choose_pool, choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit, summarise
-from fusionkit.fit.choices import choose_pool, choose_task
 from fusionkit.fit.data import TaskSplit
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import build_model
-from fusionkit.fit.predicting import predict
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.decisions import predict
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec, RunSpec
 from fusionkit.store import Store, open_store

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.fit import predicting
-from fusionkit.fit.choices import choose_task
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import FusedModel, build_model
-from fusionkit.fit.predicting import predict, score
+from fusionkit.fit.model.fused import FusedModel, build_model
+from fusionkit.fit.train.decisions import predict, score
+from fusionkit.fit.train.loop import decisions
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -68,7 +68,7 @@ def test_each_example_is_predicted_as_if_it_were_alone(
     model = model_for(tagged, head)
     alone = [predict(model, tagged, tagged.train.subset(np.array([i])), (1, 5))[0] for i in range(len(tagged.train))]
     for rows in (1, 4, 4096):  # blocks of one example, of a few, of all
-        monkeypatch.setattr(predicting, "BLOCK_ROWS", rows)
+        monkeypatch.setattr(decisions, "BLOCK_ROWS", rows)
         assert predict(model, tagged, tagged.train, (1, 5)) == alone
     assert len({tag for tags in alone for tag in tags}) > 1
 
@@ -86,7 +86,7 @@ def test_labels_are_the_best_classes_in_the_examples_order(
             batch = data.train.batch(np.array([example]), (1, 5))
             expected.append(data.labels[int(model(batch.states, batch.offsets)[0].argmax())])
     for size in (2, 4096):
-        monkeypatch.setattr(predicting, "BLOCK_ROWS", size)
+        monkeypatch.setattr(decisions, "BLOCK_ROWS", size)
         assert predict(model, data, data.train, (1, 5)) == expected
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionkit.fit.products import _mapped, products
+from fusionkit.fit.vectorized.run_linear import _mapped, products
 
 RUNS, ROWS, WIDTH, OUT = 3, 70, 48, 40
 
@@ -31,9 +31,9 @@ def test_a_cpu_without_bfloat16_multiplies_the_same_numbers(shared: bool, monkey
         multiplied.append(x.dtype)
         return _mapped(x, weight, bias)
 
-    monkeypatch.setattr("fusionkit.fit.products._mapped", watched)
+    monkeypatch.setattr("fusionkit.fit.vectorized.run_linear._mapped", watched)
     for has in (True, False):
-        monkeypatch.setattr("fusionkit.fit.products.has_bfloat16", lambda has=has: has)
+        monkeypatch.setattr("fusionkit.fit.vectorized.run_linear.has_bfloat16", lambda has=has: has)
         ways.append(learned(x, weight, bias, upstream))
     assert multiplied == [torch.bfloat16, torch.float32]
     exact_x, exact_weight, exact_bias = (each.bfloat16().double() for each in (x, weight, bias))

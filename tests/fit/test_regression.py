@@ -15,14 +15,14 @@ import torch
 from safetensors.torch import load_file
 from scipy import stats
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import build_model
-from fusionkit.fit.predicting import predict, score
-from fusionkit.fit.train import train_run
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.decisions import predict, score
+from fusionkit.fit.train.loop import train_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS

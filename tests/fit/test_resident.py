@@ -12,12 +12,12 @@ import torch
 
 from fusionkit.devices import CPU
 from fusionkit.fit.data import FILLING, Place, TaskData, TaskSplit
-from fusionkit.fit.feeding import Gathered, SideBySide, hold_together, layers_of_batch
-from fusionkit.fit.model import build_model
-from fusionkit.fit.ordering import Order
-from fusionkit.fit.reading import is_plain
-from fusionkit.fit.resident import Resident, filled
-from fusionkit.fit.stacks import Stacked
+from fusionkit.fit.loader.gpu import Resident, filled
+from fusionkit.fit.loader.minibatches import Gathered, SideBySide, hold_together, layers_of_batch
+from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.inputs import is_plain
+from fusionkit.fit.vectorized.stack import Stacked
 from fusionkit.specs import RunSpec
 
 Toy = Callable[..., TaskData]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fusionkit.fit.data import Batch
-from fusionkit.fit.model import build_model
-from fusionkit.fit.rough import EVERY, SAMPLE_ROWS, UNSURE, Rough, decide_most
-from fusionkit.fit.stacks import Stacked
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.vectorized.bfloat16_decisions import EVERY, SAMPLE_ROWS, UNSURE, Rough, decide_most
+from fusionkit.fit.vectorized.stack import Stacked
 from fusionkit.specs import RunSpec
 
 ROWS, HIDDEN = 2000, 32

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fusionkit.fit import RunsFolder
-from fusionkit.fit.claims import Claims
-from fusionkit.fit.schedule import Schedule
-from fusionkit.fit.units import plan_units
-from fusionkit.fit.working import Word
+from fusionkit.fit.executor.scheduler import Schedule
+from fusionkit.fit.executor.unit_job import Word
+from fusionkit.fit.executor.units import plan_units
+from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 
 ONE, OTHER = (

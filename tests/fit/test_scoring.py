@@ -13,9 +13,9 @@ from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.predicting import named
-from fusionkit.fit.scoring import Judge
-from fusionkit.fit.spans import Spans
+from fusionkit.fit.train.decisions import named
+from fusionkit.fit.train.evaluate import Judge
+from fusionkit.fit.train.span_f1 import Spans
 from fusionkit.tasks import TASKS
 
 NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -108,7 +108,7 @@ def test_entities_have_the_tasks_scores(
     several = torch.stack([decided, torch.zeros_like(decided), decided])
     together = judge.own(several), judge.scores(several)
     with monkeypatch.context() as patch:
-        patch.setattr("fusionkit.fit.scoring.COUNTED", 1)
+        patch.setattr("fusionkit.fit.train.evaluate.COUNTED", 1)
         assert (judge.own(several), judge.scores(several)) == together
     (scores,) = judge.scores(decided.unsqueeze(0))
     assert together[1][0] == together[1][2] == scores

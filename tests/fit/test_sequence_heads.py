@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.choices import choose_task
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import build_model
-from fusionkit.fit.predicting import predict
-from fusionkit.fit.train import train_run
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.decisions import predict
+from fusionkit.fit.train.loop import train_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS

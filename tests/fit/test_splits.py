@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fit.choices import choose_task
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.train import train_run
+from fusionkit.fit.train.loop import train_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS

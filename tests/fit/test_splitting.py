@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 import torch
 
-from fusionkit.fit import RunsFolder, expand, fit, stacks, width
+from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.data import Batch
-from fusionkit.fit.joint import model_of
-from fusionkit.fit.memory import PeakMemory
-from fusionkit.fit.row import Row
-from fusionkit.fit.scoring import decide_all
-from fusionkit.fit.splitting import Splitting
-from fusionkit.fit.stacks import Stacked, stack_of
-from fusionkit.fit.width import STACK_BYTES, even, width_of
+from fusionkit.fit.executor.memory import PeakMemory
+from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.train.evaluate import decide_all
+from fusionkit.fit.vectorized import stack as stacks
+from fusionkit.fit.vectorized import width
+from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.vectorized.stack import Stacked, stack_of
+from fusionkit.fit.vectorized.width import STACK_BYTES, even, width_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -237,7 +239,7 @@ def test_runs_that_end_are_scored_in_halves_where_memory_runs_out(
         narrow.append(len(stacks[0][0]._pieces))
         return found
 
-    monkeypatch.setattr("fusionkit.fit.outcome.decide_all", short)
+    monkeypatch.setattr("fusionkit.fit.train.result.decide_all", short)
     halved = fit(store, specs, RunsFolder(tmp_path / "halved"), watch)
     assert narrow == [2]  # of the test split
     assert [record["scores"] for record in halved] == [record["scores"] for record in plain]

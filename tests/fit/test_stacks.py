@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from fusionkit.errors import UsageError
-from fusionkit.fit import algebra
 from fusionkit.fit.data import Batch
-from fusionkit.fit.joint import model_of
-from fusionkit.fit.options import check_options, rate_factor
-from fusionkit.fit.row import Row
-from fusionkit.fit.stacks import Stack, Stacked, can_stack, stack_of
+from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.train.options import check_options, rate_factor
+from fusionkit.fit.vectorized import layer_mixes
+from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.stack import Stack, Stacked, can_stack, stack_of
 from fusionkit.fusions import FUSIONS, sees_examples
 from fusionkit.fusions.attention import Attention
 from fusionkit.fusions.dwatt import DWAtt
@@ -199,7 +199,7 @@ def test_a_minibatch_without_rows_is_a_step(fusion: str, runs: int) -> None:
 
 @pytest.mark.parametrize("bound", [0, 1 << 30])
 def test_element_wise_mixes_are_the_same_summed_or_contracted(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algebra, "SUMMED_BYTES", bound)
+    monkeypatch.setattr(layer_mixes, "SUMMED_BYTES", bound)
     check_like_alone(varied("element-wise", "tagger"))
 
 
@@ -207,23 +207,23 @@ def test_element_wise_mixes_are_the_same_summed_or_contracted(bound: int, monkey
 def test_dwatt_is_stacked_by_vmap_where_its_form_would_leave_the_cache(
     bound: int, used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    called, form = [], algebra.fuse_dwatt
+    called, form = [], layer_mixes.fuse_dwatt
 
     def seen(*given: Any) -> torch.Tensor:
         called.append(1)
         return form(*given)
 
-    monkeypatch.setattr(algebra, "BETWEEN_BYTES", bound)
-    monkeypatch.setitem(algebra.FORMS, DWAtt, seen)
+    monkeypatch.setattr(layer_mixes, "BETWEEN_BYTES", bound)
+    monkeypatch.setitem(layer_mixes.FORMS, DWAtt, seen)
     check_like_alone(varied("dwatt", "tagger"))
     assert bool(called) is used
 
 
 def test_the_bound_of_dwatts_form_counts_the_states_of_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     states = torch.zeros(10, 4, 16)  # 2,560 bytes
-    monkeypatch.setattr(algebra, "BETWEEN_BYTES", 3 * 2560)
-    assert [algebra.spreads(DWAtt(4, 16), states, runs) for runs in (3, 4)] == [False, True]
-    assert not algebra.spreads(Attention(4, 16), states, 99)
+    monkeypatch.setattr(layer_mixes, "BETWEEN_BYTES", 3 * 2560)
+    assert [layer_mixes.spreads(DWAtt(4, 16), states, runs) for runs in (3, 4)] == [False, True]
+    assert not layer_mixes.spreads(Attention(4, 16), states, 99)
 
 
 # A bias of keys learns from rounding alone, and moves what dwatt's query learns by rounding of its own.

@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 import torch
 
-import fusionkit.fit.ordering
-import fusionkit.fit.predicting
-import fusionkit.fit.reading
+import fusionkit.fit.loader.sampler
+import fusionkit.fit.train.decisions
+import fusionkit.fit.train.inputs
+from fusionkit.dataset.concatenation import join_splits
+from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.share import Share
 from fusionkit.draws import WINDOW_CHUNKS
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.data import Batch, TaskData, TaskSplit
-from fusionkit.fit.feeding import Gathered, hold
-from fusionkit.fit.joined import join_splits
-from fusionkit.fit.mixing import Mix
-from fusionkit.fit.ordering import Order, begin_chunks
-from fusionkit.fit.outcome import Outcome
-from fusionkit.fit.shares import Share
-from fusionkit.fit.streaming import Streamed
-from fusionkit.fit.train import train_run, train_unit
-from fusionkit.fit.units import plan_units
+from fusionkit.fit.executor.units import plan_units
+from fusionkit.fit.loader.minibatches import Gathered, hold
+from fusionkit.fit.loader.sampler import Order, begin_chunks
+from fusionkit.fit.loader.streaming import Streamed
+from fusionkit.fit.train.loop import train_run, train_unit
+from fusionkit.fit.train.result import Outcome
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -193,9 +193,9 @@ def test_what_a_run_learns_does_not_depend_on_what_fits_in_memory(
     spec = spec_of(data)
     held = train_run(spec, data, ALL, HIDDEN, lambda: None)
     assert len(held.curve) == 2
-    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.train.inputs, "HELD_BYTES", 0)
     same_outcome(train_run(spec, data, ALL, HIDDEN, lambda: None), held)
-    monkeypatch.setattr(fusionkit.fit.predicting, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.train.decisions, "STREAMED_BYTES", 0)
     scored = train_run(spec, data, ALL, HIDDEN, lambda: None)  # validation and test too, chunk by chunk
     assert scored.scores == held.scores
     assert scored.layer_weights == pytest.approx(held.layer_weights, rel=1e-5)
@@ -206,7 +206,7 @@ def test_what_a_run_learns_does_not_depend_on_what_fits_in_memory(
 def test_runs_of_a_unit_share_the_reading_and_learn_what_they_learn_alone(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, read: Counter[Any]
 ) -> None:
-    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.train.inputs, "HELD_BYTES", 0)
     data = toy(words=True, height=HEIGHT)
     base = spec_of(data)
     specs = [base, replace(base, lr=5e-4), replace(base, init_seed=1), replace(base, fusion="attention")]
@@ -225,8 +225,8 @@ def test_scoring_chunk_by_chunk_reads_each_row_once_for_all_runs(
 ) -> None:
     data = toy(words=True, height=HEIGHT)
     data = dataclasses.replace(data, validation=data.train)  # whose reads are counted
-    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
-    monkeypatch.setattr(fusionkit.fit.predicting, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.train.inputs, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.train.decisions, "STREAMED_BYTES", 0)
     base = spec_of(data, fusion="last")
     list(train_unit([base, replace(base, lr=1e-4)], data, lambda _: (2,), HIDDEN, lambda _: None))
     # Two epochs of training, two scorings of both runs, and one look for layer weights, which `last` has none of.
@@ -253,18 +253,18 @@ def test_the_usual_order_is_by_the_size_of_train_and_of_nothing_else(
 
     assert orders() == ["shuffle"]
     assert orders(order="window") == orders(order="window", shots=(1,)) == ["window"]
-    monkeypatch.setattr(fusionkit.fit.ordering, "AUTO_BYTES", 4 * rows * 7 * 384)
+    monkeypatch.setattr(fusionkit.fit.loader.sampler, "AUTO_BYTES", 4 * rows * 7 * 384)
     assert orders() == ["shuffle"]
-    monkeypatch.setattr(fusionkit.fit.ordering, "AUTO_BYTES", 4 * rows * 7 * 384 - 1)
+    monkeypatch.setattr(fusionkit.fit.loader.sampler, "AUTO_BYTES", 4 * rows * 7 * 384 - 1)
     assert orders(shots=(None, 1)) == ["window", "shuffle"]
     assert orders(order="shuffle") == ["shuffle"]
-    assert fusionkit.fit.ordering.usual_order(Mix([Share(store, "50%")])) == "shuffle"
+    assert fusionkit.fit.loader.sampler.usual_order(Mix([Share(store, "50%")])) == "shuffle"
 
 
 def test_a_sweep_that_was_stopped_between_runs_ends_as_one_that_was_not(
     corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fusionkit.fit.reading, "HELD_BYTES", 0)
+    monkeypatch.setattr(fusionkit.fit.train.inputs, "HELD_BYTES", 0)
     store = corpus_store("words")
     specs = expand(store, task="tagging", fusions=("last",), seeds=2, epochs=(2,), batch_sizes=(2,), order="window")
     whole = fit(store, specs, RunsFolder(tmp_path / "whole"), watch)

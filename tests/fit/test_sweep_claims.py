@@ -15,16 +15,16 @@ import pytest
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.claims import Claims, myself
-from fusionkit.fit.results import UNIT
-from fusionkit.fit.status import runs_status
+from fusionkit.runs.claims import Claims, myself
+from fusionkit.runs.folder import UNIT
+from fusionkit.runs.status import runs_status
 from fusionkit.store import Store
 
 RUN, OTHER = "0123456789abcdef", "fedcba9876543210"
 HOLD = """
 import sys, time
 from pathlib import Path
-from fusionkit.fit.claims import Claims
+from fusionkit.runs.claims import Claims
 claims = Claims(Path(sys.argv[1]), "somebody else")
 assert claims.take(sys.argv[2])
 print("held", flush=True)

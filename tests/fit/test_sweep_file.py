@@ -12,8 +12,8 @@ import pytest
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.blocks import expand_blocks
-from fusionkit.fit.sweep_file import KEYS, SweepFile, overlaid, read_sweep
+from fusionkit.fit.sweep.blocks import expand_blocks
+from fusionkit.fit.sweep.file import KEYS, SweepFile, overlaid, read_sweep
 from fusionkit.store import Store
 
 

@@ -13,18 +13,19 @@ import pytest
 import torch
 
 from fusionkit import machine
-from fusionkit.fit import RunsFolder, crew, expand, fit, forecast, foresee
-from fusionkit.fit.bounds import PEAK, Bounds
-from fusionkit.fit.claims import Claims
+from fusionkit.fit import RunsFolder, expand, fit, foresee
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.forecast import plan
-from fusionkit.fit.given_draws import Drawn, with_draws
-from fusionkit.fit.materials import Materials
-from fusionkit.fit.memory import resident
-from fusionkit.fit.precision import has_bfloat16
-from fusionkit.fit.prepare import prepare
-from fusionkit.fit.sample import Cost, kind_of, measure
-from fusionkit.fit.units import plan_units
+from fusionkit.fit.executor import estimate, parallelism
+from fusionkit.fit.executor.bounds import PEAK, Bounds
+from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.estimate import plan
+from fusionkit.fit.executor.memory import resident
+from fusionkit.fit.executor.prepare import prepare
+from fusionkit.fit.executor.profile import Cost, kind_of, measure
+from fusionkit.fit.executor.units import plan_units
+from fusionkit.fit.model.precision import has_bfloat16
+from fusionkit.fit.sweep.fixed_draws import Drawn, with_draws
+from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -119,17 +120,17 @@ def test_every_way_of_drawing_and_watching_can_be_foreseen(store: Store, tmp_pat
 
 
 def test_workers_take_units_in_their_order_as_they_get_free() -> None:
-    assert crew.share_out([5, 1, 1, 1, 4], 1) == 12
-    assert crew.share_out([5, 1, 1, 1, 4], 2) == 7  # 5 | 1 1 1 4
-    assert crew.share_out([5, 1, 1, 1, 4], 9) == 5
-    assert crew.share_out([], 2) == 0
+    assert parallelism.share_out([5, 1, 1, 1, 4], 1) == 12
+    assert parallelism.share_out([5, 1, 1, 1, 4], 2) == 7  # 5 | 1 1 1 4
+    assert parallelism.share_out([5, 1, 1, 1, 4], 9) == 5
+    assert parallelism.share_out([], 2) == 0
 
 
 def test_workers_are_begun_where_the_work_is_worth_it() -> None:
-    start = crew.START_SECONDS
-    assert not crew.worth_it([start, start], 2)
-    assert crew.worth_it([2 * start, 2 * start], 2)
-    assert not crew.worth_it([9 * start], 2)  # one unit is one worker's
+    start = parallelism.START_SECONDS
+    assert not parallelism.worth_it([start, start], 2)
+    assert parallelism.worth_it([2 * start, 2 * start], 2)
+    assert not parallelism.worth_it([9 * start], 2)  # one unit is one worker's
 
 
 def test_little_work_one_unit_or_one_core_is_done_by_this_process(
@@ -139,20 +140,20 @@ def test_little_work_one_unit_or_one_core_is_done_by_this_process(
         specs = expand(store, task="tagging", fusions=("last",), seeds=seeds, epochs=(epochs,))
         return plan(prepare(store, specs, RunsFolder(tmp_path)), asked).workers
 
-    monkeypatch.setattr("fusionkit.fit.forecast.cores", lambda: 4)
+    monkeypatch.setattr("fusionkit.fit.executor.estimate.cores", lambda: 4)
     assert workers(seeds=8, epochs=1) == 1  # a moment
     assert workers(seeds=8, epochs=100_000) == 4  # hours
     assert workers(seeds=1, epochs=100_000) == 1  # cannot be shared
     assert workers(seeds=8, epochs=1, asked=2) == 2  # as told
     assert workers(seeds=2, epochs=1, asked=5) == 2
-    monkeypatch.setattr("fusionkit.fit.forecast.spare_memory", lambda: 1 << 20)
+    monkeypatch.setattr("fusionkit.fit.executor.estimate.spare_memory", lambda: 1 << 20)
     assert workers(seeds=8, epochs=100_000) == 1  # memory for none beside this one
-    monkeypatch.setattr("fusionkit.fit.forecast.cores", lambda: 1)
+    monkeypatch.setattr("fusionkit.fit.executor.estimate.cores", lambda: 1)
     assert workers(seeds=8, epochs=100_000) == 1
 
 
 def test_the_longest_units_come_first(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusionkit.fit.forecast.cores", lambda: 2)
+    monkeypatch.setattr("fusionkit.fit.executor.estimate.cores", lambda: 2)
     # Light ones and few examples first, as people write them down: 4 units of different lengths.
     sizes: dict[str, Any] = {"shots": (1, 2), "epochs": (5,), "seeds": 8}
     specs = [
@@ -246,7 +247,7 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
     one = bounds.weights(plan_units(specs[:1]))
     assert bounds.weights(plan_units(specs)) == 40 * one
     for spare, workers, widest in ((100 * one, 1, 48), (20 * one, 1, 12), (20 * one, 2, 5), (one // 2, 1, 1)):
-        monkeypatch.setattr(forecast, "spare_memory", lambda spare=spare: spare)
+        monkeypatch.setattr(estimate, "spare_memory", lambda spare=spare: spare)
         planned = plan(prepared, workers)
         assert planned.widest == widest
         assert max(len(unit.specs) for unit in planned.units) == min(widest, 40)
@@ -254,5 +255,5 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
         assert planned.notes == ([f"at most {widest} {plural} at once: memory"] if widest < 40 // workers else [])
         assert [spec for unit in planned.units for spec in unit.specs if spec not in specs] == []
         assert sum(len(unit.specs) for unit in planned.units) == 40
-    monkeypatch.setattr(forecast, "spare_memory", lambda: 20 * one)
+    monkeypatch.setattr(estimate, "spare_memory", lambda: 20 * one)
     assert plan(prepared, 2, elsewhere=True).widest == 10  # of each machine its own memory

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from fusionkit.dataset.mixture import Mix, mix_of
+from fusionkit.dataset.share import Share
 from fusionkit.fit import RunsFolder, expand, fit, open_starts
-from fusionkit.fit import train as training
-from fusionkit.fit import working as work
-from fusionkit.fit.given_draws import Drawn, by_digest
-from fusionkit.fit.materials import Materials, Opening
-from fusionkit.fit.mixing import Mix, mix_of
-from fusionkit.fit.shares import Share
+from fusionkit.fit.executor import unit_job as work
+from fusionkit.fit.executor.context import Materials, Opening
+from fusionkit.fit.sweep.fixed_draws import Drawn, by_digest
+from fusionkit.fit.train.loop import loop as training
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 

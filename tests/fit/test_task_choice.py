@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fusionkit.dataset.infer_task import choose_pool, choose_task
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.fit.choices import choose_pool, choose_task
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.outcome import DivergenceError, Outcome
-from fusionkit.fit.train import train_run
+from fusionkit.fit.train.loop import train_run
+from fusionkit.fit.train.result import DivergenceError, Outcome
 from fusionkit.specs import SCHEDULES, RunSpec
 
 Toy = Callable[..., TaskData]

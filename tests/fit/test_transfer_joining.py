@@ -12,11 +12,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fusionkit.dataset.concatenation import JoinedStates, join_splits
 from fusionkit.draws import share_draw
 from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.joined import JoinedStates, join_splits
 from fusionkit.store import HiddenStates
-from fusionkit.store.blocks import MappedBlocks
+from fusionkit.store.chunk_access import MappedBlocks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import StatesLayout, chunk_path
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fusionkit.dataset.mixture import Mix, mix_of
+from fusionkit.dataset.share import Share, parse_share
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.mixing import Mix, mix_of
-from fusionkit.fit.shares import Share, parse_share
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import build_model
-from fusionkit.fit.predicting import predict
-from fusionkit.fit.starting import Start, begin, open_starts
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.model.warm_start import Start, begin, open_starts
+from fusionkit.fit.train.decisions import predict
 from fusionkit.fusions import FUSIONS
 from fusionkit.heads import HEADS
 from fusionkit.specs import RunSpec

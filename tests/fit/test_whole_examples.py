@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionkit.fit.choices import choose_task
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import build_model
-from fusionkit.fit.predicting import predict
-from fusionkit.fit.train import train_run
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.decisions import predict
+from fusionkit.fit.train.loop import train_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from fusionkit.fusions.extra_layers import ExtraLayers
-from fusionkit.fusions.lines import Lines
+from fusionkit.fusions.padding import Lines
 
 LENGTHS = [[3, 1, 4], [0, 2, 0, 5], [2, 2], [1], [4, 0]]
 HIDDEN = 6

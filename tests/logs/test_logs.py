@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import StoppedError, UsageError
-from fusionkit.fit.results import RunsFolder
-from fusionkit.logs import Logs, check_logs, keeping
+from fusionkit.logs import Logs, check_logs, logger
+from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
 ENDED = 1_700_000_000.0  # seconds since 1970
@@ -234,13 +234,13 @@ def test_a_stop_is_no_failure_of_a_log(tmp_path: Path, monkeypatch: pytest.Monke
     def stopped(*_: object) -> None:
         raise StoppedError("stopped by SIGTERM")
 
-    monkeypatch.setattr(keeping, "entry_of", stopped)
+    monkeypatch.setattr(logger, "entry_of", stopped)
     with pytest.raises(StoppedError):
         log(tmp_path, [record], "tensorboard")
 
 
 def test_a_missing_package_is_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(keeping.KINDS, "mlflow", ("fusionkit.logs.mlflow", ("mlflow", "no_such_package")))
+    monkeypatch.setitem(logger.KINDS, "mlflow", ("fusionkit.logs.mlflow", ("mlflow", "no_such_package")))
     with pytest.raises(UsageError, match=r"pip install 'fusionkit\[mlflow\]'") as refused:
         check_logs(["tensorboard", "mlflow"])
     assert refused.value.received == "no no_such_package"

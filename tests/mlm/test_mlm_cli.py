@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fusionkit.cli.latex import latex
 from fusionkit.cli.main import group
-from fusionkit.cli.summary import summary_table
+from fusionkit.cli.summary_table import summary_table
 from fusionkit.errors import DataError, EncoderError
 from fusionkit.sources import open_source
 

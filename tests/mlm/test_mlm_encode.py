@@ -19,14 +19,14 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from fusionkit.dataset.mlm import load_masked
 from fusionkit.encode import EncodeReport, encode
-from fusionkit.encode.alike import Alike
+from fusionkit.encode.duplicates import Alike
 from fusionkit.encode.estimate import estimate
+from fusionkit.encode.fidelity import compare_sample
 from fusionkit.encode.repair import damaged_parts, repair
-from fusionkit.encode.sample import compare_sample
 from fusionkit.encoder import Encoder, Tokenized, load_encoder
 from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
-from fusionkit.fit.masked import load_masked
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import Store, layout, open_store, verify_store
@@ -120,7 +120,7 @@ from pathlib import Path
 import pyarrow as pa
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
-from fusionkit.fit.masked import load_masked
+from fusionkit.dataset.mlm import load_masked
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout

@@ -16,16 +16,16 @@ import transformers
 from safetensors.torch import load_file
 
 import fusionkit
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.mlm import load_masked
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fit import RunsFolder, expand, fit, predicting
-from fusionkit.fit import train as training
-from fusionkit.fit.choices import choose_task
+from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.data import TaskData
-from fusionkit.fit.masked import load_masked
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.model import build_model
-from fusionkit.fit.predicting import predict
-from fusionkit.fit.train import train_run
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train.decisions import predict
+from fusionkit.fit.train.loop import decisions, train_run
+from fusionkit.fit.train.loop import loop as training
 from fusionkit.metrics import is_better, language_model_scores
 from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
@@ -130,7 +130,7 @@ def test_training_lowers_the_perplexity_and_the_lowest_epoch_is_kept(store: GetS
 def told(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Validation perplexities as told here, whatever the model does."""
     wanted: list[float] = []
-    real = predicting.score
+    real = decisions.score
 
     def score(model: Any, data: Any, split: Any, layers: Any) -> dict[str, float]:
         if split is data.validation:
@@ -177,7 +177,7 @@ def test_few_rows_at_once_give_the_same_scores(store: GetStore, monkeypatch: pyt
     data = data_of(store("bert"))
     model = build_model(spec_of(), 1, D, 0, 1, data.lm_head)
     whole = predict(model, data, data.validation, (3,))
-    monkeypatch.setattr("fusionkit.fit.masked.SCORE_BYTES", 4 * V * 3)
+    monkeypatch.setattr("fusionkit.dataset.mlm.SCORE_BYTES", 4 * V * 3)
     pieces = predict(model, data, data.validation, (3,))
     assert [best for _, best in pieces] == [best for _, best in whole]
     np.testing.assert_allclose([nats for nats, _ in pieces], [nats for nats, _ in whole], rtol=1e-5)

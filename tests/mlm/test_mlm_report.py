@@ -11,9 +11,9 @@ import pytest
 
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.report import write_report
-from fusionkit.report.comparing import compared
-from fusionkit.report.study import read_study
-from fusionkit.report.tables import matrix_table
+from fusionkit.report.comparison_table import compared
+from fusionkit.report.page_tables import matrix_table
+from fusionkit.report.report_data import read_study
 from fusionkit.store import Store
 
 FUSIONS = ("last", "linear", "concat-affine")

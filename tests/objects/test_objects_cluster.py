@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fusionkit.cluster import ClusterSettings, open_cluster
-from fusionkit.cluster.parts import cluster_parts
+from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.encoder import Encoder
 
 

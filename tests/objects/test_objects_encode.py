@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fusionkit.encode.failures import record_failure
+from fusionkit.encode.failed_parts import record_failure
 from fusionkit.encode.parts import all_parts, finished_parts
 from fusionkit.encode.status import store_status
 from fusionkit.errors import FusionkitError, IdentityError, StoppedError, UsageError

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import fusionkit
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.encoder import Encoder
-from fusionkit.fit.choices import choose_task
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.predicting import predict
+from fusionkit.fit.train.decisions import predict
 from fusionkit.heads import reads_sequences
 from fusionkit.predict import Label, Number, Predictor, Tags
 from fusionkit.store import Store

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import fusionkit
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
-from fusionkit.fit.choices import choose_task
-from fusionkit.fit.matching import load_task
-from fusionkit.fit.predicting import predict
+from fusionkit.fit.train.decisions import predict
 from fusionkit.predict import Label, Number, Predictor
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec

@@ -12,7 +12,7 @@ import transformers
 
 import fusionkit
 from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.encoder.truncated import truncated
+from fusionkit.encoder.truncate import truncated
 from fusionkit.store import Store
 
 hf: Any = transformers

@@ -19,8 +19,8 @@ from playwright.sync_api import sync_playwright
 
 from fusionkit.bundled import travel_desk
 from fusionkit.cli.main import main
-from fusionkit.report.looking import Looks
-from fusionkit.report.study import Study, read_study
+from fusionkit.report.predictions import Looks
+from fusionkit.report.report_data import Study, read_study
 
 SCRIPT = "<script>window.stolen=1</script>"
 HOSTILE = [

@@ -17,14 +17,14 @@ from scipy import stats
 from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
 from fusionkit.report.colours import FAMILIES, colour, contrast
-from fusionkit.report.drawing import draw
+from fusionkit.report.content import SECTIONS
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.weights import language_of
-from fusionkit.report.filling import json_for_html
-from fusionkit.report.inside import inside_of
-from fusionkit.report.looking import Looks, confusion
-from fusionkit.report.payload import SECTIONS
-from fusionkit.report.study import Study
+from fusionkit.report.html import json_for_html
+from fusionkit.report.predictions import Looks, confusion
+from fusionkit.report.predictions_panel import inside_of
+from fusionkit.report.render import draw
+from fusionkit.report.report_data import Study
 from fusionkit.report.theme import DARK, LIGHT
 from fusionkit.store import open_store
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusionkit.report.drawing import draw
-from fusionkit.report.looking import Looks
-from fusionkit.report.study import Study, read_study
+from fusionkit.report.predictions import Looks
+from fusionkit.report.render import draw
+from fusionkit.report.report_data import Study, read_study
 
 Command = Callable[..., str]
 FIRST = ["rain in Oslo", "snow over Bergen", "a bowl of soup", "two tickets to Rome"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fusionkit.bundled import travel_desk
-from fusionkit.cluster.script import DEATH_TIMEOUT
+from fusionkit.cluster.job_script import DEATH_TIMEOUT
 from fusionkit.encode import EncodeReport, encode
 from fusionkit.encoder import Encoder
 from fusionkit.sources import guess_columns, open_source

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fusionkit.bundled import travel_desk
-from fusionkit.cluster.elsewhere import Elsewhere, open_elsewhere
-from fusionkit.cluster.hands import ClusterCrew
+from fusionkit.cluster.encode_workers import Elsewhere, open_elsewhere
+from fusionkit.cluster.executor import ClusterCrew
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.encode import encode
 from fusionkit.encode.job import Silent

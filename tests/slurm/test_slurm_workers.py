@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fusionkit.cluster.jobs import outside_of_jobs
-from fusionkit.cluster.mapping import map_tasks
-from fusionkit.cluster.script import job_script
+from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.slurm import SlurmCluster, open_slurm, printed_job
+from fusionkit.cluster.slurm_commands import outside_of_jobs
+from fusionkit.cluster.task_map import map_tasks
 from fusionkit.errors import FusionkitError, UsageError
 
 Until = Callable[..., None]

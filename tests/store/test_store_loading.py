@@ -14,10 +14,10 @@ import torch
 
 from fusionkit.errors import StoreError
 from fusionkit.store import HiddenStates, open_store
-from fusionkit.store.blocks import MappedBlocks
+from fusionkit.store.chunk_access import MappedBlocks
 from fusionkit.store.chunks import write_chunk
+from fusionkit.store.in_memory import GAP_BYTES
 from fusionkit.store.layout import StatesLayout, chunk_path
-from fusionkit.store.loading import GAP_BYTES
 
 CHOICES = [np.arange(47), np.arange(8, 23), np.array([0, 9, 10, 11, 30, 46]), np.array([29]), np.zeros(0, np.int64)]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from upath import UPath
 
-from fusionkit.cli.working import stopped_by_sigterm
+from fusionkit.cli.worker_options import stopped_by_sigterm
 from fusionkit.errors import StoppedError
-from fusionkit.fit import materials
-from fusionkit.fit.materials import Materials, Opening
+from fusionkit.fit.executor import context
+from fusionkit.fit.executor.context import Materials, Opening
 from fusionkit.store import layout, manifest, open_store, reader
 
 
@@ -41,7 +41,7 @@ def opened_again(path: Path) -> object:
     ("module", "name", "read"),
     [
         (layout, "open_array", small_array), (manifest, "open_array", metadata), (reader, "read_bytes", examples),
-        (materials, "open_store", opened_again),
+        (context, "open_store", opened_again),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )  # fmt: skip

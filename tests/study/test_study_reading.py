@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from fusionkit.cli.clustering import cluster_of_study
+from fusionkit.cli.cluster_options import cluster_of_study
 from fusionkit.cli.encode import encode
 from fusionkit.cluster import ClusterSettings
 from fusionkit.errors import UsageError

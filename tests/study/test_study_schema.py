@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from fusionkit.errors import UsageError
-from fusionkit.fit.sweep_file import KEYS
+from fusionkit.fit.sweep.file import KEYS
 from fusionkit.fusions import FUSIONS, fusion_name
 from fusionkit.heads import HEADS
 from fusionkit.study import read_study

@@ -14,12 +14,12 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import panels, tooltip
-from fusionkit.report.looking import Looks
-from fusionkit.report.sizes import examples_learned
+from fusionkit.report.altair import altair
+from fusionkit.report.figures.encodings import panels, tooltip
+from fusionkit.report.predictions import Looks
+from fusionkit.report.report_data import Study
 from fusionkit.report.stores import encode_seconds
-from fusionkit.report.study import Study
+from fusionkit.report.train_size import examples_learned
 
 ONCE, AGAIN = "encoded once", "encoded in every epoch"
 SPLITS = ("train", "validation", "test")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import panels, shade, tooltip
-from fusionkit.report.looking import Look, Looks, confusion, validation_of
-from fusionkit.report.study import Study
+from fusionkit.report.altair import altair
+from fusionkit.report.figures.encodings import panels, shade, tooltip
+from fusionkit.report.predictions import Look, Looks, confusion, validation_of
+from fusionkit.report.report_data import Study
 
 MOST_CLASSES = 18
 REST = "(others)"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.fit.summary import scores_of
-from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import form, hue, interval, methods_of, panels, spread, tooltip
-from fusionkit.report.looking import Looks
-from fusionkit.report.naming import times_of, unit_of
-from fusionkit.report.study import Study
+from fusionkit.report.altair import altair
+from fusionkit.report.display_names import times_of, unit_of
+from fusionkit.report.figures.encodings import form, hue, interval, methods_of, panels, spread, tooltip
+from fusionkit.report.predictions import Looks
+from fusionkit.report.report_data import Study
+from fusionkit.runs.summary import scores_of
 
 TITLES = {"parameters": "parameters learned, fusion and head", "seconds": "seconds a head"}
 

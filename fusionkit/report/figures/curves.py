@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.fit.results import timed_curve
-from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import dash, hue, interval, methods_of, panels, spread, tooltip
-from fusionkit.report.looking import Looks
-from fusionkit.report.naming import times_of, unit_of
-from fusionkit.report.sizes import examples_learned
-from fusionkit.report.study import Study
+from fusionkit.report.altair import altair
+from fusionkit.report.display_names import times_of, unit_of
+from fusionkit.report.figures.encodings import dash, hue, interval, methods_of, panels, spread, tooltip
+from fusionkit.report.predictions import Looks
+from fusionkit.report.report_data import Study
+from fusionkit.report.train_size import examples_learned
+from fusionkit.runs.folder import timed_curve
 
 X_TITLES = {"epoch": "epoch", "seconds": "seconds a head", "step": "steps of the optimizer"}
 LOG = ("seconds", "step")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.looking import Looks
-from fusionkit.report.study import Study
+from fusionkit.report.predictions import Looks
+from fusionkit.report.report_data import Study
 
 
 def _nothing(data: pd.DataFrame) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.fit.summary import scores_of
-from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import interval, means, panels
-from fusionkit.report.looking import Looks
-from fusionkit.report.naming import times_of, unit_of
-from fusionkit.report.study import CELL, Study
+from fusionkit.report.altair import altair
+from fusionkit.report.display_names import times_of, unit_of
+from fusionkit.report.figures.encodings import interval, means, panels
+from fusionkit.report.predictions import Looks
+from fusionkit.report.report_data import CELL, Study
+from fusionkit.runs.summary import scores_of
 
 
 def data(study: Study, looks: Looks) -> pd.DataFrame | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionkit.report.figures import break_even, confusions, costs, curves, epochs, shots, single, weights
+from fusionkit.report.figures import break_even, confusions, costs, curves, epochs, layer_probes, shots, weights
 from fusionkit.report.figures.figure import Figure
 
 SPREAD = "mean and 95 % t interval over the seeds, cut at 0 and 100 %"
@@ -75,8 +75,8 @@ FIGURES: dict[str, Figure] = {
         "Each layer alone",
         f"Test score of a head over one layer alone: {SPREAD}. Level lines are the fusions over several layers.",
         "runs of layer:k for two layers or more",
-        single.data,
-        single.chart,
+        layer_probes.data,
+        layer_probes.chart,
     ),
     "layer-weights": Figure(
         "Layer weights by task",

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.report.charting import altair
-from fusionkit.report.figures.parts import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
-from fusionkit.report.looking import Look, Looks, label_weights, validation_of
-from fusionkit.report.study import Study
+from fusionkit.report.altair import altair
+from fusionkit.report.figures.encodings import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
+from fusionkit.report.predictions import Look, Looks, label_weights, validation_of
+from fusionkit.report.report_data import Study
 
 # Languages of the data sets that the papers use, and their neighbours; a data set says its own by its name.
 LANGUAGES = {

@@ -1,0 +1,101 @@
+"""Child processes that are given work as JSON and answer in JSON, over one socket.
+
+A child is a fresh interpreter: it inherits no lock, no thread and nothing of the program that starts it but
+``sys.path``, so a script needs no guard around its main part. It ends with its parent, however that ends: the kernel
+closes the parent's end of the socket, and a thread of the child waits for that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+# Ctrl-C goes to all processes of a terminal: it is for the parent to end its children.
+BOOT = """
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path[:] = json.loads(sys.argv[3])
+from fusionkit.child_processes import serve
+serve(int(sys.argv[1]), sys.argv[2])
+"""
+TOLD = 2000  # bytes of a dead child's last words that are looked at
+
+
+class Channel:
+    """One end of the socket."""
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self.connection = connection
+
+    def send(self, value: Any) -> None:
+        """Raises OSError where the other end is gone."""
+        self.connection.send_bytes(json.dumps(value).encode())
+
+    def receive(self) -> Any:
+        """The next value; waits for it. Raises EOFError or OSError where the other end is gone."""
+        return json.loads(self.connection.recv_bytes())
+
+
+class Child(Channel):
+    """A process that runs ``main(channel)`` of a module.
+
+    Args:
+        module: like ``fusionkit.fit.executor.worker``. environment: variables beside this process's own.
+
+    Attributes:
+        connection: ready for :func:`multiprocessing.connection.wait` when the child has said something or has ended.
+    """
+
+    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
+        ours, theirs = Pipe()
+        super().__init__(ours)
+        # Not to the terminal, where it would tear what is shown there; its end is told when the child dies.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        with theirs:
+            handle = theirs.fileno()
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, str(handle), module, json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=subprocess.STDOUT,
+                pass_fds=[handle],
+                env={**os.environ, **(environment or {})},
+            )
+
+    def end(self) -> str:
+        """Kill it if it still runs, and wait until it is gone with all it held.
+
+        Returns:
+            how it ended, with the last line that it or one of its libraries wrote.
+        """
+        self.connection.close()
+        self.process.kill()
+        status = self.process.wait()
+        with self._said as said:
+            said.seek(max(os.fstat(said.fileno()).st_size - TOLD, 0))
+            lines = said.read().decode(errors="replace").strip().splitlines()
+        how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+        return how + (f": {lines[-1].strip()}" if lines else "")
+
+
+def serve(handle: int, module: str) -> None:
+    """The child's side, called by its first lines."""
+    threading.Thread(target=_end_with_parent, args=(handle,), name="end with parent", daemon=True).start()
+    importlib.import_module(module).main(Channel(Connection(handle)))
+
+
+def _end_with_parent(handle: int) -> None:
+    poll = select.poll()
+    poll.register(handle, 0)  # that the other end is closed is told whatever is asked for
+    poll.poll()
+    os._exit(0)  # nothing to clean up: what a child writes is whole or not there at any moment

@@ -1,0 +1,66 @@
+"""What a reader of compared groups must know beside the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from fusionkit.cli.format_cells import cell, group_keys, rows_of
+from fusionkit.statistics import LEVEL, TESTS, corrected
+
+NAMES = {"permutation": "sign-flip permutation test", "bootstrap": "shifted bootstrap"}
+CORRECTED = {"holm": "Holm's correction", "bonferroni": "Bonferroni's correction", "fdr": "Benjamini's and Hochberg's"}
+FEW = 20  # blocks; below, the bootstrap finds differences that are not there (docs/statistics.md)
+MOST_SEEDS = 64
+
+
+def comparison_notes(compared: pd.DataFrame, interval: str, test: str, correction: str) -> list[str]:
+    """Lines to stand below a table: how it was made, what it cannot show, which runs it leaves out."""
+    tested = compared[compared["p"].notna()]
+    m, several = len(tested), "" if len(tested) == 1 else "s"
+    how = f"{CORRECTED[correction]} for {m} comparison{several}" if correction != "none" else "not corrected"
+    notes = [
+        f"paired differences to {compared['baseline'].iloc[0]}: 95 % {interval} interval; p by {NAMES[test]}, {how}; "
+        "* p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
+    ]
+    notes += _powerless(tested, test, correction)
+    fewest = int(tested["blocks"].min())
+    if test == "bootstrap" and fewest < FEW:
+        notes.append(f"a bootstrap of {fewest} seeds is too sure of itself: trust its p-values from {FEW} or so")
+    shared = tested[tested["pairs"] > tested["blocks"]]
+    if len(shared):
+        pairs, blocks = int(shared["pairs"].iloc[0]), int(shared["blocks"].iloc[0])
+        notes.append(f"pairs of one training draw count as one trial: {pairs} pairs are {blocks} trials")
+    for row in rows_of(compared[compared["blocks"] == 1]):
+        notes.append(f"{_name(compared, row)}: one trial, nothing to test")
+    alone = [f"{row['unpaired']} ({_name(compared, row)})" for row in rows_of(compared[compared["unpaired"] > 0])]
+    if alone:
+        notes.append(f"runs without a partner, left out of the differences: {', '.join(alone)}")
+    for axes, rows in compared[compared["also_differs"].notna()].groupby("also_differs", sort=False):
+        names = ", ".join(_name(compared, row) for row in rows_of(rows))
+        notes.append(f"differ from the baseline also in {axes}: {names}")
+    return notes
+
+
+def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
+    """Says so where no comparison could be significant, whatever the scores."""
+    smallest = tested["smallest_p"].to_numpy(dtype=np.float64)
+    best = float(corrected(smallest, correction).min())
+    if best <= 1 - LEVEL:
+        return []
+    blocks = int(tested["blocks"].max())
+    after = f", {best:.3g} after correction" if best > smallest.min() else ""
+    enough = (
+        n for n in range(blocks, MOST_SEEDS)
+        if corrected(np.full(len(smallest), TESTS[test].smallest(n)), correction).min() <= 1 - LEVEL
+    )  # fmt: skip
+    seeds = next(enough, None)
+    remedy = f"; {seeds} seeds could" if seeds else ""
+    least = f"{blocks} seeds give p = {smallest.min():.3g} at the least{after}"
+    return [f"no difference can be significant here: {least}{remedy}"]
+
+
+def _name(compared: pd.DataFrame, row: dict[str, object]) -> str:
+    """The values that tell a row from the others."""
+    keys = [name for name in group_keys(compared) if len(compared[name].drop_duplicates()) > 1]
+    return " ".join(cell(row[name]) for name in keys)

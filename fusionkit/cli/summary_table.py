@@ -1,0 +1,84 @@
+"""A summary of runs as a table for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from fusionkit.cli import format_cells
+from fusionkit.cli.console import out, table
+
+PERCENT, RANGE = "95 % interval", "95 % of Δ"
+# What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
+COSTS, READ_OFF, KEPT = ("s/run", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE), ("fusion", "label", "data")
+
+
+def summary_table(summary: pd.DataFrame) -> Table:
+    """A summary for the terminal, scores in percent, perplexities as they are; what all rows share stands above it.
+
+    Its least important columns are left out where the terminal is too narrow; it says which.
+    """
+    keys = format_cells.group_keys(summary)
+    shared = [name for name in (*keys, "metric") if name != "fusion" and len(summary) > 1 and _constant(summary[name])]
+    shown = [name for name in (*keys, "metric") if name not in shared]
+    header = [(name, "left") for name in shown]
+    rows: list[list[str]] = []
+    for row in format_cells.rows_of(summary):
+        numbers = _numbers(row)
+        rows.append([*(format_cells.cell(row[name]) for name in shown), *numbers.values()])
+        if len(rows) == 1:
+            header += [(name, "right") for name in numbers]
+    title = " · ".join(f"{name} {format_cells.cell(summary[name].iloc[0])}" for name in shared)
+    return _fitting(title or None, header, rows, len(shown))
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, str]:
+    """A row's cells by their headers."""
+    times = format_cells.times_of(row["metric"])
+    found = {
+        "mean ± std": format_cells.score_text(row["mean"], row["std"], times),
+        PERCENT: format_cells.range_text(row["low"], row["high"], times),
+    }
+    if "difference" in row:
+        p, pairs = row["p_corrected"], row["pairs"]
+        found |= {
+            "Δ": format_cells.difference_text(row),
+            RANGE: format_cells.range_text(row["difference_low"], row["difference_high"], times, signed=True),
+            "p": format_cells.p_text(p) + format_cells.marks(p),
+            "W–T–L": format_cells.record_text(row),
+            "pairs": format_cells.NOTHING if pd.isna(pairs) else f"{pairs:.0f}",
+        }
+    return found | {
+        "runs": f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else ""),
+        "parameters": format_cells.NOTHING if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
+        "s/run": format_cells.NOTHING if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}",
+    }
+
+
+def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[str]], naming: int) -> Table:
+    """A table as wide as the terminal at most; the first ``naming`` columns say which group a row is."""
+    console, left_out = out(), []
+    unbounded = console.options.update(max_width=100_000)
+    names = [name for name, _ in header[:naming]]
+    for name in (*COSTS, *(name for name in names if name not in KEPT), *READ_OFF):
+        if console.measure(table(None, header, rows), options=unbounded).maximum <= console.width:
+            break
+        place = next((place for place, (head, _) in enumerate(header) if head == name), len(header))
+        shorter = [row[:place] + row[place + 1 :] for row in rows]
+        if place < naming:
+            if len({*map(tuple, (row[: naming - 1] for row in shorter))}) < len(rows):
+                continue  # without it two groups would have one name
+            naming -= 1
+        if place < len(header):
+            header, rows = header[:place] + header[place + 1 :], shorter
+            left_out.append(name)
+    made = table(title, header, rows)
+    if left_out:
+        made.caption, made.caption_justify = f"left out for width: {', '.join(left_out)} (--format csv has all)", "left"
+    return made
+
+
+def _constant(column: pd.Series[Any]) -> bool:
+    return len(column.drop_duplicates()) == 1

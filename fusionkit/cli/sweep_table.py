@@ -1,0 +1,156 @@
+"""What a sweep shows while it runs: a table on a terminal, a plain line now and then otherwise.
+
+The table is drawn in place, a few times a second, and is never taller than the terminal: nothing scrolls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fusionkit.cli.console import log, table
+from fusionkit.cli.sweep_tally import Line, Tally
+from fusionkit.cli.times import clock
+from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.specs import RunSpec
+
+FRAMES = 4  # a second
+PLAIN_SECONDS = 10.0  # between two plain lines
+LEFT_OVER = 6  # lines of a terminal that are not the table's own
+BAR = 40  # characters
+
+
+class SweepTable:
+    """Watches a sweep (:class:`fusionkit.fit.FitProgress`).
+
+    Args:
+        specs: all runs. ended: the records of those that are there already.
+    """
+
+    def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]] = ()) -> None:
+        self._console = log()
+        self._tally = Tally(specs, ended, time.monotonic)
+        self._live: Live | None = None
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
+        """The sweep has this many runs left."""
+        self._tally.begin(work)
+        if not runs:
+            return
+        if not self._console.is_terminal:
+            self._console.print(f"fitting {runs:,} run{'' if runs == 1 else 's'}: {epochs:,} epochs")
+            return
+        # Taken away at the end, where the results are printed.
+        self._live = Live(
+            _Frame(self._tally), console=self._console, refresh_per_second=FRAMES, transient=True, redirect_stdout=False
+        )
+        self._live.start()
+
+    def epoch(self, work: float) -> None:
+        """One more epoch of one run is done."""
+        self._tally.epoch(work)
+        self._line()
+
+    def run(self, record: dict[str, Any]) -> None:
+        """A run has ended."""
+        self._tally.run(record)
+        spec = record["spec"]
+        if record["status"] == "failed":
+            reason = record["error"].splitlines()[0]  # the record has all of it; there may be many
+            self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {reason}")
+        self._line()
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        """Another process has done a run that was left."""
+        self._tally.elsewhere(record)
+        self._line()
+
+    def say(self, line: str) -> None:
+        """A line the user should see; it stays above the table."""
+        self._console.print(line)
+
+    def note(self, text: str) -> None:
+        """A word behind the headline: who is at work."""
+        self._tally.note = text
+
+    def _line(self) -> None:
+        if self._live is None and not self._console.is_terminal and time.monotonic() - self._last > PLAIN_SECONDS:
+            self._last = time.monotonic()
+            best = [f"best for {line.label}: {line.fusion} {shown(line)}" for line in self._tally.best()]
+            self._console.print(", ".join([headline(self._tally), *best]))
+
+
+class _Frame:
+    """The table as it is now, cut to the terminal's height."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield frame(self._tally, console.height, console.width)
+
+
+def frame(tally: Tally, height: int, width: int) -> Group:
+    """Headline, bar and one line a task and fusion, in at most ``height`` lines of ``width``."""
+    lines = tally.lines()
+    room = max(height - LEFT_OVER, 1)
+    parts: list[Any] = [Text(headline(tally), no_wrap=True, overflow="ellipsis")]
+    if height >= LEFT_OVER:
+        bar = Table.grid()  # a bar alone would not end its line
+        bar.add_row(ProgressBar(total=1.0, completed=tally.share, width=min(BAR, width)))
+        parts += [bar, rows_of(lines[:room])]
+    if len(lines) > room and height > LEFT_OVER:
+        parts.append(Text(f"and {len(lines) - room} more", style="dim"))
+    return Group(*parts)
+
+
+def rows_of(lines: Sequence[Line]) -> Table:
+    """Best so far by task and fusion."""
+    columns = [("task", "left"), ("fusion", "left"), ("done", "right"), ("failed", "right"), ("best", "right")]
+    rows = [
+        [line.label, line.fusion, f"{line.done}/{line.runs}", str(line.failed or ""), shown(line), line.how]
+        for line in lines
+    ]
+    made = table(None, [*columns, ("of", "left")], rows)
+    for column in made.columns:  # a line that wraps would push the others off
+        column.no_wrap, column.overflow = True, "ellipsis"
+    return made
+
+
+def headline(tally: Tally) -> str:
+    """``12 of 48 runs done, 36 left, 1 failed, 14.2 heads a minute, about 2:23 to go``."""
+    parts = [f"{tally.done:,} of {tally.runs:,} runs done", f"{tally.left:,} left"]
+    if tally.failed:
+        parts.append(f"{tally.failed:,} failed")
+    if tally.others:
+        parts.append(f"{tally.others:,} by others")
+    if tally.per_minute is not None:
+        parts.append(f"{tally.per_minute:.3g} heads a minute")
+    if tally.seconds_left is not None:
+        parts.append(f"about {clock(tally.seconds_left)} to go")
+    return ", ".join([*parts, *([tally.note] if tally.note else [])])
+
+
+def shown(line: Line) -> str:
+    """A score as tables show it."""
+    if line.best is None:
+        return ""
+    return f"{line.best:.1f}" if line.metric in LESS_IS_BETTER else f"{100 * line.best:.1f}"

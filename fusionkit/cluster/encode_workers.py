@@ -1,0 +1,74 @@
+"""A cluster for ``encode``: what its workers encode on, and the map over parts that goes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+
+from fusionkit.cluster.local import devices
+from fusionkit.cluster.open import open_cluster
+from fusionkit.cluster.part_map import cluster_parts
+from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.task_map import map_tasks
+from fusionkit.encode.job import PartsRunner
+from fusionkit.encoder import Encoder
+from fusionkit.errors import unknown_name
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Workers that encode.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``, of all of them.
+    """
+
+    cluster: Cluster
+    settings: ClusterSettings
+    device: str
+
+    def parts(self, encoder: Encoder, stop: Callable[[], bool], note: Callable[[str], None]) -> PartsRunner:
+        """The map over parts; arguments as :func:`fusionkit.cluster.part_map.cluster_parts`."""
+        assert encoder.loading is not None, "an encoder that no other process can load"
+        theirs = replace(encoder, loading=replace(encoder.loading, device=self.device))
+        return cluster_parts(self.cluster, theirs, self.settings, stop=stop, note=note)
+
+
+@contextmanager
+def open_elsewhere(settings: ClusterSettings, device: str) -> Iterator[Elsewhere]:
+    """Open a cluster whose workers encode on what ``--device`` says; ``auto`` is the GPUs, where workers have any.
+
+    Raises:
+        UsageError: no such device. FusionkitError: as :func:`fusionkit.cluster.open_cluster`.
+    """
+    if device.partition(":")[0] not in DEVICES:
+        raise unknown_name("device of a cluster", device, DEVICES)
+    if device == "cpu" and settings.gpus is None:
+        settings = replace(settings, gpus=0)
+    with open_cluster(settings) as cluster:
+        yield Elsewhere(cluster, settings, _kind(cluster, settings, device))
+
+
+def _kind(cluster: Cluster, settings: ClusterSettings, device: str) -> str:
+    if device != "auto":
+        return device.partition(":")[0]  # each worker sees one GPU, whatever its number
+    if settings.gpus is not None:
+        return "cuda" if settings.gpus else "cpu"
+    if settings.kind == "local":
+        return "cuda" if devices() else "cpu"
+    found: list[bool] = []
+    map_tasks(
+        cluster, _has_gpu, [0], key=lambda _: "device", on_done=lambda _, has: found.append(has),
+        start_timeout=settings.start_timeout,
+    )  # fmt: skip
+    return "cuda" if found == [True] else "cpu"
+
+
+def _has_gpu(_: int) -> bool:
+    return torch.cuda.is_available()

@@ -1,0 +1,145 @@
+"""``encode``'s parts over a cluster: this process plans, holds the lock and commits, workers write parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.task_map import SetAside, each_done
+from fusionkit.encode.batches import Part
+from fusionkit.encode.failed_parts import clear_failure, failures, record_failure
+from fusionkit.encode.job import EncodeProgress, PartsRunner
+from fusionkit.encode.parts import PartRecord
+from fusionkit.encode.worker import UnfitWorkerError, do_part, job_of
+from fusionkit.encoder import Encoder
+from fusionkit.errors import FusionkitError, StoppedError, UsageError
+from fusionkit.places import Place
+from fusionkit.store.layout import part_path, states_path
+
+
+def cluster_parts(
+    cluster: Cluster,
+    encoder: Encoder,
+    settings: ClusterSettings,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    note: Callable[[str], None] = lambda _: None,
+) -> PartsRunner:
+    """The map over parts for :func:`fusionkit.encode.encode`.
+
+    Args:
+        encoder: what workers load, too. stop: asked several times a second; True ends the work at once.
+        note: told of the pace and of the workers.
+
+    Raises:
+        FusionkitError: when all others are done, for parts that failed three times, of the class of the first error;
+            at once where no part could be done.
+    """
+
+    def run(store: Place, plan: dict[str, Any], parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
+        if not parts:
+            return
+        assert encoder.loading is not None, "an encoder that no other process can load"
+        job = job_of(store, plan, encoder.loading, settings.threads)
+        aside: list[SetAside[Part]] = []
+        left, pace = len(parts), Pace()
+        known = {(each["split"], each["chunk"]) for each in failures(store)}
+
+        def set_aside(one: SetAside[Part]) -> None:
+            aside.append(one)
+            record_failure(store, one.item, one.error, one.attempts)
+            watch.say(f"{name_of(one.item)} failed {one.attempts} times and is set aside: {_first(one.error)}")
+
+        def tick() -> None:
+            note(
+                f"{pace.text()}{cluster.up} of {cluster.workers} workers{f', {cluster.lost} lost' * bool(cluster.lost)}"
+            )
+            if stop():
+                raise StoppedError(
+                    f"stopped with {left} of {len(parts)} parts of {store} to do",
+                    remedy="run the same command again: finished parts are kept",
+                )
+
+        for part, values in each_done(
+            cluster,
+            partial(do_part, job),
+            parts,
+            key=name_of,
+            on_aside=set_aside,
+            tick=tick,
+            hopeless=_would_meet_all,
+            start_timeout=settings.start_timeout,
+        ):
+            record = PartRecord(**values)
+            left -= 1
+            if (part.split, part.chunk) in known:
+                clear_failure(store, part)
+            pace.add(record.tokens)
+            watch.advance(record.tokens)
+            yield record
+        _clear_half_written(store)
+        if aside:
+            raise _failed(store, aside, len(parts))
+
+    return run
+
+
+class Pace:
+    """Sub-tokens a second since the first part was done."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._tokens = 0
+
+    def add(self, tokens: int) -> None:
+        """A part is done; the first only sets the clock, as workers load their encoders before it."""
+        if self._since is None:
+            self._since = time.monotonic()
+        else:
+            self._tokens += tokens
+
+    def text(self) -> str:
+        """``12,345 sub-tokens/s, ``, or nothing yet."""
+        if self._since is None or not self._tokens:
+            return ""
+        return f"{self._tokens / max(time.monotonic() - self._since, 1e-9):,.0f} sub-tokens/s, "
+
+
+def name_of(part: Part) -> str:
+    """``train-00003``, as its record is named."""
+    return part_path(Path(), part.split, part.chunk).stem
+
+
+def _would_meet_all(error: Exception) -> bool:
+    """A disk that is full (a plain error of the disk's), a place that does not answer, a worker that is not fit."""
+    return isinstance(error, (UsageError, UnfitWorkerError)) or type(error) is FusionkitError
+
+
+def _clear_half_written(store: Place) -> None:
+    """What workers that died left in the middle of a file; a remote object is whole or absent."""
+    if isinstance(store, Path):
+        for folder in (states_path(store), store / "parts"):
+            for left in folder.rglob("*.partial"):
+                left.unlink(missing_ok=True)
+
+
+def _failed(store: Place, aside: list[SetAside[Part]], total: int) -> FusionkitError:
+    first = aside[0].error
+    names = ", ".join(name_of(one.item) for one in aside[:8]) + (" …" if len(aside) > 8 else "")
+    kind = type(first) if isinstance(first, FusionkitError) else FusionkitError
+    again = f"run the same command again: the others are kept; `fusionkit status {store}` shows each error"
+    return kind(
+        f"{len(aside)} of {total} parts of {store} failed: {names}",
+        received=_first(first),
+        remedy=f"{first.remedy}; or {again}" if isinstance(first, FusionkitError) and first.remedy else again,
+    )
+
+
+def _first(error: Exception) -> str:
+    said = str(error).strip().splitlines() or [""]
+    return said[0] if isinstance(error, FusionkitError) else f"{type(error).__name__}: {said[0]}"

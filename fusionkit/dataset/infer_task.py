@@ -1,0 +1,228 @@
+"""What a store can teach: choosing the task, its column and the pooling, as asked or as the columns suggest."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+
+from fusionkit.dataset.mlm import choose_mlm, refuse_misfit
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
+from fusionkit.heads import SEQUENCES, reads_sequences
+from fusionkit.specs import MASKED, parse_layers
+from fusionkit.store import Store
+from fusionkit.tasks import TASKS, Task
+
+
+def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
+    """The task and the column it learns: as named, else by the roles the store's columns have.
+
+    Raises:
+        UsageError: an unknown task or column, or a column that does not suit the task.
+    """
+    if (masked := choose_mlm(store, task, label)) is not None:
+        return masked
+    columns = store.manifest["columns"]
+    tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
+    frame = store["train" if "train" in store.splits else store.splits[0]].examples
+    known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
+    if task is not None and task not in TASKS:
+        raise unknown_name("task", task, TASKS)
+    if task == "joint":
+        return TASKS[task], choose_joint(store, label)
+    if label is not None:
+        if label not in frame.columns:
+            raise unknown_name("column", label, frame.columns)
+        listed = _holds_lists(frame[label])
+    elif task is not None:
+        listed = TASKS[task].unit == "word"
+    else:
+        if bool(tags) == bool(labels):
+            raise UsageError(
+                f"{store.path} can teach {'more than one task' if tags else 'no task that was guessed'}",
+                expected="--task or --label",
+                received=known,
+                remedy=f"choose --task from {', '.join(TASKS)} and --label from the columns",
+            )
+        listed = bool(tags)
+    if task is None:
+        measured = not listed and _is_measured(frame.get(label or labels[0]))
+        sentences = "pair-classification" if pair else "classification"
+        task = "tagging" if listed else "regression" if measured else sentences
+    chosen = TASKS[task]
+    if label is None and not (tags if listed else labels):
+        raise UsageError(
+            f"{store.path} has no column for the task {chosen.name}",
+            expected="a column with one tag a word" if listed else "a column with one label an example",
+            received=known,
+            remedy="name it with --label",
+        )
+    if (chosen.unit == "word") != listed:
+        raise UsageError(
+            f"column {label!r} does not suit the task {chosen.name}",
+            expected="lists of tags" if chosen.unit == "word" else "one label an example",
+            received="lists" if listed else "single values",
+            remedy="choose another --label or --task",
+        )
+    column = label or (tags if listed else labels)[0]
+    if chosen.numeric:
+        column = label or next((name for name in labels if _is_numeric(frame.get(name))), column)
+        if not _is_numeric(frame.get(column)):
+            raise UsageError(
+                f"column {column!r} does not suit the task {chosen.name}",
+                expected="a column of numbers",
+                received=f"values like {frame[column].iloc[0]!r}" if column in frame.columns else "none in train",
+                remedy="choose another --label or --task",
+            )
+    if chosen.needs_pair and not pair:
+        raise UsageError(
+            f"the examples of {store.path} are no pairs",
+            expected="two columns of texts (--text and --pair at encode)",
+            received=f"the column {columns['text'] or columns['tokens']}",
+            remedy="choose --task classification",
+        )
+    return chosen, column
+
+
+def choose_joint(store: Store, label: str | None) -> str:
+    """The columns of a joint run, ``intent,slots``: as named in either order, else the one of each role.
+
+    Raises:
+        UsageError: not two columns, unknown ones, or such as do not suit their half.
+    """
+    columns = store.manifest["columns"]
+    guessed = {role: columns[role] for role in ("labels", "tags")}
+    named = [found[0] for found in guessed.values() if len(found) == 1] if label is None else label.split(",")
+    if len(named) != 2:
+        raise UsageError(
+            f"{store.path}: a joint run learns two columns",
+            expected="--label INTENT,SLOTS: one label an example, one tag a word",
+            received=label or "; ".join(f"{role} {', '.join(found) or 'none'}" for role, found in guessed.items()),
+            remedy="name both with --label; tags need a source with lists of words",
+        )
+    frame = store["train" if "train" in store.splits else store.splits[0]].examples
+    if named[0] in frame.columns and _holds_lists(frame[named[0]]):
+        named.reverse()
+    for task, column in zip(("classification", "tagging"), named, strict=True):
+        choose_task(store, task, column)
+    return ",".join(named)
+
+
+def _holds_lists(column: pd.Series[Any]) -> bool:
+    """By the first example that has a label at all."""
+    held = column.dropna()
+    return len(held) > 0 and isinstance(held.iloc[0], (list, np.ndarray))
+
+
+def _is_numeric(column: pd.Series[Any] | None) -> bool:
+    return column is not None and pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def _is_measured(column: pd.Series[Any] | None) -> bool:
+    """True for numbers with decimals; whole ones may be classes, which a missing value turns into floats."""
+    if column is None or not pd.api.types.is_float_dtype(column):
+        return False
+    values = column.to_numpy(dtype=np.float64)
+    return bool((values[np.isfinite(values)] % 1 != 0).any())
+
+
+class Stored(Protocol):
+    """What a fusion must know of a store, or of several that are read as one."""
+
+    rows: str
+    layers: tuple[int, ...]
+    hidden: int
+    manifest: dict[str, Any]
+
+
+def choose_fusion(store: Stored, fusion: str, layers: str | None) -> tuple[str, str | None]:
+    """A fusion's one spelling, and the layers it reads where the user chose them.
+
+    Raises:
+        UsageError: a name, option or layer that does not exist, layers that are not stored, or rows that the fusion
+            cannot use.
+    """
+    name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
+    if store.rows == MASKED:
+        refuse_misfit(name, len(store.layers), store.hidden)
+    if sees_examples(name) and store.rows in ("cls", "mean"):
+        raise UsageError(
+            f"fusion {name!r} looks at an example's rows side by side; rows of {store.rows} are one an example",
+            expected="rows of tokens or words",
+            received=f"rows of {store.rows}",
+            remedy="encode again with --rows tokens, or choose another fusion",
+        )
+    chosen = None
+    if layers is not None:
+        chosen = store.layers if layers == "all" else parse_layers(layers, count, "--fusion-layers")
+        if absent := [layer for layer in chosen if layer not in store.layers]:
+            raise UsageError(
+                f"the store has no layer {', '.join(map(str, absent))}",
+                expected=f"some of layers {', '.join(map(str, store.layers))}",
+                received=f"--fusion-layers {layers}",
+                remedy="choose --fusion-layers among these, or encode again with these --layers",
+            )
+    read = fusion_layers(name, store.layers, count, chosen)
+    with torch.device("meta"):
+        build_fusion(name, len(read), store.hidden)  # options that only the constructor can judge, at no cost
+    return name, None if chosen is None else ",".join(map(str, read))
+
+
+def choose_pool(store: Stored, task: Task, pool: str | None, head: str | None = None) -> str | None:
+    """How rows become one vector an example: None where there is nothing to pool.
+
+    Args:
+        head: the head where one was chosen; one that reads whole sequences has nothing pooled.
+
+    Raises:
+        UsageError: a pool where there is nothing to pool, or rows that the head cannot read.
+    """
+    many = store.rows in ("tokens", "words", "words-mean")
+    if head is not None and reads_sequences(head):
+        if pool is not None or not many:
+            raise UsageError(
+                f"head {head!r} reads every row of an example and pools them itself",
+                expected="rows of tokens or words, without --pool",
+                received=f"rows of {store.rows}" + (f" and --pool {pool}" if pool else ""),
+                remedy="leave --pool out" if many else "encode again with --rows tokens, or choose another --head",
+            )
+        return None
+    if task.unit == "word" or not many:
+        if pool is not None:
+            raise UsageError(
+                f"--pool {pool} has nothing to pool",
+                expected="a sentence task over rows of tokens or words",
+                received=f"task {task.name} over rows of {store.rows}",
+                remedy="leave --pool out" if task.unit != "example" else "encode with --rows tokens to pool at fit",
+            )
+        return None
+    if pool == "cls" and store.rows != "tokens":
+        raise UsageError(
+            "rows of words have no first token",
+            expected="rows of tokens",
+            received=f"--pool cls over rows of {store.rows}",
+            remedy="choose --pool mean or max",
+        )
+    return pool or (store.manifest["encoder"].get("sentence_rows", "mean") if store.rows == "tokens" else "mean")
+
+
+def check_sides(head: str, sides: int) -> None:
+    """Refuse examples of another number of sequences than a head reads.
+
+    Args:
+        sides: sequences an example has, 1 or 2.
+
+    Raises:
+        UsageError: one sequence for a head that compares two, or two for one that reads one.
+    """
+    if SEQUENCES.get(head, sides) == sides:
+        return
+    raise UsageError(
+        f"head {head!r} " + ("compares two sequences" if sides == 1 else "reads one sequence an example"),
+        expected="pairs stored as two sequences" if sides == 1 else "texts, or pairs stored as one sequence",
+        received="one sequence an example" if sides == 1 else "pairs stored as two sequences",
+        remedy=f"encode again with --pair-as {'two' if sides == 1 else 'one'}, or choose another --head",
+    )

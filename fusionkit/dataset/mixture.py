@@ -1,0 +1,262 @@
+"""Several stores under one task: shares of their train splits joined, any of them to judge by.
+
+Classes are matched by name. They are those of the whole train splits that take part, whatever a draw holds: the
+shape of a run does not depend on its seed. A label of an evaluation store that none of them has counts as an error
+there, as a test label that train lacks does anywhere.
+
+Source: few-shot transfer, all of one language and 5 % of another, is table 3 of Cao et al. (2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disjoint, refuse_strangers, refuse_without
+from fusionkit.dataset.concatenation import join_splits
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import (
+    Columns,
+    carve_validation,
+    class_names,
+    counted_classes,
+    label_columns,
+    match_splits,
+)
+from fusionkit.dataset.share import Share
+from fusionkit.draws import share_draw
+from fusionkit.errors import DataError, UsageError
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fusions import sees_examples
+from fusionkit.heads import reads_sequences
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+from fusionkit.tasks import TASKS, Task
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """What all draws share: classes, each part's whole train split by its store's digest, and what judges."""
+
+    names: list[str]
+    classes: int
+    default: str
+    trains: dict[str, TaskSplit]
+    validation: TaskSplit
+    tests: dict[str, TaskSplit]
+    notes: list[str]
+
+
+class Mix:
+    """Stores to train on together, and stores to judge by.
+
+    Args:
+        parts: what is trained on, in this order. judges: whose validation chooses the epoch (the first's) and whose
+            test is scored (each one's); none is the store of the last part.
+
+    Attributes:
+        stores: all of them, each once. layers: those that every one has. rows, hidden, manifest, digest: the first
+            one's; where it matters they agree. name: what reports call it, ``en + de:5%``.
+
+    Raises:
+        UsageError: a store twice, one without a train split to train on, or stores that one head cannot read.
+    """
+
+    def __init__(self, parts: Sequence[Share], judges: Sequence[Store] = ()) -> None:
+        trained = [part.store for part in parts]
+        self.stores = distinct([*trained, *judges])
+        if len(distinct(trained)) < len(trained):
+            raise UsageError(
+                "a store is named twice to train on",
+                expected="each once, with one share",
+                received=", ".join(f"{part.store.path}{part.suffix()}" for part in parts),
+            )
+        for store in trained:
+            if "train" not in store.splits:
+                raise UsageError(
+                    f"{store.path} has no train split",
+                    expected="train",
+                    received=", ".join(store.splits),
+                    remedy="encode one, or name the store behind --evaluate-on only",
+                )
+        refuse_strangers(self.stores)
+        first = self.stores[0]
+        ours = {store.digest: store for store in self.stores}
+        self.parts = tuple(parts)
+        self.judges = tuple(ours[store.digest] for store in distinct(judges or trained[-1:]))
+        self.path, self.rows, self.hidden, self.digest = first.path, first.rows, first.hidden, first.digest
+        self.manifest: dict[str, Any] = first.manifest
+        self.layers = tuple(sorted(set.intersection(*(set(store.layers) for store in self.stores))))
+        self._names = legible_names(self.stores)
+        self.name = " + ".join(self._names[part.store.digest] + part.suffix() for part in parts)
+        self._matched: dict[tuple[Any, ...], _Matched] = {}
+
+    @property
+    def text(self) -> str | None:
+        """The parts as a run's spec keeps them; None for the whole of one store."""
+        plain = len(self.parts) == 1 and self.parts[0].part is None
+        return None if plain else ",".join(part.store.digest + part.suffix() for part in self.parts)
+
+    @property
+    def evaluate_on(self) -> str | None:
+        """The judges as a run's spec keeps them; None for the last store that is trained on."""
+        digests = [store.digest for store in self.judges]
+        return None if digests == [self.parts[-1].store.digest] else ",".join(digests)
+
+    @property
+    def judged(self) -> str:
+        """What reports call the judges: ``de, fr``."""
+        return ", ".join(self._names[store.digest] for store in self.judges)
+
+    def choose_task(self, task: str | None, label: str | None) -> tuple[Task, str]:
+        """As :func:`fusionkit.dataset.infer_task.choose_task` for the first store; all must have the column."""
+        chosen, column = choose_task(self.stores[0], task, label)
+        refuse_without(self.stores, column)
+        for store in self.stores[1:]:
+            choose_task(store, chosen.name, column)
+        return chosen, column
+
+    def load(self, spec: RunSpec) -> TaskData:
+        """The shares that the run's ``data_seed`` draws, joined, and the splits that judge.
+
+        Raises:
+            UsageError: a share larger than its store, or labels or rows that do not fit. DataError: too few labels.
+        """
+        found = self._match(spec)
+        drawn = self._drawn(found, spec.data_seed)
+        return TaskData(
+            TASKS[spec.task],
+            spec.label,
+            spec.pool,
+            found.names,
+            found.classes,
+            found.default,
+            join_splits([(self._names[store.digest], train, self._positions(store)) for store, train in drawn]),
+            found.validation,
+            next(iter(found.tests.values()), None),
+            [*found.notes, "train: " + ", ".join(f"{len(t):,} examples of {self._names[s.digest]}" for s, t in drawn)],
+            tests=found.tests if len(self.judges) > 1 else {},
+        )
+
+    def record(self, spec: RunSpec) -> dict[str, Any]:
+        """What a run's record keeps of the mix: each store's share, and the examples that were drawn of it."""
+        drawn = self._drawn(self._match(spec), spec.data_seed)
+        parts = [
+            {
+                "data": self._names[part.store.digest],
+                "store": part.store.digest,
+                "share": part.part or "all",
+                "examples": len(train),
+                "draw": None if part.part is None else train.ids,
+            }
+            for part, (_, train) in zip(self.parts, drawn, strict=True)
+        ]
+        return {"evaluated": self.judged, "parts": parts}
+
+    def _drawn(self, found: _Matched, data_seed: int) -> list[tuple[Store, TaskSplit]]:
+        drawn = []
+        for part in self.parts:
+            train = found.trains[part.store.digest]
+            if part.part is not None:
+                train = train.subset(share_draw(len(train), part.count(len(train)), data_seed))
+            drawn.append((part.store, train))
+        return drawn
+
+    def _match(self, spec: RunSpec) -> _Matched:
+        key = (spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head))
+        if key not in self._matched:
+            self._matched[key] = self._matched_now(TASKS[spec.task], *key[1:])
+        return self._matched[key]
+
+    def _matched_now(self, task: Task, label: str, pool: str | None, whole: bool, unpooled: bool) -> _Matched:
+        trained = [part.store for part in self.parts]
+        notes = {store.digest: list[str]() for store in self.stores}
+        columns = {store.digest: label_columns(store, task, label, notes[store.digest]) for store in self.stores}
+        gold = {store.digest: _labels(columns[store.digest], store in trained) for store in self.stores}
+        for store in self.stores:
+            if not gold[store.digest]:
+                raise DataError(f"no example of {store.path} has a label in column {label!r}", remedy="leave it out")
+        names = class_names([each for store in trained for each in gold[store.digest]], task, label)
+        if names:
+            told = {
+                key: {tag for row in found for tag in (row if task.unit == "word" else [row])}
+                for key, found in gold.items()
+            }
+            refuse_disjoint(self.stores, label, told)
+        splits = {}
+        for store in self.stores:
+            ours = columns[store.digest]
+            if store not in trained and store is not self.judges[0]:
+                ours = {name: ours[name] for name in ours if name == "test"}
+            elif store not in self.judges:
+                ours = {"train": ours["train"]}
+            splits[store.digest] = match_splits(store, ours, task, pool, names, notes[store.digest], whole, unpooled)
+        judge = self.judges[0]
+        if "validation" not in (theirs := splits[judge.digest]):
+            if "train" not in theirs:
+                raise UsageError(
+                    f"{judge.path} has nothing to choose the best epoch by",
+                    expected="a validation split with labels, or a train split to take a tenth of",
+                    received=", ".join(judge.splits),
+                    remedy="name a store that has one first behind --evaluate-on",
+                )
+            stay, theirs["validation"] = carve_validation(judge, theirs["train"], notes[judge.digest])
+            theirs["train"] = stay
+        trains = {store.digest: splits[store.digest]["train"] for store in trained}
+        if len({train.sides for train in trains.values()} | {theirs["validation"].sides}) > 1:
+            raise UsageError("some of the stores hold pairs as one sequence, some as two", remedy="encode them alike")
+        everything = join_splits([("", trains[store.digest], self._positions(store)) for store in trained])
+        classes, default = counted_classes(names, everything, task)
+        tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.judges})
+        validation = self._shared(judge, theirs["validation"])
+        return _Matched(names, classes, default, trains, validation, tests, self._told(notes, tests))
+
+    def _tests(self, found: dict[str, TaskSplit | None]) -> dict[str, TaskSplit]:
+        lacking = [store for store in self.judges if found[store.digest] is None]
+        if lacking and len(self.judges) > 1:
+            raise UsageError(
+                f"{', '.join(str(store.path) for store in lacking)} has no test split with labels",
+                expected="one in every store behind --evaluate-on",
+                remedy="leave such stores out",
+            )
+        return {
+            self._names[store.digest]: self._shared(store, test)
+            for store in self.judges
+            if (test := found[store.digest]) is not None
+        }
+
+    def _told(self, notes: dict[str, list[str]], tests: Iterable[str]) -> list[str]:
+        scored = f"test of {', '.join(tests)} is scored" if tests else "there is no labelled test split to score"
+        default = "" if self.evaluate_on else " (the last store named; --evaluate-on names others)"
+        told = [f"validation of {self._names[self.judges[0].digest]} chooses the epoch, {scored}{default}"]
+        if any(store.layers != self.layers for store in self.stores):
+            told.append(f"layers {', '.join(map(str, self.layers))}: those that every store has")
+        return told + [f"{self._names[digest]}: {note}" for digest, lines in notes.items() for note in lines]
+
+    def _positions(self, store: Store) -> list[int]:
+        """Where the shared layers stand among a store's own."""
+        return [store.layers.index(layer) for layer in self.layers]
+
+    def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
+        """A split of one store with the shared layers alone."""
+        if store.layers == self.layers:
+            return split
+        return join_splits([(self._names[store.digest], split, self._positions(store))])
+
+
+def _labels(columns: Columns, trained: bool) -> list[Any]:
+    """A store's labels: of train where it is trained on, else of all its splits."""
+    return [
+        each
+        for name, (gold, present) in columns.items()
+        if name == "train" or not trained
+        for each, ok in zip(gold, present, strict=True)
+        if ok
+    ]
+
+
+def mix_of(parts: Sequence[Share], judges: Sequence[Store] = ()) -> Store | Mix:
+    """The stores as one to fit over: a store that is trained on whole and judged by itself stays what it is."""
+    mix = Mix(parts, judges)
+    return parts[0].store if mix.text is None and mix.evaluate_on is None else mix

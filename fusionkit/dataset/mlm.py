@@ -1,0 +1,138 @@
+"""A store of masked sub-tokens seen through the task ``mlm``: what it refuses, its rows and ids, their scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fusionkit.devices import home_of
+from fusionkit.draws import carve
+from fusionkit.errors import DataError, UsageError
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fusions import build_fusion, sees_examples
+from fusionkit.lm_head import LmHead
+from fusionkit.ragged import IntArray
+from fusionkit.specs import MASKED
+from fusionkit.store import Split, Store
+from fusionkit.store.lm_head_file import read_lm_head
+from fusionkit.tasks import TASKS, Task
+
+LABEL = "mlm_labels"  # what stands for a column: the store's array
+VALIDATION_SHARE = 0.1
+SCORE_BYTES = 64 << 20  # of the scores of rows that are scored at once
+
+
+def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task, str] | None:
+    """The task ``mlm`` where the store is made for it; None where neither it nor the user says so.
+
+    Raises:
+        UsageError: another task over such a store, ``mlm`` over another, or a column.
+    """
+    masked = store.rows == MASKED
+    if not masked and task != "mlm":
+        return None
+    if not masked or task not in (None, "mlm"):
+        raise UsageError(
+            f"rows of {store.rows} do not suit the task {task}",
+            expected="rows of masked-tokens" if not masked else "the task mlm",
+            received=f"{store.path} with rows of {store.rows}",
+            remedy="encode with --task mlm" if not masked else "encode again without --task mlm, or leave --task out",
+        )
+    if label not in (None, LABEL):
+        raise UsageError(
+            "masked sub-tokens are learned, no column", received=f"--label {label}", remedy="leave --label out"
+        )
+    return TASKS["mlm"], LABEL
+
+
+def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
+    """Refuse a fusion that the encoder's LM head, of width ``hidden``, cannot read.
+
+    Raises:
+        UsageError: one of another width than the head's, or one that looks at whole examples.
+    """
+    if sees_examples(fusion):
+        raise UsageError(
+            f"fusion {fusion!r} looks at all rows of an example; here are those of its masked sub-tokens alone",
+            expected="a fusion of each row by itself",
+            received=fusion,
+            remedy="choose another --fusion",
+        )
+    with torch.device("meta"):
+        width = build_fusion(fusion, layers, hidden).width
+    if width != hidden:
+        raise UsageError(
+            f"fusion {fusion!r} gives states {width} wide; the encoder's LM head reads states of width {hidden}",
+            expected=f"a fusion of width {hidden}",
+            received=f"{fusion}, width {width}",
+            remedy="choose another --fusion: concat-affine is the concat of that width",
+        )
+
+
+def load_masked(store: Store, task: Task) -> TaskData:
+    """Each masked sub-token an example of its own: its row, and the id it had.
+
+    Raises:
+        UsageError: there is no train split. DataError: nothing is masked in train or validation.
+        StoreError: the ids or the head are damaged.
+    """
+    if "train" not in store.splits:
+        raise UsageError(
+            f"{store.path} has no train split",
+            expected="train",
+            received=", ".join(store.splits),
+            remedy="encode one",
+        )
+    head, notes = read_lm_head(store.path, store.manifest), list[str]()
+    splits = {name: _split(store[name]) for name in store.splits}
+    for name in [name for name, split in splits.items() if not len(split) and name != "train"]:
+        notes.append(f"{name} has no masked sub-token: not used")
+        del splits[name]
+    if not len(splits["train"]) or ("validation" not in splits and len(splits["train"]) < 2):
+        raise DataError(
+            f"too few sub-tokens of {store.path} are masked to learn from",
+            expected="some in train, and in validation or two in train",
+            received=f"{len(splits['train'])} in train",
+            remedy="encode more text, or a larger --mask-share",
+        )
+    if "validation" not in splits:
+        stay, share = carve(len(splits["train"]), VALIDATION_SHARE)
+        splits["validation"], splits["train"] = splits["train"].subset(share), splits["train"].subset(stay)
+        notes.append(
+            f"no validation split: {len(share)} masked sub-tokens of train set aside for it, the same in every run"
+        )
+    if "test" not in splits:
+        notes.append("no test split: scores are validation's alone")
+    return TaskData(
+        task, LABEL, None, [], 1, "", splits["train"], splits["validation"], splits.get("test"), notes, head
+    )  # fmt: skip
+
+
+def _split(split: Split) -> TaskSplit:
+    ids = split.masked_ids.astype(np.int64)
+    rows = np.arange(len(ids), dtype=np.int64)
+    offsets = np.arange(len(ids) + 1, dtype=np.int64)
+    return TaskSplit(split.hidden_states, rows, offsets, ids, ids.tolist(), [str(row) for row in rows])
+
+
+def masked_predictions(
+    model: FusedModel, split: TaskSplit, head: LmHead, layers: tuple[int, ...]
+) -> list[tuple[float, int]]:
+    """Of each row the cross-entropy of its own id, in nats, and the likeliest id.
+
+    A row has a score for each sub-token of the vocabulary: few rows are scored at once.
+    """
+    at_once = max(1, SCORE_BYTES // (4 * head.vocabulary))
+    found: list[tuple[float, int]] = []
+    model.eval()
+    with torch.inference_mode():
+        for start in range(0, len(split), at_once):
+            rows: IntArray = np.arange(start, min(start + at_once, len(split)), dtype=np.int64)
+            batch = split.batch(rows, layers).on(home_of(model))
+            scores = model(batch.states, batch.offsets, batch.read)  # [rows, V]
+            surprise: Any = torch.nn.functional.cross_entropy(scores, batch.targets, reduction="none")
+            found += zip(surprise.tolist(), scores.argmax(1).tolist(), strict=True)
+    return found

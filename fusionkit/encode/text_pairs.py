@@ -1,0 +1,114 @@
+"""Pairs of texts: as one sequence, or each distinct text of a split as a sequence of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fusionkit.encode.batches import PaddedBatch, PartInput, sorted_batches
+from fusionkit.encode.duplicates import first_of
+from fusionkit.encoder import Encoder
+from fusionkit.errors import UsageError
+from fusionkit.ragged import IntArray
+from fusionkit.sources import Columns, Examples
+
+Texts = Sequence[str] | Sequence[Sequence[str]]
+
+
+def choose_pair_as(asked: str | None, columns: Columns, encoder: Encoder) -> str | None:
+    """How pairs are encoded: as asked, else as two by an encoder of sentences and as one by any other.
+
+    Returns:
+        ``one`` or ``two``; None where the examples are no pairs.
+
+    Raises:
+        UsageError: there are no pairs of texts to encode so.
+    """
+    if columns.pair is None:
+        if asked is not None:
+            raise UsageError(
+                f"--pair-as {asked} needs pairs of texts",
+                expected="two columns with a text each (--text and --pair)",
+                received=f"the column {columns.text or columns.tokens!r} alone",
+                remedy="name the second text with --pair, or leave --pair-as out",
+            )
+        return None
+    if columns.text is None:
+        raise UsageError(
+            "a pair is one of texts",
+            expected="two columns with a text each (--text and --pair)",
+            received=f"lists of words in {columns.tokens!r} beside {columns.pair!r}",
+            remedy="name the first text with --text, or leave --pair out",
+        )
+    return asked or ("two" if encoder.of_sentences else "one")
+
+
+def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.bool_]]:
+    """The sequences of pairs stored as two: each distinct text is one, numbered in the order they come.
+
+    Returns:
+        the sequences of each example, int64 ``[examples, 2]``; where a sequence comes first, bool ``[examples, 2]``.
+    """
+    digests = b"".join(
+        hashlib.blake2b(text.encode(), digest_size=16).digest()
+        for block in examples.batches()
+        for text in _texts(block, columns)
+    )
+    first = first_of(digests)
+    fresh = first == np.arange(len(first))
+    numbers = np.cumsum(fresh) - 1
+    return numbers[first].reshape(-1, 2), fresh.reshape(-1, 2)
+
+
+def fresh_texts(block: pa.RecordBatch, columns: Columns, fresh: NDArray[np.bool_]) -> list[str]:
+    """The texts of some examples that are to be sequences: those that ``fresh``, ``[examples, 2]``, says come first."""
+    return [text for text, new in zip(_texts(block, columns), fresh.ravel().tolist(), strict=True) if new]
+
+
+def live_sequences(
+    texts: Texts, pairs: Sequence[str] | None, two: bool
+) -> tuple[Texts, Sequence[str] | None, IntArray]:
+    """What an encoder is given of some examples in memory.
+
+    Args:
+        texts: of the examples. pairs: their second texts, if any. two: whether each different text is a sequence.
+
+    Returns:
+        the texts of the sequences, their second texts, and the sequences of each example, int64 ``[examples, sides]``.
+    """
+    if pairs is None or not two:
+        return texts, pairs, np.arange(len(texts), dtype=np.int64)[:, None]
+    both = [text for pair in zip(texts, pairs, strict=True) for text in pair]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(both))}
+    return list(numbers), None, np.array([numbers[text] for text in both], dtype=np.int64).reshape(-1, 2)
+
+
+def live_groups(
+    part: PartInput, sequences: IntArray, budget: int, pad_id: int
+) -> Iterator[tuple[IntArray, list[PaddedBatch], IntArray]]:
+    """Examples of one or more sequences in groups that bound memory; all sequences of an example are in one group.
+
+    Args:
+        sequences: int64 ``[examples, sides]``, the numbers of each example's sequences in ``part``.
+        budget: padded sub-tokens of a group, unless a single example is larger.
+
+    Yields:
+        the examples of a group; its different sequences in batches; where among those, batch behind batch, each
+        example's sequences are, int64 ``[examples · sides]``.
+    """
+    longest = np.diff(part.offsets)[sequences].max(axis=1)
+    for examples in sorted_batches(longest * sequences.shape[1], budget):
+        wanted = sequences[examples].ravel()
+        batches = list(part.batches(np.unique(wanted), budget, pad_id))
+        done = np.concatenate([batch.examples for batch in batches])
+        place = np.argsort(done)
+        yield examples, batches, place[np.searchsorted(done[place], wanted)]
+
+
+def _texts(block: pa.RecordBatch, columns: Columns) -> Iterator[str]:
+    for both in zip(block.column(columns.text).to_pylist(), block.column(columns.pair).to_pylist(), strict=True):
+        yield from both

@@ -1,0 +1,134 @@
+"""The work of a worker process: parts of a store that was planned by another, on whatever machine sees the same store.
+
+A path, hashes and part names cross the boundary, no tensors. The encoder is loaded once, the store's arrays are opened
+once. A part is durable before its record goes back, and one that is done already is not done again.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fusionkit.encode.batches import Part
+from fusionkit.encode.freed_memory import give_back
+from fusionkit.encode.parts import PartMaker, PartRecord, finished_part
+from fusionkit.encoder import Encoder, Loading, load_again
+from fusionkit.errors import EncoderError, StoreError
+from fusionkit.places import Place, place_errors, place_of
+from fusionkit.specs import digest_of
+from fusionkit.store.manifest import read_plan
+
+TRIM_EVERY = 8
+
+
+@dataclass(frozen=True)
+class EncodeJob:
+    """What a worker is told once for all parts.
+
+    Attributes:
+        store: its whole path or address. plan: digest of the plan. loading: of the encoder.
+        threads: CPU threads; None leaves what the process has.
+    """
+
+    store: str
+    plan: str
+    loading: Loading
+    threads: int | None = None
+
+
+def job_of(store: Place, plan: dict[str, Any], loading: Loading, threads: int | None = None) -> EncodeJob:
+    """What workers are told of a planned store."""
+    return EncodeJob(str(store.resolve() if isinstance(store, Path) else store), digest_of(plan), loading, threads)
+
+
+class UnfitWorkerError(StoreError):
+    """A worker that can do no part at all: it sees another store, or has another encoder."""
+
+
+def do_part(job: EncodeJob, part: Part) -> dict[str, Any]:
+    """One part of a job, in this process.
+
+    Returns:
+        its :class:`PartRecord` as plain values.
+
+    Raises:
+        UnfitWorkerError: no part can be done here. FusionkitError: as encoding raises.
+    """
+    session = _session(job)
+    with place_errors(session.store):
+        return asdict(session.do(part))
+
+
+class _Session:
+    """A job in this process."""
+
+    def __init__(self, job: EncodeJob) -> None:
+        if job.threads is not None:
+            torch.set_num_threads(job.threads)
+        self.job, self.store = job, place_of(job.store)
+        self._plan = self._read_plan()
+        encoder = _encoder(job.loading)
+        if encoder.identity != self._plan["identity"]["encoder"]:
+            raise UnfitWorkerError(
+                f"another encoder {job.loading.reference!r} on {socket.gethostname()}",
+                expected="the weights and tokenizer that the store was planned with",
+                received="others" if encoder.identity["revision"] is None else str(encoder.identity["revision"]),
+                remedy="put the same encoder on every machine, or name a hub id with --encoder-revision",
+            )
+        self._maker = PartMaker(self.store, self._plan, encoder)
+        self._made = 0
+
+    def do(self, part: Part) -> PartRecord:
+        if (found := finished_part(self.store, self._plan, part)) is not None:
+            return found  # by a worker that was lost before it could say so
+        # Who planned may have ended meanwhile, and another have planned a new store here.
+        record = self._maker.make(part, ready=self._read_plan)
+        self._made += 1
+        if self._made % TRIM_EVERY == 0:
+            give_back()
+        return record
+
+    def _read_plan(self) -> dict[str, Any]:
+        try:
+            plan = read_plan(self.store)
+        except StoreError as error:
+            raise self._unfit("none") from error
+        if digest_of(plan) != self.job.plan:
+            raise self._unfit("another")
+        return plan
+
+    def _unfit(self, received: str) -> UnfitWorkerError:
+        return UnfitWorkerError(
+            f"{socket.gethostname()} does not see the store that was planned at {self.store}",
+            expected="its plan.json",
+            received=received,
+            remedy="put the store where all machines see it: a shared folder, or s3://…",
+        )
+
+
+# One of each a process: two encoders rarely have room on one GPU.
+_sessions: list[_Session] = []
+_encoders: list[tuple[Loading, Encoder]] = []
+
+
+def _session(job: EncodeJob) -> _Session:
+    if not _sessions or _sessions[0].job != job:
+        _sessions.clear()
+        _sessions.append(_Session(job))
+    return _sessions[0]
+
+
+def _encoder(loading: Loading) -> Encoder:
+    if not _encoders or _encoders[0][0] != loading:
+        _encoders.clear()
+        try:
+            _encoders.append((loading, load_again(loading)))
+        except EncoderError as error:
+            raise UnfitWorkerError(
+                f"{socket.gethostname()} cannot load the encoder", received=error.what, remedy=error.remedy
+            ) from error
+    return _encoders[0][1]

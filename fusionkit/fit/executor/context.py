@@ -1,0 +1,175 @@
+"""What runs are made of: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
+
+Another process has the same from :class:`Opening`: addresses, shares and folders, no tensors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from fusionkit.dataset.few_shot import draw_of
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.share import Share
+from fusionkit.devices import CPU, device_of
+from fusionkit.errors import FusionkitError, StoppedError, UsageError
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.executor.units import data_key
+from fusionkit.fit.model.joint import load_joint
+from fusionkit.fit.model.warm_start import Start, open_starts
+from fusionkit.fit.sweep.grid import read_layers
+from fusionkit.fusions import sees_examples
+from fusionkit.heads import reads_sequences
+from fusionkit.places import Place
+from fusionkit.runs.folder import RECORD
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store, is_complete, open_store
+
+
+class Materials:
+    """What the runs of one sweep are made of.
+
+    Args:
+        starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
+        sharers: how many processes, this one among them, do the sweep's work in one memory. device: where runs are
+            trained.
+
+    Attributes:
+        seconds: how long the loading of task data has taken.
+    """
+
+    def __init__(
+        self,
+        store: Store | Mix,
+        starts: Sequence[Start] = (),
+        draws: Mapping[str, Sequence[str]] | None = None,
+        sharers: int = 1,
+        device: torch.device = CPU,
+    ) -> None:
+        self.seconds, self.sharers, self.device = 0.0, sharers, device
+        self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
+        self.store = store
+        self.starts = {start.run.spec.digest: start for start in starts}
+        self._data: dict[tuple[Any, ...], TaskData] = {}
+        self._learned: dict[tuple[Any, ...], int] = {}
+
+    def data(self, spec: RunSpec) -> TaskData:
+        """The splits that a run is trained and judged on; errors as the loading of its task."""
+        if (key := data_key(spec)) not in self._data:
+            began = time.perf_counter()
+            self._data[key] = replace(self._load(spec), draws=self.draws)
+            self.seconds += time.perf_counter() - began
+        return self._data[key]
+
+    def learned(self, spec: RunSpec) -> int:
+        """How many examples a run learns from.
+
+        Raises:
+            UsageError: its draw is larger than train, or otherwise cannot be made.
+        """
+        key = (data_key(spec), spec.data_seed, spec.shots, spec.draw, spec.draw_ids)
+        if key not in self._learned:
+            data = self.data(spec)
+            drawn = draw_of(spec, data)
+            self._learned[key] = len(data.train) if drawn is None else len(drawn)
+        return self._learned[key]
+
+    def start(self, spec: RunSpec) -> Start | None:
+        """The run that this one begins with.
+
+        Raises:
+            UsageError: it was not given.
+        """
+        if spec.init_from is None:
+            return None
+        if spec.init_from not in self.starts:
+            raise UsageError(f"the run {spec.init_from} to start from is not given", received=", ".join(self.starts))
+        return self.starts[spec.init_from]
+
+    def positions(self, spec: RunSpec) -> tuple[int, ...]:
+        """Where the layers that a run's fusion reads stand among the stored ones."""
+        return tuple(self.store.layers.index(layer) for layer in read_layers(self.store, spec))
+
+    def _load(self, spec: RunSpec) -> TaskData:
+        if isinstance(self.store, Mix):
+            return self.store.load(spec)
+        if spec.task == "joint":
+            return load_joint(self.store, spec.label, spec.pool)
+        task, label = choose_task(self.store, spec.task, spec.label)
+        whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
+        return load_task(self.store, task, label, spec.pool, whole, unpooled)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How another process on this machine comes by the same materials.
+
+    Attributes:
+        parts: addresses of stores with the share of each that is trained on. judges: addresses; none for a store that
+            is no mix. starts: folders of finished runs. draws: ids of examples by their digest. sharers, device: as of
+            :class:`Materials`.
+    """
+
+    parts: tuple[tuple[str, str | None], ...]
+    judges: tuple[str, ...]
+    starts: tuple[str, ...]
+    draws: Mapping[str, Sequence[str]]
+    sharers: int = 1
+    device: str = "cpu"
+
+    @classmethod
+    def of(cls, materials: Materials) -> Self | None:
+        """None for materials that are not where they say, so that nobody could open them again."""
+        store = materials.store
+        stores = store.stores if isinstance(store, Mix) else (store,)
+        folders = [start.run.folder for start in materials.starts.values()]
+        if not all(_opens_again(each) for each in stores) or not all((path / RECORD).is_file() for path in folders):
+            return None
+        starts = tuple(str(path.resolve()) for path in folders)
+        if isinstance(store, Store):
+            parts = ((address(store.path), None),)
+            return cls(parts, (), starts, materials.draws, materials.sharers, str(materials.device))
+        places = tuple((address(part.store.path), part.part) for part in store.parts)
+        judges = tuple(address(judge.path) for judge in store.judges)
+        return cls(places, judges, starts, materials.draws, materials.sharers, str(materials.device))
+
+    def open(self) -> Materials:
+        """The materials, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
+        starts = open_starts(self.starts)
+        parts = [Share(open_store(place), part) for place, part in self.parts]
+        if not self.judges:
+            return Materials(parts[0].store, starts, self.draws, self.sharers, device_of(self.device))
+        mix = Mix(parts, [open_store(place) for place in self.judges])
+        return Materials(mix, starts, self.draws, self.sharers, device_of(self.device))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`, also of its JSON."""
+        parts = tuple((place, part) for place, part in values["parts"])
+        judges, starts = tuple(values["judges"]), tuple(values["starts"])
+        return cls(parts, judges, starts, values["draws"], values["sharers"], values["device"])
+
+
+def address(place: Place) -> str:
+    """A place as :func:`fusionkit.places.place_of` reads it, from whatever folder."""
+    return str(place.resolve()) if isinstance(place, Path) else str(place)
+
+
+def _opens_again(store: Store) -> bool:
+    try:
+        return is_complete(store.path) and open_store(address(store.path)).digest == store.digest
+    except StoppedError:
+        raise
+    except (FusionkitError, OSError):
+        return False

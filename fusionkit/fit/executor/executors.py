@@ -1,0 +1,179 @@
+"""Who does the units of a sweep: this process, or workers, a core each.
+
+Heads are small: two threads on one gain little and lose much as soon as anything else runs, so a core gets a process of
+its own, single-threaded, with units of its own. A worker that dies is replaced; what it was given is told as lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any, Protocol
+
+from fusionkit.child_processes import Child
+from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.fit.executor.context import Materials, Opening
+from fusionkit.fit.executor.unit_job import Hear, Word, do_unit
+from fusionkit.runs.claims import Claims, myself
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.specs import RunSpec
+
+UNBORN = 3  # so many workers in a row that die before they are ready are no accident
+# Before torch is imported: a pool of threads that is never used costs memory and a worker's start.
+ENVIRONMENT = {"OMP_NUM_THREADS": "{threads}", "MKL_NUM_THREADS": "{threads}", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class Hands(Protocol):
+    """Who does units, and tells what became of them."""
+
+    @property
+    def free(self) -> bool:
+        """Whether a unit can be given."""
+        ...
+
+    def give(self, specs: Sequence[RunSpec]) -> None:
+        """Begin a unit."""
+
+    def wait(self, seconds: float) -> None:
+        """Pass on what is said, waiting for it this long."""
+
+    def close(self) -> None:
+        """End all that is going on, at once."""
+
+
+class Crew(Protocol):
+    """Others who do units, as the workers of a cluster."""
+
+    @property
+    def workers(self) -> int:
+        """How many units they do at once."""
+        ...
+
+    def hands(self, opening: Opening, runs: RunsFolder, hear: Hear) -> Hands:
+        """Their hands for one sweep."""
+        ...
+
+
+class ThisProcess:
+    """Units done here, each to its end: for little work, and for stores that only this process has open."""
+
+    def __init__(self, materials: Materials, runs: RunsFolder, hear: Hear) -> None:
+        self._materials, self._runs, self._hear = materials, runs, hear
+        self._claims = Claims(runs.path, myself())
+        self.free = True
+
+    def give(self, specs: Sequence[RunSpec]) -> None:
+        do_unit(specs, self._materials, self._runs, self._claims, self._hear)
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        self._claims.close()
+
+
+@dataclass
+class _Worker:
+    child: Child
+    ready: bool = False
+    given: tuple[str, ...] = ()
+
+
+class Workers:
+    """Worker processes, begun when there is a unit for them.
+
+    Args:
+        count: at most so many. threads: of each.
+    """
+
+    def __init__(self, count: int, opening: Opening, runs: RunsFolder, hear: Hear, threads: int = 1) -> None:
+        self._count, self._hear = count, hear
+        self._environment = {name: value.format(threads=threads) for name, value in ENVIRONMENT.items()}
+        self._told = {
+            "opening": opening.to_dict(),
+            "runs": str(runs.path.resolve()),
+            "threads": threads,
+            "holder": myself(),
+        }
+        self._workers: list[_Worker] = []
+        self._unborn = 0
+
+    @property
+    def free(self) -> bool:
+        return len(self._workers) < self._count or any(not worker.given for worker in self._workers)
+
+    def give(self, specs: Sequence[RunSpec]) -> None:
+        worker = next((worker for worker in self._workers if not worker.given), None)
+        if worker is None:
+            worker = _Worker(Child("fusionkit.fit.executor.worker", self._environment))
+            self._workers.append(worker)
+            self._send(worker, self._told)
+        worker.given = tuple(spec.digest for spec in specs)
+        self._send(worker, [spec.to_dict() for spec in specs])
+
+    def wait(self, seconds: float) -> None:
+        heard: list[Any] = wait([worker.child.connection for worker in self._workers], seconds) if self._workers else []
+        if not self._workers:
+            time.sleep(seconds)
+        for worker in [worker for worker in self._workers if worker.child.connection in heard]:
+            # Listening is no part of it: an OSError of this process, a full disk say, is no worker's death.
+            while (said := self._next_of(worker)) is not None:
+                self._listen(worker, said)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.child.process.kill()  # all of them before any is waited for
+        while self._workers:
+            self._workers.pop().child.end()
+
+    def _send(self, worker: _Worker, value: Any) -> None:
+        with contextlib.suppress(OSError):  # it has died; its end is heard when it is listened to
+            worker.child.send(value)
+
+    def _next_of(self, worker: _Worker) -> dict[str, Any] | None:
+        """What a worker has said next; None where that was all, also of one that has died and is buried."""
+        try:
+            return worker.child.receive() if worker.child.connection.poll() else None
+        except (EOFError, OSError):
+            self._bury(worker)
+            return None
+
+    def _listen(self, worker: _Worker, said: dict[str, Any]) -> None:
+        if said["kind"] == "ready":
+            worker.ready, self._unborn = True, 0
+        elif said["kind"] == "end":
+            worker.given = ()
+        elif said["kind"] == "failure":
+            raise raised(said)
+        else:
+            self._hear(Word.from_dict(said))
+
+    def _bury(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        how = worker.child.end()  # from here on its claims are nobody's
+        if not worker.ready:
+            self._unborn += 1
+            if self._unborn >= UNBORN:
+                remedy = "try --workers 1, or free some memory"
+                raise FusionkitError("no worker process can be started", received=how, remedy=remedy)
+        if worker.given:
+            self._hear(
+                Word(
+                    "lost" if worker.ready else "unborn", worker.given, text=f"the process that trained it ended: {how}"
+                )
+            )
+
+
+class WorkerError(RuntimeError):
+    """What went wrong in a worker and is nobody's mistake but fusionkit's: its traceback."""
+
+
+def raised(said: dict[str, Any]) -> Exception:
+    """The error that a worker told of."""
+    if said["fields"] is None:
+        return WorkerError(f"in a worker:\n{said['trace']}")
+    kind = UsageError if said["exit_code"] == UsageError.exit_code else FusionkitError
+    return kind(said["fields"].pop("what"), **said["fields"])

@@ -1,0 +1,83 @@
+"""A sweep before its first run: what is there already, and a refusal of what cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fusionkit.dataset.infer_task import check_sides, choose_fusion
+from fusionkit.dataset.mixture import Mix
+from fusionkit.devices import CPU
+from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.model.warm_start import Start, check_start, starting_notes
+from fusionkit.fit.sweep.fixed_draws import Drawn, by_digest, strange_draws
+from fusionkit.fit.sweep.grid import read_layers
+from fusionkit.fit.train.options import check_options
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep that can work.
+
+    Attributes:
+        missing: the runs to be trained. there: the others. failed: those of them, or with ``retry_failed`` those of
+            the missing, that are there as failed.
+        notes: what the user should know.
+    """
+
+    materials: Materials
+    missing: list[RunSpec]
+    there: list[RunSpec]
+    failed: list[RunSpec]
+    notes: list[str]
+
+
+def prepare(
+    store: Store | Mix,
+    specs: Sequence[RunSpec],
+    runs: RunsFolder,
+    starts: Sequence[Start] = (),
+    draws: Sequence[Drawn] = (),
+    retry_failed: bool = False,
+    device: torch.device = CPU,
+) -> Prepared:
+    """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
+
+    Args:
+        retry_failed: runs that are there as failed are missing too. device: where they are trained.
+
+    Raises:
+        UsageError: ``runs`` holds other files, a draw is larger than train, or a choice does not suit the data.
+        StoreError: a record in ``runs`` is damaged.
+    """
+    runs.claim()
+    runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
+    materials = Materials(store, starts, by_digest(draws), device=device)
+    records = {spec: runs.record(spec) for spec in specs}
+    failed = [spec for spec, record in records.items() if record is not None and record["status"] == "failed"]
+    missing = [spec for spec in specs if records[spec] is None or (retry_failed and spec in failed)]
+    notes: dict[str, None] = {}
+    wanted = set(missing)
+    there = [spec for spec in specs if spec not in wanted]
+    if there:
+        notes[f"{len(there)} of {len(specs)} runs are there already"] = None
+    if failed and not retry_failed:
+        notes[f"{len(failed)} of them failed; --retry-failed tries them again"] = None
+    told = dict.fromkeys(strange_draws(draws, missing, store.name))
+    for spec in missing:
+        choose_fusion(store, spec.fusion, spec.fusion_layers)
+        check_options(spec)
+        data = materials.data(spec)
+        told |= dict.fromkeys(data.notes)
+        check_sides(spec.head, data.train.sides)
+        materials.learned(spec)
+        if (start := materials.start(spec)) is not None:
+            check_start(spec, start, data.labels)
+        sizes = len(read_layers(store, spec)), store.hidden, len(data.labels), data.train.sides
+        told |= dict.fromkeys(starting_notes(spec, *sizes))
+    return Prepared(materials, missing, there, failed, [*notes, *told])

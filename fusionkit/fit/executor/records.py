@@ -1,0 +1,73 @@
+"""What is kept of a run: where it comes from, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusionkit.dataset.mixture import Mix
+from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.sweep.grid import read_layers
+from fusionkit.fit.train.result import Outcome
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+def finished_record(materials: Materials, spec: RunSpec, outcome: Outcome) -> dict[str, Any]:
+    """The record of a run that came to its end; its weights are kept beside."""
+    # asdict would copy every tensor.
+    values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__ if name != "weights"}
+    found = _origin(materials, spec) | {"status": "finished", **values}
+    return _with_slots(materials, spec, found, outcome.slots or {})
+
+
+def failed_record(materials: Materials, spec: RunSpec, reason: str) -> dict[str, Any]:
+    """The record of a run that did not."""
+    found = _origin(materials, spec) | {
+        "status": "failed",
+        "error": reason,
+        "metric": None,
+        "score": None,
+        "validation_score": None,
+    }
+    return _with_slots(materials, spec, found, {})
+
+
+def _origin(materials: Materials, spec: RunSpec) -> dict[str, Any]:
+    store, data, start = materials.store, materials.data(spec), materials.start(spec)
+    encoder = store.manifest["encoder"]
+    return {
+        "spec": spec.to_dict(),
+        "data": store.name,
+        "encoder": encoder["name"],
+        "encoder_parameters": encoder["parameters"],
+        "rows": store.rows,
+        "layers": list(read_layers(store, spec)),
+        "labels": data.labels,
+        "default": data.default,
+        "hidden": store.hidden,
+        "sides": data.train.sides,
+        "encoding": encoding_of(store),
+        "init_data": None if start is None else start.data,
+        **(store.record(spec) if isinstance(store, Mix) else {"evaluated": store.name}),
+    }
+
+
+def _with_slots(
+    materials: Materials, spec: RunSpec, record: dict[str, Any], found: Mapping[str, Any]
+) -> dict[str, Any]:
+    slots = materials.data(spec).slots
+    told = {} if slots is None else {"labels": slots.labels, "default": slots.default}
+    return record | {"slots": {**told, **found} or None}
+
+
+def encoding_of(store: Store | Mix) -> dict[str, Any]:
+    """What a live encoder must be, and be given, to make the states that a run was trained over."""
+    identity = store.manifest["identity"]
+    return {
+        "encoder": identity["encoder"],
+        "compute_dtype": identity["compute_dtype"],
+        "max_length": identity["max_length"],
+        "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
+        "pair_as": identity.get("pair_as", "one"),
+    }

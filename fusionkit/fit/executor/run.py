@@ -1,0 +1,136 @@
+"""Sweeps: the runs that are missing, done by this process or by workers, each kept as it ends.
+
+Killed at any moment, a sweep loses the units that were being trained; run again, it does what is missing. Several
+processes on one folder share the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fusionkit.dataset.mixture import Mix
+from fusionkit.devices import device_of
+from fusionkit.errors import UsageError
+from fusionkit.fit.executor.bounds import Bounds
+from fusionkit.fit.executor.context import Opening
+from fusionkit.fit.executor.estimate import Forecast, Plan, forecast, plan
+from fusionkit.fit.executor.executors import Crew, Hands, ThisProcess, Workers
+from fusionkit.fit.executor.memory import keep_freed_memory
+from fusionkit.fit.executor.prepare import Prepared, prepare
+from fusionkit.fit.executor.progress import FitProgress
+from fusionkit.fit.executor.scheduler import Schedule
+from fusionkit.fit.model.warm_start import Start
+from fusionkit.fit.sweep.fixed_draws import Drawn
+from fusionkit.runs.claims import Claims, myself
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+def fit(
+    store: Store | Mix,
+    specs: Sequence[RunSpec],
+    runs: RunsFolder,
+    progress: FitProgress,
+    starts: Sequence[Start] = (),
+    draws: Sequence[Drawn] = (),
+    workers: int | None = 1,
+    retry_failed: bool = False,
+    crew: Crew | None = None,
+    device: str = "cpu",
+) -> list[dict[str, Any]]:
+    """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
+
+    Args:
+        starts: the finished runs that the specs begin from. draws: the examples that the specs name by a digest.
+        workers: so many processes share the work; 1 is this one, None are as many as are worth it.
+        retry_failed: runs that are there as failed are trained again.
+        crew: who does the runs instead of processes of this machine; ``workers`` is theirs then.
+        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A crew's is the CPU.
+
+    Returns:
+        the records of all the specs, in their order.
+
+    Raises:
+        UsageError: ``runs`` holds other files, a draw is larger than train, or there is no such device.
+        FusionkitError: the disk is full.
+    """
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
+    for note in prepared.notes:
+        progress.say(note)
+    if prepared.missing:
+        chosen = plan(prepared, workers if crew is None else crew.workers, elsewhere=crew is not None)
+        for note in chosen.notes:
+            progress.say(note)
+        with closing(Claims(runs.path, myself())) as claims:
+            if not claims.work():
+                progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
+            if retry_failed:
+                _forget(prepared.failed, runs, claims)
+            _work(prepared, chosen, runs, claims, progress, crew)
+    else:
+        progress.begin(0, 0, {})
+    runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
+    return [record for spec in specs if (record := runs.record(spec)) is not None]
+
+
+def foresee(
+    store: Store | Mix,
+    specs: Sequence[RunSpec],
+    runs: RunsFolder,
+    starts: Sequence[Start] = (),
+    draws: Sequence[Drawn] = (),
+    workers: int | None = 1,
+    retry_failed: bool = False,
+    device: str = "cpu",
+) -> tuple[Forecast, list[str]]:
+    """What :func:`fit` would do and take, and what it would say; arguments and errors are its own."""
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
+    return forecast(prepared, runs, workers), prepared.notes
+
+
+def _work(
+    prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, progress: FitProgress, crew: Crew | None
+) -> None:
+    schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
+    hands: Hands
+    if crew is not None:
+        hands = crew.hands(replace(_opening(chosen, prepared), sharers=crew.workers), runs, schedule.hear)
+        progress.say(f"workers of the cluster, {crew.workers} of them, share {len(chosen.units)} units of runs")
+    elif chosen.opening is None:
+        keep_freed_memory()
+        hands = ThisProcess(prepared.materials, runs, schedule.hear)
+    else:
+        opening = replace(chosen.opening, sharers=chosen.workers)
+        hands = Workers(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
+        progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
+    bounds = Bounds(prepared.materials)
+    work = {spec.digest: spec.epochs * bounds.work(spec) for spec in prepared.missing}
+    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
+    with closing(hands):
+        schedule.work(hands)
+
+
+def _opening(chosen: Plan, prepared: Prepared) -> Opening:
+    if (opening := chosen.opening or Opening.of(prepared.materials)) is None:
+        raise UsageError(
+            "no other process can open these stores",
+            expected="stores and runs at the places that they were opened from",
+            remedy="leave --cluster out, or check the paths",
+        )
+    return opening
+
+
+def _forget(failed: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:
+    """Let runs be trained again that are failed still: another process may have done them since they were looked at."""
+    for spec in failed:
+        if claims.take(spec.digest):
+            record = runs.record(spec)
+            if record is not None and record["status"] == "failed":
+                runs.forget(spec)
+            claims.release(spec.digest)

@@ -1,0 +1,186 @@
+"""The order of a sweep's work: units to whoever is free, others' runs waited for, lost ones tried again.
+
+A unit whose process dies, or whose memory does not suffice, is tried again in two halves, and so on: what is at fault
+is found, and its company is not punished. A run that is lost alone, and had been lost before, is kept as failed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+
+from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.executors import Hands
+from fusionkit.fit.executor.progress import FitProgress, counted
+from fusionkit.fit.executor.records import failed_record
+from fusionkit.fit.executor.unit_job import Word
+from fusionkit.fit.executor.units import Unit, plan_units
+from fusionkit.runs.claims import Claims
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.specs import RunSpec
+
+LOOK_SECONDS = 0.5  # between two looks at what others do
+TABLE_SECONDS = 30.0  # between two tables that are made before the end, or longer:
+TABLE_SHARE = 0.01  # of the time at most goes into them
+
+
+class Schedule:
+    """What is left of a sweep, and who does it.
+
+    Args:
+        units: the runs without a record. widest: the most runs a unit may have. claims: this process's own.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        widest: int,
+        materials: Materials,
+        runs: RunsFolder,
+        claims: Claims,
+        progress: FitProgress,
+    ) -> None:
+        self._widest = widest
+        self._materials, self._runs, self._claims, self._progress = materials, runs, claims, progress
+        self._left = {spec.digest: spec for unit in units for spec in unit.specs}
+        self._pending = deque(units)
+        self._again: deque[tuple[RunSpec, ...]] = deque()  # what was lost
+        self._flying: set[str] = set()  # what hands have
+        self._others: dict[str, str] = {}  # what others do, and who
+        self._known: set[str] = set()  # who has been told of
+        self._waited: set[str] = set()
+        self._noted: set[str] = set()
+        self._losses: Counter[str] = Counter()
+        self._looked = self._written = time.monotonic()
+        self._writing = 0.0
+        self._ended = False
+
+    def work(self, hands: Hands) -> None:
+        """Go on until each run has a record, whoever made it."""
+        while self._left:
+            while hands.free and (specs := self._next()):
+                self._flying |= {spec.digest for spec in specs}
+                hands.give(specs)
+            if self._flying or self._others:
+                self._say_waiting()
+                hands.wait(LOOK_SECONDS)
+            self._look()
+            self._tabulate()
+
+    def hear(self, word: Word) -> None:
+        """What hands tell of the units they have."""
+        for _ in range(word.count):
+            self._progress.epoch(word.work / word.count)
+        if word.kind == "note" and word.text not in self._noted:  # each unit has the same to say
+            self._noted.add(word.text)
+            self._progress.say(word.text)
+        heard = [digest for digest in word.runs if digest in self._flying]  # of a lost unit the others had ended
+        self._flying -= set(heard)
+        if word.kind in ("lost", "unborn") and heard:
+            self._take_back([self._left[digest] for digest in heard], word.text, blamed=word.kind == "lost")
+        for digest in heard:
+            if word.kind in ("run", "there"):
+                self._end(self._left[digest], ours=word.kind == "run")
+            elif word.kind == "others":
+                self._leave(self._left[digest], word.text)
+        self._tabulate()
+
+    def _next(self) -> Sequence[RunSpec]:
+        """The next unit, without the runs that others do; empty where there is none."""
+        while self._again:
+            if specs := self._free(self._again.popleft()):
+                return specs
+        while self._pending:
+            unit = self._pending.popleft()
+            if len(specs := self._free(unit.specs)) == len(unit.specs):
+                return specs
+            if specs:  # filled up with others of its kind, instead of trained in a thin unit
+                rest = [spec for other in self._pending for spec in other.specs]
+                self._pending = deque(plan_units([*specs, *rest], self._widest))
+        return ()
+
+    def _free(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
+        found = []
+        for spec in specs:
+            if self._runs.is_there(spec):
+                self._end(spec, ours=False)
+            elif (holder := self._claims.holder(spec.digest)) is not None:
+                self._leave(spec, holder)
+            else:
+                found.append(spec)
+        return found
+
+    def _leave(self, spec: RunSpec, holder: str) -> None:
+        if holder not in self._known:
+            self._known.add(holder)
+            self._progress.say(f"{holder} does runs of this sweep too: those are not done here")
+        self._others[spec.digest] = holder
+
+    def _look(self) -> None:
+        """See what others have done, and what they have left undone."""
+        if not self._others or time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        theirs = [(self._left[digest], holder) for digest, holder in self._others.items()]
+        self._others = {}
+        free = self._free([spec for spec, _ in theirs])
+        left = Counter(holder for spec, holder in theirs if spec in free)
+        for holder, count in left.items():
+            self._progress.say(f"{holder} has left {counted(count, 'run')} undone: done here")
+        self._pending.extend(plan_units(free, self._widest))
+
+    def _say_waiting(self) -> None:
+        waiting = Counter(self._others.values())
+        if not self._flying and set(waiting) != self._waited:
+            self._waited = set(waiting)
+            told = ", ".join(f"{counted(count, 'run')} of {holder}" for holder, count in waiting.items())
+            self._progress.say(f"waiting for {told}")
+
+    def _take_back(self, specs: list[RunSpec], reason: str, blamed: bool) -> None:
+        if not blamed:
+            self._again.appendleft(tuple(specs))
+            return
+        for spec in list(specs):
+            if self._runs.is_there(spec):  # its process died between keeping it and telling so
+                specs.remove(spec)
+                self._end(spec, ours=True)
+            elif (holder := self._claims.holder(spec.digest)) is not None:  # it died before it told who does the run
+                specs.remove(spec)
+                self._leave(spec, holder)
+        if not specs:
+            return
+        self._losses.update(spec.digest for spec in specs)
+        if len(specs) == 1 and self._losses[specs[0].digest] > 1:
+            self._fail(specs[0], reason)
+            return
+        half = -(-len(specs) // 2)
+        self._again.extendleft(tuple(part) for part in (specs[half:], specs[:half]) if part)
+        how = "in two halves" if len(specs) > 1 else "once more"
+        self._progress.say(f"{counted(len(specs), 'run')} lost, tried again {how}: {reason}")
+
+    def _fail(self, spec: RunSpec, reason: str) -> None:
+        if not self._claims.take(spec.digest):
+            self._leave(spec, self._claims.holder(spec.digest) or "another process")
+            return
+        ours = not self._runs.is_there(spec)
+        if ours:
+            self._runs.write(spec, failed_record(self._materials, spec, reason), {})
+        self._claims.release(spec.digest)
+        self._end(spec, ours)
+
+    def _end(self, spec: RunSpec, ours: bool) -> None:
+        if (record := self._runs.record(spec)) is None:  # it failed, and another process tries it again
+            self._pending.append(Unit((spec,)))
+            return
+        del self._left[spec.digest]
+        self._ended = True
+        (self._progress.run if ours else self._progress.elsewhere)(record)
+
+    def _tabulate(self) -> None:
+        """The table before the end, for those who look at it meanwhile."""
+        now = time.monotonic()
+        if now - self._written > max(TABLE_SECONDS, self._writing / TABLE_SHARE) and self._ended:
+            self._runs.write_table()
+            self._written = time.monotonic()
+            self._writing = self._written - now

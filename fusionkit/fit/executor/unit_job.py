@@ -1,0 +1,121 @@
+"""The work itself: one unit claimed, trained, kept run by run; in this process or in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from fusionkit.fit.data import TaskData
+from fusionkit.fit.executor.bounds import Bounds
+from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.memory import out_of_memory
+from fusionkit.fit.executor.records import failed_record, finished_record
+from fusionkit.fit.train.loop import train_unit
+from fusionkit.fit.train.result import DivergenceError, Outcome
+from fusionkit.runs.claims import Claims
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.writer import Keeping
+from fusionkit.specs import RunSpec
+
+
+@dataclass(frozen=True)
+class Word:
+    """What is heard of a unit.
+
+    Attributes:
+        kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``note`` (``text`` is for the user);
+            of ``runs``: ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text``
+            says whom), ``lost`` (not done, ``text`` says why), ``unborn`` (not begun: its worker died first).
+        runs: digests.
+    """
+
+    kind: str
+    runs: tuple[str, ...] = ()
+    count: int = 0
+    work: float = 0.0
+    text: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`, also of its JSON."""
+        return cls(**{**values, "runs": tuple(values["runs"])})
+
+
+Hear = Callable[[Word], None]
+
+
+def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, claims: Claims, hear: Hear) -> None:
+    """Do those runs of a unit that nobody else does or has done, each kept as it ends.
+
+    Raises:
+        FusionkitError: the disk is full, the store is damaged: what stops every other run too.
+    """
+    mine = []
+    for spec in specs:
+        if not claims.take(spec.digest):
+            hear(Word("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
+        elif runs.is_there(spec):
+            claims.release(spec.digest)
+            hear(Word("there", (spec.digest,)))
+        else:
+            runs.sweep_out(spec)
+            mine.append(spec)
+    if not mine:
+        return
+    ended, lost, bounds = 0, None, Bounds(materials)
+
+    def tell(text: str) -> None:
+        hear(Word("note", text=text))
+
+    def kept(spec: RunSpec) -> None:
+        claims.release(spec.digest)
+        hear(Word("run", (spec.digest,)))
+
+    try:
+        work = {spec: bounds.work(spec) for spec in mine}
+        with Keeping(runs, kept) as keeping:
+
+            def on_epoch(spec: RunSpec) -> None:
+                hear(Word("epochs", count=1, work=work[spec]))
+                keeping.tell()
+
+            for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
+                if isinstance(outcome, DivergenceError):
+                    keeping.write(spec, failed_record(materials, spec, str(outcome)), {})
+                else:
+                    keeping.write(spec, finished_record(materials, spec, outcome), outcome.weights)
+                ended += 1
+        # Who waits for a run that was neither done nor lost would wait for ever.
+        assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
+    except Exception as error:
+        if (reason := out_of_memory(error)) is None:
+            raise
+        lost = reason
+    finally:
+        for spec in mine:
+            claims.release(spec.digest)
+    if lost is not None:  # told when their claims are free; the caller knows which of them have ended
+        hear(Word("lost", tuple(spec.digest for spec in mine), text=lost))
+
+
+def trained(
+    specs: Sequence[RunSpec],
+    materials: Materials,
+    on_epoch: Callable[[RunSpec], None],
+    data: TaskData | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Iterator[tuple[RunSpec, Outcome | DivergenceError]]:
+    """The runs of a unit, each as it ends.
+
+    Args:
+        data: other splits than the materials'. tell: called with what the user should know.
+    """
+    data = data or materials.data(specs[0])
+    starts, sharers = materials.starts, materials.sharers
+    hidden, device = materials.store.hidden, materials.device
+    return train_unit(specs, data, materials.positions, hidden, on_epoch, starts, tell, sharers, device)

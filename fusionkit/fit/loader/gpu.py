@@ -1,0 +1,134 @@
+"""Minibatches of a GPU: gathered from states that it holds, step for step into the same memory.
+
+A step that is recorded (:mod:`fusionkit.fit.vectorized.cuda_graphs`) reads what lies there at the time. Minibatches of
+words have a number of rows each; they are filled up to few numbers, so that few steps are recorded, and so that several
+data seeds can share a stack. An epoch's places are sent to the device at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.fit.data import FILLING, Batch, Place, TaskSplit
+from fusionkit.fit.loader.minibatches import Held, Minibatches
+from fusionkit.fit.loader.sampler import Order
+from fusionkit.ragged import flat_rows
+
+FEWEST_ROWS = 16
+
+
+def filled(rows: int) -> int:
+    """So many rows or some more: a power of two, or one and a half of it."""
+    size = FEWEST_ROWS
+    while size < rows:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """Of each step: examples of a seed, rows with the filling; and for each seed what fills the memory.
+
+    Attributes:
+        places, targets: ``[steps, seeds, most rows]``. offsets: ``[steps, seeds, most examples + 1]``.
+    """
+
+    shapes: list[tuple[int, int]]
+    places: Tensor
+    targets: Tensor
+    offsets: Tensor
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Memory of one shape of minibatches, of all seeds; ``batches`` are views of it."""
+
+    states: Tensor
+    targets: Tensor
+    offsets: Tensor
+    batches: Minibatches
+
+
+class Resident:
+    """The minibatches of all data seeds as one gather a step.
+
+    Args:
+        draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.hold_together` holds them: as many
+            examples each, with one sequence each, all of whose rows are read. orders: of each. device: that holds them.
+    """
+
+    def __init__(
+        self, draws: Mapping[int, TaskSplit], orders: Mapping[int, Order], batch_size: int, device: torch.device
+    ) -> None:
+        self._draws, self._orders, self._size, self._device = draws, orders, batch_size, device
+        one = next(iter(draws.values()))
+        assert isinstance(one.states, Held)
+        self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
+        self._dense = all(draw.is_dense for draw in draws.values())
+        self._rooms: dict[tuple[int, int], _Room] = {}
+        self._seeds: tuple[int, ...] = ()
+
+    def steps(self, seed: int) -> int:
+        """As :class:`~fusionkit.fit.loader.minibatches.Feeding` says."""
+        return -(-len(self._draws[seed]) // self._size)
+
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
+        """As :class:`~fusionkit.fit.loader.minibatches.Feeding` says; a step's minibatches are gone with the next."""
+        if self._seeds != tuple(seeds):
+            self._seeds = tuple(seeds)
+            self._rooms = {}
+        plan = self._planned(epoch)
+        for step, (examples, rows) in enumerate(plan.shapes):
+            if (examples, rows) not in self._rooms:
+                self._rooms[examples, rows] = self._room(examples, rows)
+            room = self._rooms[examples, rows]
+            self._held.select(plan.places[step, :, :rows].flatten(), room.states.flatten(0, 1))
+            room.targets.copy_(plan.targets[step, :, :rows])
+            room.offsets.copy_(plan.offsets[step, :, : examples + 1])
+            yield room.batches
+
+    def _room(self, examples: int, rows: int) -> _Room:
+        count, (_, layers, hidden) = len(self._seeds), self._held.shape
+        states = torch.empty(count, rows, layers, hidden, device=self._device)
+        targets = torch.empty(count, rows, dtype=self._kind, device=self._device)
+        offsets = torch.zeros(count, examples + 1, dtype=torch.int64, device=self._device)
+        place = Place()
+        batches = {
+            seed: Batch(states[k], offsets[k], targets[k], None, offsets[k], place=place)
+            for k, seed in enumerate(self._seeds)
+        }
+        return _Room(states, targets, offsets, Minibatches(batches, lasting=True))
+
+    def _planned(self, epoch: int) -> _Epoch:
+        """Where each minibatch's rows lie; what fills one up is the first row."""
+        starts = np.arange(0, len(self._draws[self._seeds[0]]), self._size)
+        examples = np.diff(np.append(starts, len(self._draws[self._seeds[0]])))
+        found, counts = [], []
+        for seed in self._seeds:
+            draw, order = self._draws[seed], self._orders[seed].examples(epoch)
+            at, offsets = flat_rows(draw.offsets, order)
+            bounds = np.append(offsets[starts], len(at))  # of the minibatches' rows
+            targets = draw.targets[at] if draw.kept is not None else draw.targets[order]
+            found.append((draw.rows[at], targets, offsets, bounds))
+            counts.append(np.diff(bounds))
+        most = np.max(counts, 0)
+        rows = most if self._dense else np.array([filled(count) for count in most])
+        shape = len(starts), len(self._seeds), int(rows.max())
+        places = np.zeros(shape, dtype=np.int64)
+        targets = np.full(shape, FILLING, dtype=found[0][1].dtype)
+        inside = np.zeros((*shape[:2], int(examples.max()) + 1), dtype=np.int64)
+        for k, (lies, told, offsets, bounds) in enumerate(found):
+            step = np.repeat(np.arange(len(starts)), counts[k])
+            column = np.arange(len(lies)) - bounds[step]
+            places[step, k, column], targets[step, k, column] = lies, told
+            for number, first in enumerate(starts):
+                own = offsets[first : first + examples[number] + 1]
+                inside[number, k, : len(own)] = own - own[0]
+        shapes = list(zip(examples.tolist(), rows.tolist(), strict=True))
+        sent = (torch.from_numpy(each).to(self._device) for each in (places, targets, inside))
+        return _Epoch(shapes, *sent)

@@ -1,0 +1,63 @@
+"""The order of an epoch: a function of ``data_seed``, the epoch and the store alone, whatever memory the machine has.
+
+    shuffle   a permutation of all examples
+    window    chunks in a random order, the examples of a few at a time in a random order
+
+An example belongs to the chunk in which it begins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.share import Share
+from fusionkit.draws import epoch_order, window_order
+from fusionkit.fit.data import Chunked, TaskSplit
+from fusionkit.ragged import IntArray
+from fusionkit.specs import SHUFFLE, WINDOW
+from fusionkit.store import Store
+
+AUTO_BYTES = 8 << 30  # of train's states in float32, all stored layers: no measure of this machine
+
+
+def usual_order(store: Store | Mix) -> str:
+    """``window`` where the train splits that take part are larger than :data:`AUTO_BYTES`, else ``shuffle``."""
+    rows = 0.0
+    for part in [Share(store)] if isinstance(store, Store) else store.parts:
+        if "train" in part.store.splits and len(train := part.store["train"]):
+            rows += len(train.hidden_states) * part.count(len(train)) / len(train)
+    return WINDOW if 4 * rows * len(store.layers) * store.hidden > AUTO_BYTES else SHUFFLE
+
+
+def begin_chunks(split: TaskSplit) -> IntArray:
+    """The chunk in which each example begins, int64 ``[examples]``; 0 for states that lie in no chunks.
+
+    An example without rows goes with the one behind it.
+    """
+    if not isinstance(split.states, Chunked) or not len(split.rows):
+        return np.zeros(len(split), dtype=np.int64)
+    first = np.minimum(split.offsets[: -1 : split.sides], len(split.rows) - 1)
+    return split.states.chunk_of(split.rows[first])
+
+
+class Order:
+    """The epochs of one draw.
+
+    Args:
+        split: the draw as it is stored.
+    """
+
+    def __init__(self, split: TaskSplit, kind: str, data_seed: int) -> None:
+        self._count, self._seed = len(split), data_seed
+        self._chunks = None if kind == SHUFFLE else begin_chunks(split)
+
+    def windows(self, epoch: int) -> list[IntArray]:
+        """The examples in pieces, of which one at a time is needed in memory."""
+        if self._chunks is None:
+            return [epoch_order(self._count, self._seed, epoch)]
+        return window_order(self._chunks, self._seed, epoch)
+
+    def examples(self, epoch: int) -> IntArray:
+        """The examples in their order."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.windows(epoch)])

@@ -1,0 +1,105 @@
+"""Splits larger than memory: a window of rows is read while the one before it is worked on.
+
+A window holds the rows of some examples as they are stored, of the layers that are wanted; two windows are held at a
+time. Where the examples are those that begin in a few chunks, each chunk is read once, and the first rows of the next
+one with the example that reaches into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.devices import CPU
+from fusionkit.fit.data import Batch, Chunked, States, TaskSplit, float_rows
+from fusionkit.fit.loader.sampler import Order
+from fusionkit.ragged import IntArray, flat_rows
+
+
+class Stream:
+    """Reads windows of a split, one ahead; its memory is used again in every pass.
+
+    Args:
+        split: of states that lie in chunks. layers: positions among the stored layers.
+    """
+
+    def __init__(self, split: TaskSplit, layers: Sequence[int]) -> None:
+        self.split, self.layers = split, tuple(layers)
+        self._rooms: list[States | None] = [None, None]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row as it is gathered."""
+        states = self.split.states
+        return len(self.layers) * states.shape[2] * states.gather(self.split.rows[:0], self.layers).element_size()
+
+    def windows(self, windows: Sequence[IntArray]) -> Iterator[tuple[IntArray, States]]:
+        """Each window's examples with states that hold their rows, to be used until the next window is asked for."""
+        if not windows:
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="window") as reader:
+            coming = reader.submit(self._load, windows[0], 0)
+            for at, examples in enumerate(windows):
+                here = coming.result()
+                if at + 1 < len(windows):
+                    coming = reader.submit(self._load, windows[at + 1], (at + 1) % 2)
+                yield examples, here
+
+    def states(self, examples: IntArray, here: States) -> Tensor:
+        """The rows of some examples of a window, in order, float32 ``[rows, layers, hidden]``."""
+        states = here.gather(self._rows(examples), self.layers)
+        return float_rows(states)
+
+    def _rows(self, examples: IntArray) -> IntArray:
+        return self.split.rows[flat_rows(self.split.offsets, self.split.sequences(examples))[0]]
+
+    def _load(self, examples: IntArray, room: int) -> States:
+        assert isinstance(self.split.states, Chunked)
+        found = self.split.states.load(np.unique(self._rows(examples)), self.layers, self._rooms[room])
+        self._rooms[room] = found
+        return found
+
+
+class Streamed:
+    """The minibatches of a draw that is larger than memory, in the order that they have from memory."""
+
+    def __init__(
+        self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int, device: torch.device = CPU
+    ) -> None:
+        self._stream = Stream(split, layers)
+        self._order, self._size, self._device = order, batch_size, device
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the two windows that are held."""
+        lengths = np.diff(self._stream.split.offsets[:: self._stream.split.sides])
+        rows = max((int(lengths[examples].sum()) for examples in self._order.windows(0)), default=0)
+        return 2 * rows * self._stream.row_bytes
+
+    def __len__(self) -> int:
+        """Minibatches of an epoch."""
+        return -(-len(self._stream.split) // self._size)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """All examples in minibatches, in the order of this epoch; one that needs two windows takes from both."""
+        stream, taken, states = self._stream, list[IntArray](), list[Tensor]()
+        for examples, here in stream.windows(self._order.windows(epoch)):
+            start = 0
+            while start < len(examples):
+                some = examples[start : start + self._size - sum(map(len, taken))]
+                start += len(some)
+                taken.append(some)
+                states.append(stream.states(some, here))
+                if sum(map(len, taken)) == self._size:
+                    yield self._batch(taken, states)
+                    taken, states = [], []
+        if taken:
+            yield self._batch(taken, states)
+
+    def _batch(self, taken: Sequence[IntArray], states: Sequence[Tensor]) -> Batch:
+        both = states[0] if len(states) == 1 else torch.cat(list(states))
+        return self._stream.split.batch(np.concatenate(taken), self._stream.layers, both).on(self._device)

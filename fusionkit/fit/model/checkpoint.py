@@ -1,0 +1,193 @@
+"""Finished runs found again: their records, and their fusions and heads with the trained weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from fusionkit.errors import FusionkitError, StoreError, UsageError
+from fusionkit.files import read_json
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.joint import JointModel, halves_of, model_of
+from fusionkit.fusions import sees_examples
+from fusionkit.runs.folder import RECORD, WEIGHTS
+from fusionkit.specs import RunSpec
+from fusionkit.tasks import TASKS
+
+NEEDED = ("spec", "encoder", "rows", "layers", "labels", "default", "hidden", "encoding", "weights_sha256")
+AGAIN = "delete the run's folder and run the same `fusionkit fit` again"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """One finished run, ready to score states.
+
+    Attributes:
+        folder: where it was kept. spec: what it is. model: fusion and head in evaluation mode.
+        labels: class names in the order of the scores. default: the tag of words without a row.
+        rows: the kind of rows it reads. layers: the encoder's layers its fusion reads.
+        encoder: the encoder's name. encoding: what the encoder must be and be given.
+        digest: the run's name. whole: the module whose weights were kept: the model, or a joint run's both.
+        slots: the tagging half of a joint run; this one is its intents', and both specs are those of a single task.
+    """
+
+    folder: Path
+    spec: RunSpec
+    model: FusedModel
+    labels: list[str]
+    default: str
+    rows: str
+    layers: tuple[int, ...]
+    encoder: str
+    encoding: dict[str, Any]
+    digest: str
+    whole: FusedModel | JointModel
+    slots: TrainedRun | None = None
+
+    @property
+    def parts(self) -> tuple[TrainedRun, ...]:
+        """Itself, and the slots where there are any: one for each column that the run answers."""
+        return (self,) if self.slots is None else (self, self.slots)
+
+    @property
+    def of_words(self) -> bool:
+        """True where each word gets a label, False where each example gets one."""
+        return TASKS[self.spec.task].unit == "word"
+
+    @property
+    def sees_examples(self) -> bool:
+        """True where the fusion looks at all rows of an example."""
+        return sees_examples(self.spec.fusion)
+
+
+def find_run(place: str | Path) -> list[Path]:
+    """The folders of the finished runs that a user means.
+
+    Args:
+        place: a run's folder, a folder of runs (all that finished), or the beginning of a run's folder.
+
+    Raises:
+        UsageError: there is no such run, or the beginning fits several.
+    """
+    path = Path(place).expanduser()
+    if (path / RECORD).is_file():
+        return [path]
+    if path.is_dir():
+        # Failed runs are kept too, to be seen; they have no weights.
+        found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
+        found = [folder for folder in found if read_json(folder / RECORD).get("status") != "failed"]
+    else:
+        found = [file.parent for file in sorted(path.parent.glob(f"*/{RECORD}")) if _begins(file.parent, path.name)]
+        if len(found) > 1:
+            names = ", ".join(folder.name for folder in found)
+            raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
+    if not found:
+        raise UsageError(
+            f"{path} holds no finished run",
+            expected="RUNS/DIGEST or the beginning of one, or a folder that `fusionkit fit --out` wrote",
+            received="a folder without one" if path.is_dir() else "a path that does not exist",
+            remedy="check the path, or run `fusionkit fit` first",
+        )
+    return found
+
+
+def open_runs(places: Iterable[str | Path]) -> list[TrainedRun]:
+    """Load every run that is meant, each once, in the order given.
+
+    Raises:
+        UsageError: there is no such run, it failed, or its record lacks what prediction needs.
+        StoreError: its record or weights are damaged.
+    """
+    folders = dict.fromkeys(folder.resolve() for place in places for folder in find_run(place))
+    return [open_run(folder) for folder in folders]
+
+
+def open_run(folder: Path) -> TrainedRun:
+    """Load the run in this folder; errors as :func:`open_runs`."""
+    record = read_json(folder / RECORD)
+    if record.get("status") == "failed":
+        raise UsageError(f"the run {folder} failed", received=record.get("error"), remedy="choose a finished run")
+    if record.get("spec", {}).get("task") == "mlm":
+        raise UsageError(
+            f"the run {folder} scores masked sub-tokens: it has nothing to predict",
+            expected="a run of " + ", ".join(name for name in TASKS if name != "mlm"),
+            received="a run of mlm",
+            remedy="choose another run; `fusionkit results` shows this one's perplexity",
+        )
+    if missing := [name for name in NEEDED if name not in record]:
+        raise UsageError(
+            f"the run {folder} cannot be used for prediction",
+            expected=f"a record with {', '.join(NEEDED)}",
+            received=f"no {', '.join(missing)}: an earlier fusionkit kept it",
+            remedy="train it again: `fusionkit fit` with a new --out",
+        )
+    return run_of(record, folder / RECORD, folder / WEIGHTS)
+
+
+def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGAIN) -> TrainedRun:
+    """The run that a record and a file of weights are.
+
+    Args:
+        record: has all of :data:`NEEDED`. place: where it was read. remedy: against damage.
+
+    Raises:
+        StoreError: they do not fit together, or the weights are not the recorded ones.
+    """
+    try:
+        spec, labels, layers = RunSpec.from_dict(record["spec"]), list(record["labels"]), tuple(record["layers"])
+        slots = record["slots"] if spec.task == "joint" else None
+        classes = [len(part["labels"]) for part in (record, slots) if part is not None]
+        model = model_of(spec, len(layers), record["hidden"], classes, record.get("sides", 1))
+    except (KeyError, TypeError, ValueError, FusionkitError) as error:
+        raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
+    _load_weights(model, weights, record["weights_sha256"], remedy)
+    run = TrainedRun(
+        folder=place.parent,
+        spec=spec,
+        model=model.parts[0],
+        labels=labels,
+        default=record["default"],
+        rows=record["rows"],
+        layers=layers,
+        encoder=record["encoder"],
+        encoding=record["encoding"],
+        digest=spec.digest,
+        whole=model,
+    )
+    if slots is None:
+        return run
+    intent, tagging = halves_of(spec)
+    half = dataclasses.replace(
+        run, spec=tagging, model=model.parts[1], labels=list(slots["labels"]), default=slots["default"]
+    )
+    return dataclasses.replace(run, spec=intent, slots=half)
+
+
+def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remedy: str) -> None:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise damaged(path, "the run's weights", error.strerror or str(error), remedy) from error
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise damaged(path, f"weights with sha256 {sha256}", f"{len(content):,} bytes with sha256 {found}", remedy)
+    try:
+        model.load_state_dict(load(content))
+    except (SafetensorError, RuntimeError) as error:
+        raise damaged(path, "the weights of the run's fusion and head", str(error).splitlines()[0], remedy) from error
+    model.eval().requires_grad_(False)
+
+
+def damaged(path: Path, expected: str, received: str, remedy: str) -> StoreError:
+    """The error for a record or weights that are not what they were."""
+    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
+
+
+def _begins(folder: Path, start: str) -> bool:
+    return len(start) >= 4 and folder.name.startswith(start)

@@ -1,0 +1,141 @@
+"""Fusion, pool and head as one module."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fusionkit.errors import UsageError
+from fusionkit.fit.data import Batch
+from fusionkit.fit.model.precision import exactly, widened
+from fusionkit.fusions import Fusion, build_fusion
+from fusionkit.heads import build_head, lm_head, reads_sequences
+from fusionkit.lm_head import LmHead
+from fusionkit.ragged import segment_max, segment_mean
+from fusionkit.specs import RunSpec
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class FusedModel(nn.Module):
+    """States of all layers → scores: the layer axis is fused first, tokens are pooled after (the papers' order).
+
+    A fusion that looks at whole examples gets all of their rows; the head reads some of them.
+
+    Two sequences an example (a pair stored as two) are pooled to ``u`` and ``v``, and the head reads
+    ``[u; v; |u−v|; u∗v]``, as sentence encoders are used (Conneau et al. 2017). A head that reads whole sequences gets
+    all of their rows instead.
+
+    Args:
+        layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
+        sides: sequences an example has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
+
+    Raises:
+        UsageError: a pool before a head that reads whole sequences.
+    """
+
+    def __init__(
+        self, spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+    ) -> None:
+        super().__init__()
+        if spec.pool is not None and reads_sequences(spec.head):
+            raise UsageError(
+                f"head {spec.head!r} pools by itself",
+                expected="rows as the fusion gives them",
+                received=f"pool {spec.pool!r}",
+                remedy="leave the pool out",
+            )
+        self.fusion = build_fusion(spec.fusion, layers, hidden)
+        self.sides = sides
+        self.compares = sides == 2 and not reads_sequences(spec.head)
+        width = 4 * self.fusion.width if self.compares else self.fusion.width
+        self.head = (
+            build_head(spec.head, width, classes, spec.dropout)
+            if given is None
+            else lm_head(spec.head, given, spec.dropout)
+        )
+        self.pool = spec.pool
+
+    def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
+        """The scores of a batch.
+
+        Args:
+            states: ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]``, sequences in the rows.
+            read: bool ``[rows]``, those the head reads; None is all.
+
+        Returns:
+            ``[examples, classes]`` where rows are pooled or the head reads sequences, else ``[rows read, classes]``.
+        """
+        return self.read_out(self.fusion(states, offsets), offsets, read)
+
+    def read_out(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
+        """The scores of rows that are fused already, ``[rows, width]``; the rest as for :meth:`forward`."""
+        read_offsets = offsets if read is None else nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+        return self.head(self.gathered(fused, offsets, read), read_offsets)  # type: ignore[no-any-return]
+
+    def gathered(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
+        """What the head reads of fused rows, ``[n, width]``."""
+        if read is not None:
+            fused = fused[read]
+            offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+        if self.pool is not None:
+            fused = widened(fused)  # in bfloat16 a sum stands still where a row is below 1/256 of it
+        if self.pool == "mean":
+            fused = segment_mean(fused, offsets)  # [examples · sides, width]
+        elif self.pool == "max":
+            fused = segment_max(fused, offsets)
+        if self.compares:
+            u, v = fused[0::2], fused[1::2]  # [examples, width] each
+            fused = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+        return fused
+
+    @property
+    def parts(self) -> tuple[FusedModel, ...]:
+        """Itself: the one head that a run has, unless it is a joint one."""
+        return (self,)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The head's mean loss of a batch."""
+        return self.loss_of(self(batch.states, batch.offsets, batch.read), batch)
+
+    def loss_of(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The same of scores that are there, computed in float32 at least."""
+        with exactly(scores.device):
+            loss: Tensor = self.head.loss(widened(scores), batch.targets, batch.read_offsets)
+            return loss
+
+    def decide(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The decided classes or numbers ``[n]``, as the one of one head."""
+        return (self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets),)
+
+    def parameters_of(self, part: Fusion | nn.Module) -> int:
+        """How many numbers a part learns, unless it is frozen."""
+        return sum(p.numel() for p in part.parameters())
+
+
+def build_model(
+    spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
+) -> FusedModel:
+    """A model whose weights depend on ``init_seed`` alone; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(spec.init_seed)  # torch.manual_seed would seed a GPU's generators too
+        return FusedModel(spec, layers, hidden, classes, sides, given)
+
+
+def twin(module: Module) -> Module:
+    """The same module with weights of its own; ``copy.deepcopy`` takes ten times as long over one this small.
+
+    Not of one that keeps its weights in a second place too, as ``nn.LSTM`` does.
+    """
+    found = copy.copy(module)
+    held = vars(found)
+    held["_parameters"] = {
+        name: None if p is None else nn.Parameter(p.detach().clone(), p.requires_grad)
+        for name, p in module._parameters.items()
+    }
+    held["_buffers"] = {name: None if b is None else b.clone() for name, b in module._buffers.items()}
+    held["_modules"] = {name: None if child is None else twin(child) for name, child in module._modules.items()}
+    return found

@@ -1,0 +1,196 @@
+"""Starting a run from a trained one: its fusion, its head or both; and keeping a part of a run as it is.
+
+A head's classes are matched by name: what belongs to a class there (a row of the last layer, a CRF's transitions) goes
+to the class of that name here.
+
+Source: the fusion of one language, frozen, under a head of another is table 4 of Cao et al. (2022).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusionkit.errors import UsageError
+from fusionkit.files import read_json
+from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.heads import build_head
+from fusionkit.runs.folder import RECORD
+from fusionkit.specs import RunSpec
+
+Layers = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A finished run to begin from.
+
+    Attributes:
+        data: what it was trained on, as reports call it.
+    """
+
+    run: TrainedRun
+    data: str
+
+
+def open_starts(places: Iterable[str | Path]) -> list[Start]:
+    """The finished runs that a user means; errors as :func:`fusionkit.fit.model.checkpoint.open_runs`."""
+    return [Start(run, read_json(run.folder / RECORD)["data"]) for run in open_runs(places)]
+
+
+def with_starts(
+    specs: Sequence[RunSpec], layers: Sequence[Layers], encoder: Mapping[str, Any], starts: Sequence[Start], part: str
+) -> list[RunSpec]:
+    """Each run with the one to begin from: of those that suit it the one of its label, fusion and seeds.
+
+    Args:
+        layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder.
+        part: what is taken, ``fusion``, ``head`` or ``both``.
+
+    Raises:
+        UsageError: none suits a run, or several do.
+    """
+    chosen = [_one_for(spec, read, encoder, starts, part) for spec, read in zip(specs, layers, strict=True)]
+    return [
+        dataclasses.replace(spec, init_from=start.run.spec.digest, init_part=part)
+        for spec, start in zip(specs, chosen, strict=True)
+    ]
+
+
+def check_start(spec: RunSpec, start: Start, labels: Sequence[str]) -> None:
+    """Refuse a head whose classes are others.
+
+    Raises:
+        UsageError: names that only one of the two has.
+    """
+    if spec.init_part == "fusion" or set(labels) == set(start.run.labels):
+        return
+    here, there = (sorted(set(a) - set(b)) for a, b in ((labels, start.run.labels), (start.run.labels, labels)))
+    raise UsageError(
+        f"the head of {start.run.folder} has other classes than {spec.label!r} here",
+        expected=f"the same {len(labels)} names" + (f"; only here: {_few(here)}" if here else ""),
+        received=f"{len(start.run.labels)} names" + (f"; only there: {_few(there)}" if there else ""),
+        remedy="choose --init-part fusion to start with a fresh head",
+    )
+
+
+def begin(model: FusedModel, spec: RunSpec, start: Start | None, labels: Sequence[str]) -> None:
+    """Put a trained run's weights into a fresh model, and freeze what the spec says.
+
+    Args:
+        labels: the model's classes in their order.
+
+    Raises:
+        UsageError: weights of another shape, or other classes.
+    """
+    if start is not None:
+        check_start(spec, start, labels)
+        ours = model.state_dict()
+        theirs = start.run.model.state_dict()
+        if spec.init_part in ("head", "both"):
+            theirs |= _by_name(spec, model.fusion.width, start.run, labels)
+        taken = {name: tensor for name, tensor in theirs.items() if spec.init_part in ("both", name.split(".")[0])}
+        for name, tensor in taken.items():
+            if name not in ours or ours[name].shape != tensor.shape:
+                raise UsageError(
+                    f"the {name.split('.')[0]} of {start.run.folder} has weights of another shape",
+                    expected=f"{name} {list(ours[name].shape)}" if name in ours else f"no {name}",
+                    received=f"{name} {list(tensor.shape)}",
+                    remedy="start from a run with the same options",
+                )
+        model.load_state_dict(ours | taken)
+    for part, module in (("fusion", model.fusion), ("head", model.head)):
+        if spec.freeze in (part, "both"):
+            for weights in module.parameters():
+                weights.requires_grad_(False)
+
+
+def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: int, sides: int) -> list[str]:
+    """What a user should know before a run that freezes something: what is random, and that nothing is learned."""
+    if spec.freeze is None:
+        return []
+    with torch.device("meta"):
+        model = FusedModel(spec, layers, hidden, classes, sides)
+    begin(model, spec, None, [])
+    fusion, head = (sum(p.numel() for p in part.parameters()) for part in (model.fusion, model.head))
+    notes = [
+        f"--freeze {part}: it was not taken from a trained run and stays as it is made at the start"
+        for part, size in (("fusion", fusion), ("head", head))
+        if size and spec.freeze in (part, "both") and spec.init_part not in (part, "both")
+    ]
+    if not any(p.requires_grad for p in model.parameters()):
+        notes.append(f"{spec.fusion} with --freeze {spec.freeze}: nothing is left to train, so it is only scored")
+    return notes
+
+
+def _one_for(spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], starts: Sequence[Start], part: str) -> Start:
+    differing = [_differing(spec, layers, encoder, start.run, part) for start in starts]
+    found = [start for start, fields in zip(starts, differing, strict=True) if not fields]
+    if not found:
+        what = f"{starts[0].run.folder}" if len(starts) == 1 else f"any of the {len(starts)} runs"
+        alike = min(differing, key=len)
+        raise UsageError(
+            f"a run with fusion {spec.fusion!r} cannot start from {what}; what differs: {', '.join(alike)}",
+            expected=", ".join(f"{name} {ours}" for name, (ours, _) in alike.items()),
+            received=", ".join(f"{name} {theirs}" for name, (_, theirs) in alike.items()),
+            remedy="start from a run with the same, or take less of it with --init-part",
+        )
+    of_label = [s for s in found if (s.run.spec.task, s.run.spec.label) == (spec.task, spec.label)] or found
+    of_fusion = [start for start in of_label if start.run.spec.fusion == spec.fusion] or of_label
+    of_seed = [start for start in of_fusion if start.run.spec.init_seed == spec.init_seed] or of_fusion
+    of_seed = [start for start in of_seed if start.run.spec.data_seed == spec.data_seed] or of_seed
+    if len(of_seed) > 1:
+        raise UsageError(
+            f"{len(of_seed)} runs suit fusion {spec.fusion!r}, seed {spec.init_seed}, to start from",
+            expected="one",
+            received=", ".join(start.run.folder.name for start in of_seed[:6]) + ("…" if len(of_seed) > 6 else ""),
+            remedy="name one with --init-from RUNS/DIGEST, or a folder that holds one for each seed",
+        )
+    return of_seed[0]
+
+
+def _differing(
+    spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], run: TrainedRun, part: str
+) -> dict[str, tuple[Any, Any]]:
+    """What keeps a run from being begun from: the wanted and the found value by field."""
+    theirs = run.encoding["encoder"]
+    fields = {f"encoder {name}": (str(encoder[name])[:12], str(theirs[name])[:12]) for name in ("weights", "tokenizer")}
+    if part != "head":
+        fields["fusion"] = (spec.fusion, run.spec.fusion)
+        fields["layers"] = (",".join(map(str, layers)), ",".join(map(str, run.layers)))
+    if part != "fusion":
+        fields["head"] = (spec.head, run.spec.head)
+    return {name: pair for name, pair in fields.items() if pair[0] != pair[1]}
+
+
+def _by_name(spec: RunSpec, width: int, run: TrainedRun, labels: Sequence[str]) -> dict[str, Tensor]:
+    """A run's head with its classes in the order of ``labels``, by the names that its weights have in the model.
+
+    Which axes run over classes is seen by building the head for one class more: they are the ones that grow.
+    """
+    weights = {name: tensor for name, tensor in run.model.state_dict().items() if name.startswith("head.")}
+    if list(labels) == run.labels:
+        return weights
+    with torch.device("meta"):
+        these, more = (
+            build_head(spec.head, width, classes, spec.dropout).state_dict()
+            for classes in (len(labels), len(labels) + 1)
+        )
+    order = torch.tensor([run.labels.index(name) for name in labels], dtype=torch.int64)
+    for name, tensor in weights.items():
+        sizes, larger = these[name.removeprefix("head.")].shape, more[name.removeprefix("head.")].shape
+        for axis in (k for k, size in enumerate(sizes) if larger[k] != size):
+            tensor = tensor.index_select(axis, order)
+        weights[name] = tensor
+    return weights
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -1,0 +1,140 @@
+"""Draws given back: the examples that earlier runs drew, or a list of ids, for new runs to learn from.
+
+A run's spec names them by a digest of the ids, so that equal specs mean equal work; the ids themselves travel beside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.files import read_json
+from fusionkit.fit.model.checkpoint import find_run
+from fusionkit.runs.folder import RECORD
+from fusionkit.specs import GIVEN, RunSpec, digest_of
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Examples to be drawn again.
+
+    Attributes:
+        ids: their ids. run: the spec of the run that drew them; None for a list, which suits every run.
+        data: the data that the run drew them from, by name; None where nobody tells.
+    """
+
+    ids: tuple[str, ...]
+    run: RunSpec | None = None
+    data: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """Of the ids as a set: a run trains on examples in the order of its seed, not of a list."""
+        return digest_of(sorted(self.ids))
+
+
+def open_draws(place: str | Path) -> list[Drawn]:
+    """What was drawn: a JSON file's list of ids, or what one or more finished runs kept.
+
+    Raises:
+        UsageError: no such file or run, no list of ids, or runs that drew nothing.
+    """
+    path = Path(place).expanduser()
+    if path.is_file():
+        return [Drawn(_listed(path))]
+    records = [(folder, read_json(folder / RECORD)) for folder in find_run(place)]
+    try:
+        found = [
+            Drawn(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data")) for _, r in records if r.get("draw")
+        ]
+    except (KeyError, TypeError, UsageError) as error:
+        raise StoreError(f"a record in {path} is damaged", received=str(error).splitlines()[0]) from error
+    if not found:
+        raise UsageError(
+            f"{path} holds no draw",
+            expected="runs that were fitted with --shots, or a JSON file with a list of ids",
+            received=f"{len(records)} run{'s' if len(records) > 1 else ''} on all of train",
+            remedy="name runs that drew examples",
+        )
+    return found
+
+
+def shots_of(drawn: Iterable[Drawn]) -> list[int | None]:
+    """The sizes that the runs drew, ascending; a list has none."""
+    return [*sorted({one.run.shots for one in drawn if one.run and one.run.shots})] or [None]
+
+
+def with_draws(specs: Sequence[RunSpec], drawn: Sequence[Drawn]) -> list[RunSpec]:
+    """Each run with the examples that were drawn by its ``data_seed`` and ``shots``, or with those of the one list.
+
+    Runs over the same store, then the same column, are taken where there are any.
+
+    Raises:
+        UsageError: none were, different ones were, or a number of shots beside a list.
+    """
+    return [dataclasses.replace(spec, draw=GIVEN, draw_ids=_drawn_for(spec, drawn).digest) for spec in specs]
+
+
+def _drawn_for(spec: RunSpec, drawn: Sequence[Drawn]) -> Drawn:
+    for one in drawn:
+        if one.run is None:
+            if spec.shots is not None:
+                raise UsageError(
+                    "a list of ids is a draw as it stands",
+                    expected="--draw-from FILE.json alone",
+                    received=f"--shots {spec.shots} beside it",
+                    remedy="leave --shots out",
+                )
+            return one
+    ours = (spec.data_seed, spec.shots)
+    runs = [(one, one.run) for one in drawn if one.run is not None]
+    found = [(one, run) for one, run in runs if (run.data_seed, run.shots) == ours]
+    for names in (("store", "mix"), ("task", "label")):
+        alike = [(one, run) for one, run in found if all(getattr(run, n) == getattr(spec, n) for n in names)]
+        found = alike or found
+    if len({one.digest for one, _ in found}) != 1:
+        there = sorted({(run.shots or 0, run.data_seed) for _, run in runs})
+        told = ", ".join(f"{shots} shots by seed {seed}" for shots, seed in there[:8]) + ("…" if there[8:] else "")
+        what = "different draws" if found else "no draw"
+        raise UsageError(
+            f"{what} of {spec.shots} shots by data seed {spec.data_seed} to give back",
+            expected="one for each data seed and number of shots",
+            received=", ".join(f"{run.digest} ({run.draw})" for _, run in found[:6]) if found else told,
+            remedy="choose --shots and seeds among these, or give the ids as a list in a JSON file",
+        )
+    return found[0][0]
+
+
+def _listed(path: Path) -> tuple[str, ...]:
+    try:
+        values: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no JSON file", received=str(error), remedy="give a list of ids") from error
+    sound = isinstance(values, list) and all(isinstance(v, (str, int)) and not isinstance(v, bool) for v in values)
+    ids = tuple(map(str, values)) if sound else ()
+    if not ids or len(set(ids)) < len(ids):
+        repeated = next((one for one in ids if ids.count(one) > 1), None)
+        raise UsageError(
+            f"{path} is no list of ids",
+            expected='a JSON list of example ids, each once, like ["12", "40"]',
+            received=f"{repeated!r} twice" if repeated else json.dumps(values)[:60],
+            remedy="write the ids of the examples to train on, and nothing else",
+        )
+    return ids
+
+
+def strange_draws(drawn: Iterable[Drawn], specs: Iterable[RunSpec], data: str) -> list[str]:
+    """What the user should know: draws of data with another name, whose ids may be other examples' here."""
+    used = {spec.draw_ids for spec in specs}
+    names = sorted({one.data for one in drawn if one.data not in (None, data) and one.digest in used})
+    return [f"--draw-from: examples of {name} are drawn from {data}, by their ids alone" for name in names]
+
+
+def by_digest(drawn: Iterable[Drawn]) -> Mapping[str, tuple[str, ...]]:
+    """The ids as runs' specs name them."""
+    return {one.digest: one.ids for one in drawn}

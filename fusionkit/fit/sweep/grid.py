@@ -1,0 +1,218 @@
+"""What a sweep is: the product of choices over one store or a mix, as specs of runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from fusionkit.dataset.few_shot import check_draw
+from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_task
+from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.share import Share, parse_share
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fit.loader.sampler import usual_order
+from fusionkit.fit.model.warm_start import Start, with_starts
+from fusionkit.fit.sweep.fixed_draws import Drawn, shots_of, with_draws
+from fusionkit.fit.train.options import check_options
+from fusionkit.fusions import fusion_layers as layers_of
+from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
+from fusionkit.store import Store
+
+USUAL = ("last", "linear", "concat", "attention")
+WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
+
+
+def expand(
+    store: Store | Mix,
+    *,
+    task: str | None = None,
+    label: str | None = None,
+    pool: str | None = None,
+    head: str | None = None,
+    fusions: Sequence[str] = (),
+    fusion_layers: Sequence[str | None] = (None,),
+    seeds: int | None = None,
+    data_seeds: int | None = None,
+    init_seeds: int | None = None,
+    lrs: Sequence[float] = (2e-3,),
+    shots: Sequence[int | None] = (),
+    draw: str = "uniform",
+    draws: Sequence[Drawn] = (),
+    epochs: Sequence[int] = (10,),
+    batch_sizes: Sequence[int] = (32,),
+    dropout: float = 0.0,
+    weight_decay: float = 0.0,
+    schedule: str = "linear",
+    optimizer: str = "adamw",
+    warmup: float = 0.0,
+    clip_norm: float | None = None,
+    label_smoothing: float = 0.0,
+    class_weights: str = "none",
+    patience: int | None = None,
+    validate_on: int | str | None = None,
+    validate_every: int = 1,
+    compute_dtype: str = "float32",
+    order: str = AUTO,
+    joint_fusion: str = "shared",
+    starts: Sequence[Start] = (),
+    init_part: str | None = None,
+    freeze: str | None = None,
+) -> list[RunSpec]:
+    """Every run of a sweep over one store, or a mix.
+
+    Args:
+        fusions: none are four that suit the store. seeds: trial k has k as ``data_seed`` and as ``init_seed``.
+        data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
+            by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
+        validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
+        validate_every: epochs from one scoring to the next.
+        order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
+        starts: finished runs, of which each run begins with the one that suits it. init_part: what it takes of that
+            one, ``both`` unless said. freeze: the part that is not trained.
+
+    Raises:
+        UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
+    """
+    mix = store if isinstance(store, Mix) else None
+    chosen, column = choose_task(store, task, label) if isinstance(store, Store) else store.choose_task(task, label)
+    if head is not None and head not in chosen.heads:
+        raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
+    if joint_fusion != "shared" and chosen.name != "joint":
+        raise UsageError(
+            f"the task {chosen.name} has one head, and so one fusion",
+            expected="--task joint",
+            received=f"--joint-fusion {joint_fusion}",
+            remedy="leave --joint-fusion out",
+        )
+    moved = [name for name, given in (("several stores", mix), ("--init-from", starts), ("--freeze", freeze)) if given]
+    if moved and chosen.name in ("joint", "mlm"):
+        raise UsageError(
+            f"the task {chosen.name} is learned from one store, from the start and whole",
+            expected="one store",
+            received=", ".join(moved),
+            remedy="transfer a task of one column",
+        )
+    if draws and draw != "uniform":
+        raise UsageError(
+            "examples are drawn or given back, not both",
+            expected="--draw or --draw-from",
+            received=f"--draw {draw} with --draw-from",
+            remedy="leave --draw out",
+        )
+    fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
+    shots = shots or shots_of(draws)
+    watched = watched_count(store, validate_on)
+    ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
+    fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
+    runs = [
+        RunSpec(
+            store=store.digest,
+            task=chosen.name,
+            label=column,
+            fusion=fusion,
+            fusion_layers=layers,
+            head=head or chosen.heads[0],
+            pool=choose_pool(store, chosen, pool, head),
+            shots=shot,
+            draw=draw,
+            data_seed=data_seed,
+            init_seed=init_seed,
+            lr=lr,
+            weight_decay=weight_decay,
+            dropout=dropout,
+            schedule=schedule,
+            optimizer=optimizer,
+            warmup=warmup,
+            clip_norm=clip_norm,
+            label_smoothing=label_smoothing,
+            class_weights=class_weights,
+            patience=patience,
+            validate_on=watched,
+            validate_every=validate_every,
+            compute_dtype=compute_dtype,
+            order=ordered if shot is None and not draws else drawn,
+            joint_fusion=joint_fusion,
+            mix=None if mix is None else mix.text,
+            evaluate_on=None if mix is None else mix.evaluate_on,
+            freeze=freeze,
+            epochs=epoch,
+            batch_size=size,
+        )
+        for (fusion, layers), shot, lr, epoch, size, (data_seed, init_seed) in itertools.product(
+            fused, shots, lrs, epochs, batch_sizes, seed_pairs(seeds, data_seeds, init_seeds)
+        )
+    ]
+    runs = with_draws(runs, draws) if draws else runs
+    for run in runs:
+        check_options(run)
+        check_draw(run)
+    if starts:
+        encoder = store.manifest["identity"]["encoder"]
+        runs = with_starts(runs, [read_layers(store, run) for run in runs], encoder, starts, init_part or "both")
+    elif init_part is not None:
+        raise UsageError("--init-part says what to take of a run", expected="--init-from RUN", received="none")
+    # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
+    return list(dict.fromkeys(runs))
+
+
+def seed_pairs(
+    seeds: int | None = None, data_seeds: int | None = None, init_seeds: int | None = None
+) -> list[tuple[int, int]]:
+    """The ``data_seed`` and ``init_seed`` of each trial: the same number, or all pairs where they are counted apart.
+
+    Raises:
+        UsageError: both ways of counting at once, or fewer than one.
+    """
+    apart = {"--data-seeds": data_seeds, "--init-seeds": init_seeds}
+    if seeds is not None and (given := [f"{name} {count}" for name, count in apart.items() if count is not None]):
+        raise UsageError(
+            "--seeds counts trials that differ in both seeds",
+            expected="--seeds K, or --data-seeds K with --init-seeds M for K × M trials",
+            received=", ".join([f"--seeds {seeds}", *given]),
+            remedy="leave --seeds out, or the others",
+        )
+    for name, count in ({"--seeds": seeds} | apart).items():
+        if count is not None and count < 1:
+            raise UsageError(f"{name} counts trials", expected="1 or more", received=str(count))
+    if seeds is None and (data_seeds or init_seeds):
+        return list(itertools.product(range(data_seeds or 1), range(init_seeds or 1)))
+    return [(seed, seed) for seed in range(seeds or 1)]
+
+
+def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
+    """How many validation examples are scored while training: a number, or a share of those the judge has stored.
+
+    Raises:
+        UsageError: it is neither, or a share of a split that is not stored.
+    """
+    if not isinstance(given, str):
+        return given
+    try:
+        part = parse_share(given)
+    except UsageError as error:
+        raise UsageError(
+            "--validate-on takes a number of validation examples, or a share of them",
+            expected="a number like 800, or a percentage above 0, at most 100, like 10%",
+            received=given,
+            remedy="correct it, or leave it out to score all of validation every epoch",
+        ) from error
+    if part is None:
+        return None
+    if not part.endswith("%"):
+        return int(part)
+    judge = store.judges[0] if isinstance(store, Mix) else store
+    if "validation" not in judge.splits or store.rows == MASKED:
+        raise UsageError(
+            f"{judge.path} has no validation split of examples to take a share of",
+            expected="a number of examples",
+            received=f"--validate-on {given}",
+            remedy="choose a number, like --validate-on 800",
+        )
+    return Share(judge, part).count(len(judge["validation"].examples))
+
+
+def read_layers(store: Store | Mix, spec: RunSpec) -> tuple[int, ...]:
+    """The encoder's layers that a run's fusion reads."""
+    count = store.manifest["encoder"]["layers"]
+    chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count)
+    return layers_of(spec.fusion, store.layers, count, chosen)

@@ -1,0 +1,157 @@
+"""Examples that come as arrays, without a store's columns, as a task's split: what a run trains on and predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fusionkit.errors import UsageError
+from fusionkit.fit.data import States, TaskSplit
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.ragged import IntArray, Ragged, offsets_of
+from fusionkit.store import Split
+
+BLOCK_ROWS = 4096  # rows scored at once; bounds memory
+
+
+class InMemory:
+    """States in memory, gathered as a store's are.
+
+    Args:
+        states: ``[rows, layers, hidden]``.
+    """
+
+    def __init__(self, states: Tensor) -> None:
+        self._by_layer = states.transpose(0, 1)  # [layers, rows, hidden]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, layers, hidden."""
+        layers, rows, hidden = self._by_layer.shape
+        return rows, layers, hidden
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """As NumPy has it, of ``[rows, layers, hidden]``."""
+        return np.asarray(self._by_layer.transpose(0, 1)[key])
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``, layer-major in memory as a store's."""
+        at = torch.from_numpy(rows)
+        picked = range(len(self._by_layer)) if layers is None else layers
+        return torch.stack([self._by_layer[layer].index_select(0, at) for layer in picked]).transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of examples without labels.
+
+    Attributes:
+        states: of ``layers`` layers, ``hidden`` wide. row_offsets: int64 ``[examples + 1]``, half-open.
+        row_mask: bool ``[rows]``: False where a row has no state.
+    """
+
+    states: States
+    row_offsets: IntArray
+    row_mask: NDArray[np.bool_]
+    layers: int
+    hidden: int
+
+    def __len__(self) -> int:
+        return len(self.row_offsets) - 1
+
+
+def examples_of(given: Ragged | Split | NDArray[Any]) -> Examples:
+    """Examples as they come: ragged, a store's split, or an array ``[examples, layers, hidden]``, a row an example."""
+    if isinstance(given, np.ndarray):
+        states = torch.from_numpy(np.array(given, dtype=np.float32))
+        given = Ragged(states, np.arange(len(states) + 1, dtype=np.int64), np.ones(len(states), dtype=bool))
+    _, layers, hidden = given.hidden_states.shape
+    states_of = InMemory(given.hidden_states) if isinstance(given, Ragged) else given.hidden_states
+    return Examples(states_of, given.row_offsets, given.row_mask, int(layers), int(hidden))
+
+
+def example_split(
+    examples: Examples,
+    pool: str | None,
+    whole: bool,
+    targets: IntArray | NDArray[np.float32] | None = None,
+    gold: list[Any] | None = None,
+    *,
+    unpooled: bool = False,
+) -> TaskSplit:
+    """Examples with a label or number each; without ``targets``, to be predicted.
+
+    Args:
+        pool: ``mean`` or ``max`` read all rows, ``cls`` the first, None the only one.
+        whole: keep all rows of each example, for a fusion that looks at them.
+        unpooled: the head reads all rows of each example, none of them pooled.
+
+    Raises:
+        UsageError: an example lacks a row, or has several where nothing pools them.
+    """
+    counts = np.diff(examples.row_offsets)
+    every = unpooled or pool in ("mean", "max")
+    if not every and (wrong := np.flatnonzero(counts == 0 if pool == "cls" else counts != 1)).size:
+        raise UsageError(
+            f"example {wrong[0]} cannot be read",
+            expected="a row or more" if pool == "cls" else "one row in each example, as in training",
+            received=f"{counts[wrong[0]]} rows",
+            remedy="choose pool='mean' or 'max', or remove such examples",
+        )
+    at = np.arange(examples.row_offsets[-1], dtype=np.int64)
+    kept = examples.row_mask
+    rows, offsets, read = at[kept], offsets_of(kept.astype(np.int64))[examples.row_offsets], None
+    if not every:
+        first = examples.row_offsets[:-1]
+        read = np.isin(rows, first) if whole else None
+        if read is None:
+            rows, offsets = first, np.arange(len(first) + 1, dtype=np.int64)
+        elif read.all():
+            read = None
+    return TaskSplit(
+        examples.states,
+        rows,
+        offsets,
+        np.zeros(len(examples), dtype=np.int64) if targets is None else targets,
+        [None] * len(examples) if gold is None else gold,
+        [str(example) for example in range(len(examples))],
+        read=read,
+    )
+
+
+def word_split(examples: Examples, targets: IntArray | None = None, gold: list[list[str]] | None = None) -> TaskSplit:
+    """Examples with a tag a row; without ``targets``, to be predicted.
+
+    Args:
+        targets: int64 ``[rows]``. gold: tags of each example.
+    """
+    kept = examples.row_mask
+    wanted = np.zeros(len(kept), dtype=np.int64) if targets is None else targets
+    return TaskSplit(
+        examples.states,
+        np.flatnonzero(kept),
+        offsets_of(kept.astype(np.int64))[examples.row_offsets],
+        wanted[kept],
+        [None] * len(examples) if gold is None else gold,
+        [str(example) for example in range(len(examples))],
+        kept,
+        examples.row_offsets,
+    )
+
+
+@torch.inference_mode()
+def scores_of(model: FusedModel, split: TaskSplit, layers: tuple[int, ...]) -> Tensor:
+    """The scores of each example, ``[examples, classes]``, in their order."""
+    rows = split.offsets[:: split.sides]
+    blocks = np.split(np.arange(len(split)), np.flatnonzero(np.diff(rows[1:] // BLOCK_ROWS)) + 1)
+    found = []
+    for block in blocks:
+        batch = split.batch(block, layers)
+        found.append(model(batch.states, batch.offsets, batch.read))
+    return torch.cat(found)

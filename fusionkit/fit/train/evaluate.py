@@ -1,0 +1,119 @@
+"""Scoring after every epoch: all runs of a unit decide each block of a split together, by their own metric alone.
+
+A block of rows is read and converted once for all runs. The own metric is computed on class numbers, of all runs of a
+stack at once and where they were decided; it is the same number as the first of ``Task.scores``, which works on names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.devices import CPU
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
+from fusionkit.fit.model.precision import full_float32, has_bfloat16
+from fusionkit.fit.train.decisions import Block, Decisions, named
+from fusionkit.fit.train.span_f1 import Spans
+from fusionkit.fit.vectorized.bfloat16_decisions import LEAST_ROWS
+from fusionkit.fit.vectorized.stack import Stack
+from fusionkit.metrics import class_scores, span_scores
+from fusionkit.tags import are_span_tags
+
+COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
+
+
+def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[Block]) -> list[Decisions]:
+    """What every run decides of every unit of a split: ``[R, units]`` a stack, on its device.
+
+    Args:
+        stacks: each with the places of its layers among those of the blocks. blocks: of all of the split.
+    """
+    kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
+    device, units = stacks[0][0].device, len(split.targets)
+    worth = device.type == "cpu" and has_bfloat16() and units >= LEAST_ROWS
+    with torch.inference_mode(), full_float32(device):
+        found = [torch.empty(len(stack.specs), units, dtype=kind, device=device) for stack, _ in stacks]
+        for block in blocks:
+            rough = block.batch.states.bfloat16() if worth else block.rough
+            for (stack, chosen), runs in zip(stacks, found, strict=True):
+                cast = None if rough is None else layers_of(rough, chosen)
+                runs[:, block.units] = stack.decide(layers_of_batch(block.batch, chosen), cast, units)
+    return found
+
+
+class Judge:
+    """A task's scores of decisions on one split.
+
+    Args:
+        device: where decisions will be.
+
+    Attributes:
+        metric: the own one's name, as ``Task.scores`` has it first.
+    """
+
+    def __init__(self, data: TaskData, split: TaskSplit, device: torch.device = CPU) -> None:
+        self._data, self._split = data, split
+        self._spans: Spans | None = None
+        self.metric = "pearson" if data.task.numeric else "accuracy"
+        if data.task.numeric:
+            return
+        gold = [tag for tags in split.gold for tag in tags] if data.task.unit == "word" else split.gold
+        number = {name: k for k, name in enumerate(dict.fromkeys([*data.labels, *gold, data.default]))}
+        numbers = np.array([number[name] for name in gold], dtype=np.int64)
+        self._gold, self._default = torch.from_numpy(numbers).to(device), number[data.default]
+        self._kept = None if split.kept is None else torch.from_numpy(split.kept.nonzero()[0]).to(device)
+        if data.task.unit == "word" and are_span_tags(data.labels) and split.word_offsets is not None:
+            self.metric = "f1"
+            self._spans = Spans(list(number), split.word_offsets, numbers, device)
+
+    @staticmethod
+    def can(data: TaskData) -> bool:
+        """Whether a task's decisions are one number a unit: a joint run's are two, a masked sub-token's a surprise."""
+        return data.slots is None and data.lm_head is None
+
+    def own(self, decided: Decisions) -> list[float]:
+        """The own metric of each run, of decisions ``[R, units]``."""
+        if self._data.task.numeric:
+            return [scores[self.metric] for scores in self.scores(decided)]
+        every = self._every(decided)
+        if self._spans is None:
+            return self._hits(every)
+        return [value for some in self._parts(every) for value in self._spans.f1(some).tolist()]
+
+    def scores(self, decided: Decisions) -> list[dict[str, float]]:
+        """All of the task's scores of each run; its own metric comes first."""
+        if self._data.task.numeric:
+            split, labels = self._split, self._data.labels
+            return [self._data.task.scores(split.gold, named(self._data, split, run), labels) for run in decided]
+        every = self._every(decided)
+        if self._spans is None:
+            gold = self._gold.cpu().numpy()
+            return [class_scores(gold, run) for run in every.cpu().numpy()]
+        found = []
+        for some in self._parts(every):
+            right, marked = (count.tolist() for count in self._spans.counts(some))
+            for hit, count, words in zip(right, marked, self._hits(some), strict=True):
+                found.append(span_scores(hit, count, self._spans.gold, words))
+        return found
+
+    def _parts(self, every: Tensor) -> Sequence[Tensor]:
+        """As many runs at once as their counting has memory for."""
+        runs = max(COUNTED // max(every.shape[1], 1), 1)
+        return [every[at : at + runs] for at in range(0, len(every), runs)]
+
+    def _every(self, decided: Decisions) -> Tensor:
+        """Of all words; those without a row have the default tag."""
+        if self._kept is None:
+            return decided
+        every = decided.new_full((len(decided), len(self._gold)), self._default)
+        every[:, self._kept] = decided
+        return every
+
+    def _hits(self, every: Tensor) -> list[float]:
+        """Each run's share of the units that are right."""
+        # Counted there and divided here: a GPU multiplies by the reciprocal, which is rounded in another way.
+        return [hits / max(len(self._gold), 1) for hits in (every == self._gold).sum(-1).tolist()]

@@ -1,0 +1,149 @@
+"""What a unit of runs reads: its draws as minibatches, and the part of validation that it is scored on.
+
+What is read in every epoch is held in memory where it fits, a GPU's where the runs are trained on one; the rest comes
+from the store each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from fusionkit.dataset.few_shot import draw_of, watched_split
+from fusionkit.fit.data import Chunked, TaskData, TaskSplit
+from fusionkit.fit.loader.gpu import Resident
+from fusionkit.fit.loader.minibatches import (
+    HELD_BYTES,
+    Feeder,
+    Feeding,
+    Gathered,
+    Held,
+    Layers,
+    SideBySide,
+    held_bytes,
+    hold,
+    hold_together,
+)
+from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.loader.streaming import Streamed
+from fusionkit.fit.train.decisions import Block, block_rows, blocks, shown_blocks
+from fusionkit.fit.vectorized.width import room
+from fusionkit.fusions import sees_examples
+from fusionkit.heads import decides_by_softmax, reads_sequences
+from fusionkit.ragged import IntArray
+from fusionkit.specs import WINDOW, RunSpec
+
+
+class Reading:
+    """The minibatches of all data seeds, and the blocks of validation.
+
+    Args:
+        specs: of the runs. draws: the training examples of each data seed. layers: positions among the stored ones,
+            of all that any run reads. sharers: how many processes share the memory.
+
+    Attributes:
+        feeding: the minibatches. stored: the part of validation that is watched, as it is stored. watched: the same,
+            held where there is room. coming: bytes of the windows that are read while others are trained on.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        draws: Mapping[int, TaskSplit],
+        layers: Layers,
+        data: TaskData,
+        hidden: int,
+        sharers: int,
+        device: torch.device,
+    ) -> None:
+        self._draws, self._layers, self._data, self._hidden = draws, layers, data, hidden
+        self._sharers, self._device = sharers, device
+        self._room = self._to_hold() if max(spec.epochs for spec in specs) > 1 else 0
+        streamed = {seed: each for seed in draws if (each := self._streamed(seed, specs[0])) is not None}
+        self.coming = sum(each.memory for each in streamed.values())
+        self._room -= self.coming
+        self.stored = watched_split(specs[0], data)
+        shown = blocks(self.stored, block_rows(device))
+        self.watched, self._watched_layers = self._held(self.stored, np.concatenate(shown) if shown else None)
+        self._blocks: list[Block] | None = None  # of a split in a GPU's memory, kept for every epoch
+        if device.type != "cpu" and isinstance(self.watched.states, Held):
+            self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
+        self.feeding: Feeding = self._resident(specs) or SideBySide(streamed | self._gathered(specs[0], streamed))
+
+    def blocks(self) -> Iterable[Block]:
+        """The watched part of validation, block by block."""
+        if not isinstance(self.watched.states, Held) or self._device.type == "cpu":
+            return shown_blocks(self.watched, self._watched_layers, self._device)
+        if self._blocks is None:
+            with torch.inference_mode():
+                self._blocks = list(shown_blocks(self.watched, self._watched_layers, self._device))
+        return self._blocks
+
+    def _to_hold(self) -> int:
+        """Bytes of states that may be held: on a GPU half of what is free, the other half is for the runs."""
+        free = None if self._device.type == "cpu" else room(self._device, self._sharers)
+        return HELD_BYTES if free is None else free // 2
+
+    def _streamed(self, seed: int, spec: RunSpec) -> Streamed | None:
+        """A draw that is read window by window; None where it is held, or its order leaps."""
+        draw = self._draws[seed]
+        if spec.order != WINDOW or held_bytes(draw, self._layers) <= self._room or not isinstance(draw.states, Chunked):
+            return None
+        return Streamed(draw, self._layers, Order(draw, spec.order, seed), spec.batch_size, self._device)
+
+    def _resident(self, specs: Sequence[RunSpec]) -> Resident | None:
+        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one.
+
+        Not where there is dropout: a mask of more rows would have other numbers, and so would a run alone.
+        """
+        draws, spec = self._draws, specs[0]
+        if self._device.type == "cpu" or self._data.lm_head is not None:
+            return None
+        if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
+            return None
+        dense = all(draw.is_dense for draw in draws.values())
+        if not dense and not all(decides_rows(spec) and not spec.dropout for spec in specs):
+            return None
+        most = min(sum(len(draw.rows) for draw in draws.values()), len(self._data.train.rows))
+        size = 4 * most * len(self._layers) * self._hidden
+        if size > self._room:
+            return None
+        self._room -= size
+        held = dict(zip(draws, hold_together(list(draws.values()), self._layers, self._device), strict=True))
+        orders = {seed: Order(draw, spec.order, seed) for seed, draw in draws.items()}
+        return Resident(held, orders, spec.batch_size, self._device)
+
+    def _gathered(self, spec: RunSpec, streamed: Container[int]) -> dict[int, Feeder]:
+        """Minibatches of the draws that are not streamed."""
+        return {
+            seed: Gathered(*self._held(draw), Order(draw, spec.order, seed), spec.batch_size, self._device)
+            for seed, draw in self._draws.items()
+            if seed not in streamed
+        }
+
+    def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
+        """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""
+        size = held_bytes(split, self._layers)
+        if size > self._room:
+            return split, self._layers
+        self._room -= size
+        return hold(split, self._layers, order, self._device), tuple(range(len(self._layers)))
+
+
+def decides_rows(spec: RunSpec) -> bool:
+    """Whether a run's rows stand each for itself: rows that fill a minibatch up change nothing there."""
+    heads = decides_by_softmax(spec.head) and not reads_sequences(spec.head)
+    return heads and spec.pool in (None, "cls") and not sees_examples(spec.fusion)
+
+
+def is_plain(draw: TaskSplit) -> bool:
+    """Whether each example is one sequence of one or more rows, all of which are read for one head."""
+    return draw.sides == 1 and draw.read is None and draw.slots is None and bool((np.diff(draw.offsets) > 0).all())
+
+
+def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:
+    """The training examples of a run; errors as :func:`~fusionkit.dataset.few_shot.draw_of`."""
+    examples = draw_of(spec, data)
+    return data.train if examples is None else data.train.subset(examples)

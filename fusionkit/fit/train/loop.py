@@ -1,0 +1,369 @@
+"""Training runs together: a unit of runs goes through the same minibatches in lockstep, each run as it would alone.
+
+Minibatches come in the order of each run's ``data_seed``. After each epoch all runs are scored on validation; each
+keeps its best epoch's weights and is scored once on test. A run that is done, stops early or diverges leaves.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.dataset.infer_task import check_sides
+from fusionkit.devices import CPU, Streams
+from fusionkit.fit.data import Batch, TaskData, TaskSplit
+from fusionkit.fit.executor.progress import counted
+from fusionkit.fit.executor.units import shape_of
+from fusionkit.fit.loader.gpu import Resident
+from fusionkit.fit.loader.minibatches import (
+    Held,
+    Layers,
+)
+from fusionkit.fit.model.fused import FusedModel, twin
+from fusionkit.fit.model.joint import Model, model_of
+from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
+from fusionkit.fit.model.warm_start import Start, begin
+from fusionkit.fit.train.decisions import Decisions, block_rows, score
+from fusionkit.fit.train.evaluate import Judge, decide_all
+from fusionkit.fit.train.inputs import Reading, drawn
+from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
+from fusionkit.fit.train.result import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
+from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
+from fusionkit.fit.vectorized.width import even, room, weight_bytes, width_of
+from fusionkit.heads.softmax import Softmax
+from fusionkit.metrics import is_better
+from fusionkit.specs import RunSpec
+
+Ended = tuple[RunSpec, Outcome | DivergenceError]
+# Metric and value; what was decided, or all scores.
+Judged = tuple[str, float, Decisions | None, dict[str, float] | None]
+NOT_JUDGED: Judged = ("", 0.0, None, None)
+
+
+@dataclass(eq=False)
+class _Run:
+    """A run under way; ``loss`` is the mean of its last epoch, ``best`` of those that were scored."""
+
+    spec: RunSpec
+    layers: Layers
+    loss: float = 0.0
+    curve: Curve = field(default_factory=list)
+    best: Best | None = None
+    seconds: float = 0.0
+    epoch_seconds: list[float] = field(default_factory=list)
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether it is scored now: no other run of its stack has a say in it."""
+        return epoch % self.spec.validate_every == 0 or epoch == self.spec.epochs
+
+    def is_done(self, epoch: int) -> bool:
+        """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
+        if epoch >= self.spec.epochs:
+            return True
+        if self.spec.patience is None or self.best is None or not self.is_due(epoch):
+            return False
+        return epoch - self.best.epoch >= self.spec.patience
+
+
+@dataclass(eq=False)
+class _Group:
+    """A stack and the runs it holds, in its order; ``places`` are its layers' among the unit's, ``lane`` its stream."""
+
+    stack: Stack
+    runs: list[_Run]
+    places: Layers
+    lane: int
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(run.spec.data_seed for run in self.runs))
+
+
+def train_run(
+    spec: RunSpec,
+    data: TaskData,
+    layers: Layers,
+    hidden: int,
+    on_epoch: Callable[[], None],
+    start: Start | None = None,
+) -> Outcome:
+    """Train one run: :func:`train_unit` of one.
+
+    Raises:
+        DivergenceError: the loss became infinite or NaN. UsageError: as for a unit.
+    """
+    starts = {} if start is None or spec.init_from is None else {spec.init_from: start}
+    ((_, outcome),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch(), starts)
+    if isinstance(outcome, DivergenceError):
+        raise outcome
+    return outcome
+
+
+def train_unit(
+    specs: Sequence[RunSpec],
+    data: TaskData,
+    layers_of: Callable[[RunSpec], Layers],
+    hidden: int,
+    on_epoch: Callable[[RunSpec], None],
+    starts: Mapping[str, Start] | None = None,
+    tell: Callable[[str], None] | None = None,
+    sharers: int = 1,
+    device: torch.device = CPU,
+) -> Iterator[Ended]:
+    """Train runs in lockstep; where nothing is left to train, only score.
+
+    Args:
+        specs: runs of one task data with draws of one kind and size, batches of one size, one order and the same
+            part of validation to watch; a data seed has one draw.
+        layers_of: positions among the stored layers that a run's fusion reads.
+        on_epoch: called with each spec for each of its epochs: once it is trained, or once it is sure that it will not
+            be.
+        starts: the trained runs to begin from, by digest.
+        tell: called with what the user should know. sharers: how many processes share the memory. device: where the
+            runs are trained; what they come to is the CPU's.
+
+    Yields:
+        each run as it ends.
+
+    Raises:
+        UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
+            an example has. MemoryError, RuntimeError: memory runs out for one run alone.
+    """
+    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
+    for epoch in range(max(spec.epochs for spec in specs) + 1):
+        began = time.perf_counter()
+        # Epoch 0 is for those that have nothing to learn: they are scored as they came.
+        groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
+        runs = [run for group in groups for run in group.runs]
+        if epoch:
+            unit.train(groups, epoch)
+        failed = {run: error for run in runs if (error := _divergence(run, epoch)) is not None}
+        unit.judge(groups, epoch, failed)
+        gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
+        for run in runs:
+            run.seconds += (time.perf_counter() - began) / len(runs)
+            if epoch:
+                run.epoch_seconds.append(run.seconds)
+            for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
+                on_epoch(run.spec)
+        yield from unit.let_go(gone, failed)
+        if not unit.groups:
+            return
+
+
+class _Unit:
+    """The runs that are still going, in stacks, and what they read."""
+
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        data: TaskData,
+        layers_of: Callable[[RunSpec], Layers],
+        hidden: int,
+        starts: Mapping[str, Start],
+        tell: Callable[[str], None],
+        sharers: int,
+        device: torch.device,
+    ) -> None:
+        self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
+        self._lm_head = None if data.lm_head is None else data.lm_head.on(device)
+        runs = [_Run(spec, layers_of(spec)) for spec in specs]
+        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
+        self._draws: dict[int, TaskSplit] = {}
+        for spec in specs:
+            check_options(spec)
+            check_sides(spec.head, data.train.sides)
+            if spec.data_seed not in self._draws:
+                self._draws[spec.data_seed] = drawn(spec, data)
+        if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
+            self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
+        self._reading = Reading(specs, self._draws, self._layers, data, hidden, sharers, device)
+        stored = self._reading.stored
+        self._judge = Judge(data, stored, device) if Judge.can(data) and len(stored) else None
+        self.groups = self._grouped(runs, starts)
+        self._beside = Streams(device)
+
+    def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, Start]) -> list[_Group]:
+        """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
+        dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
+        dense = dense or isinstance(self._reading.feeding, Resident)
+        alike: dict[Any, list[_Run]] = {}
+        for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
+            shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
+            alike.setdefault((shape_of(run.spec), None if shared else run.spec.data_seed), []).append(run)
+        made = [(some, [self._model(run, starts) for run in some]) for some in alike.values()]
+        unit = [weight_bytes(model) for _, models in made for model in models]
+        groups = list[_Group]()
+        for some, models in made:
+            places = tuple(self._layers.index(layer) for layer in some[0].layers)
+            width = self._width(some, models[0], unit)
+            most_of_a_seed = max(Counter(run.spec.data_seed for run in some).values())
+            for at in even(len(some), width, most_of_a_seed):
+                piece = [some[k] for k in at]
+                stack = stack_of([run.spec for run in piece], [models[k] for k in at])
+                groups.append(_Group(Splitting(stack, self._narrowed), piece, places, len(groups)))
+        return groups
+
+    def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
+        """How many of the runs are stacked; ``unit`` are the weights' bytes of all runs."""
+        device = self._device
+        rows = max(len(draw.rows) / max(len(draw), 1) for draw in self._draws.values()) * runs[0].spec.batch_size
+        states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
+        free = room(device, self._sharers)
+        on_cpu = device.type == "cpu"
+        free = free - self._reading.coming if free is not None and on_cpu else free  # windows are the host's
+        width = width_of(weight_bytes(model), states, unit, free, on_cpu)
+        if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
+            self._narrowed(width)
+        return width
+
+    def _narrowed(self, width: int) -> None:
+        self._tell(f"stacks of at most {counted(width, 'run')}: memory")
+
+    def _model(self, run: _Run, starts: Mapping[str, Start]) -> Model:
+        """A fresh model with the weights it starts from."""
+        spec, data = run.spec, self._data
+        classes = [len(part.labels) for part in data.parts]
+        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
+        if isinstance(model, FusedModel):
+            begin(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
+        for part, taught, count in zip(model.parts, self._draws[spec.data_seed].parts, classes, strict=True):
+            if isinstance(part.head, Softmax):
+                part.head.label_smoothing = spec.label_smoothing
+                if spec.class_weights == "balanced":
+                    part.head.class_weights = balanced_weights(taught.targets, count)
+        return model.to(self._device)
+
+    def train(self, groups: Sequence[_Group], epoch: int) -> None:
+        """One epoch of all runs."""
+        seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
+        totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
+        with denormals_as_zero(), full_float32(self._device):
+            for step, batches in enumerate(self._reading.feeding.epoch(epoch, seeds)):
+                with self._beside.joined([group.lane for group in groups]) as beside:
+                    for group, total, own in zip(groups, totals, beside, strict=True):
+                        with own:  # chosen layers may be copied: where they are read
+                            if mine := batches.of(group.seeds, group.places):
+                                total += self._step(group, mine, epoch, step)
+        for group, total in zip(groups, totals, strict=True):
+            for run, loss in zip(group.runs, total.tolist(), strict=True):
+                run.loss = loss / max(len(self._draws[run.spec.data_seed]), 1)
+
+    def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
+        rates = []
+        for run in group.runs:
+            steps = self._reading.feeding.steps(run.spec.data_seed)
+            rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
+        examples = (len(batches[0].offsets) - 1) // self._data.train.sides
+        return group.stack.step(batches, rates) * examples
+
+    def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
+        """Score all runs on validation, and keep what is the best so far."""
+        for run in (run for group in groups for run in group.runs if epoch and run not in failed):
+            run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
+        groups = [group for group in groups if any(run.is_due(epoch) and run not in failed for run in group.runs)]
+        for group, judged in zip(groups, self._judged(groups, epoch, failed), strict=True):
+            for at, (run, (metric, value, answers, scores)) in enumerate(zip(group.runs, judged, strict=True)):
+                if run in failed or not run.is_due(epoch):
+                    continue
+                if epoch:
+                    run.curve[-1]["validation_score"] = value
+                if run.best is None or is_better(metric, value, run.best.value):
+                    kept = None if answers is None else answers.clone()
+                    run.best = Best(value, epoch, group.stack.weights(at), kept, scores)
+
+    def _judged(
+        self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]
+    ) -> Iterator[list[Judged]]:
+        """Of each group's runs."""
+        if (judge := self._judge) is None:
+            for group in groups:
+                yield [
+                    NOT_JUDGED if run in failed or not run.is_due(epoch) else self._scored(group.stack, at, run, epoch)
+                    for at, run in enumerate(group.runs)
+                ]
+        elif groups:  # of nobody, all of validation would be read for nothing
+            stacks = [(group.stack, group.places) for group in groups]
+            for decided in decide_all(stacks, self._reading.watched, self._reading.blocks()):
+                yield [
+                    (judge.metric, value, answers, None)
+                    for value, answers in zip(judge.own(decided), decided, strict=True)
+                ]
+
+    def _scored(self, stack: Stack, at: int, run: _Run, epoch: int) -> Judged:
+        """By the task's own scores, of one run."""
+        if not len(self._reading.stored):  # without examples to judge by, the last epoch is the best
+            return "epoch", float(epoch), None, {"epoch": float(epoch)}
+        scores = score(stack.model(at), self._data, self._reading.stored, run.layers)
+        metric, value = next(iter(scores.items()))
+        return metric, value, None, scores
+
+    def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
+        """Take runs out of their stacks, and score what they came to."""
+        left, ended = [], list[list[tuple[_Run, Model]]]()
+        for group in self.groups:
+            if gone.isdisjoint(group.runs):
+                left.append(group)
+                continue
+            models = {run: _copied(group.stack.model(k)) for k, run in enumerate(group.runs) if run in gone}
+            stay = [k for k, run in enumerate(group.runs) if run not in gone]
+            if stay and models:
+                group.stack.keep(stay)
+            if stay:
+                left.append(_Group(group.stack, [group.runs[k] for k in stay], group.places, group.lane))
+            yield from ((run.spec, failed[run]) for run in models if run in failed)
+            if well := [(run, model) for run, model in models.items() if run not in failed]:
+                ended.append(well)
+        self.groups = left
+        if ended:
+            yield from self._finished(ended)
+
+    def _finished(self, ended: Sequence[Sequence[tuple[_Run, Model]]]) -> Iterator[Ended]:
+        """Runs that ended well in this epoch, those of one shape together."""
+        began = time.perf_counter()
+        groups = [[self._trained(run, model) for run, model in group] for group in ended]
+        reading = self._reading
+        shown = reading.watched, self._layers if isinstance(reading.watched.states, Held) else None
+        outcomes = outcomes_of(groups, self._data, reading.stored, shown, self._judge, began)
+        yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
+
+    def _trained(self, run: _Run, model: Model) -> Trained:
+        assert run.best is not None  # the last epoch is scored
+        draw = self._draws[run.spec.data_seed]
+        return Trained(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
+
+
+def _copied(model: Model) -> Model:
+    """A model of its own. An LSTM keeps its weights in a second place, where :func:`twin` would not find them."""
+    return twin(model) if can_stack(model) else copy.deepcopy(model)
+
+
+def _divergence(run: _Run, epoch: int) -> DivergenceError | None:
+    if np.isfinite(run.loss):
+        return None
+    return DivergenceError(
+        f"the loss of {run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
+        received=str(run.loss),
+        remedy="choose a smaller --lr",
+    )
+
+
+@contextmanager
+def denormals_as_zero() -> Iterator[None]:
+    """Numbers below 1e-38 count as 0: a softmax that is nearly one-hot makes many, and CPUs take long over each."""
+    before = not float(torch.tensor(1e-39) * 1)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)

@@ -1,0 +1,92 @@
+"""The options of training that people expect, named and defined as in PyTorch, transformers and scikit-learn.
+
+    rate of step t of T, W of them warm-up:   lr · t/W                            t < W
+                                              lr · (1 − (t − W)/(T − W))          linear
+                                              lr · (1 + cos π(t − W)/(T − W))/2   cosine
+                                              lr                                  constant
+    balanced weight of class c:               n / (C · n_c)
+
+Symbols: ``t`` counts from 0, so that a warm-up begins at rate 0; ``W = ⌈warmup · T⌉``. ``n`` training labels, ``n_c``
+of class c, ``C`` classes that occur among them.
+Source: the schedules of transformers, ``compute_class_weight("balanced")`` of scikit-learn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fusionkit.errors import UsageError
+from fusionkit.fit.model.precision import FLOAT32
+from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax
+from fusionkit.specs import RunSpec
+from fusionkit.tasks import TASKS
+
+
+def check_options(spec: RunSpec) -> None:
+    """Refuse what a run's head cannot use.
+
+    Raises:
+        UsageError: label smoothing or class weights for a head without a cross-entropy at each row, or bfloat16 for
+            one that gives a number.
+    """
+    if spec.compute_dtype != FLOAT32 and spec.head in TASKS["regression"].heads:
+        raise UsageError(
+            f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
+            expected=f"--compute-dtype {FLOAT32}",
+            received=spec.compute_dtype,
+            remedy="leave --compute-dtype out",
+        )
+    smoothed = f"--label-smoothing {spec.label_smoothing:g}" if spec.label_smoothing else None
+    weighted = f"--class-weights {spec.class_weights}" if spec.class_weights != "none" else None
+    if weighted is not None and spec.head in LM_HEADS:
+        raise UsageError(
+            f"head {spec.head!r} cannot use --class-weights: its classes are the encoder's sub-tokens",
+            received=weighted,
+            remedy="leave --class-weights out",
+        )
+    for given in (smoothed, weighted):
+        if given is not None and not all(map(decides_by_softmax, spec.head.split("+"))):
+            option = given.split()[0]
+            raise UsageError(
+                f"head {spec.head!r} cannot use {option}: its loss is no cross-entropy over classes, row by row",
+                expected=f"one of the heads {', '.join(name for name in HEADS if decides_by_softmax(name))}",
+                received=given,
+                remedy=f"leave {option} out, or choose another --head where the task has one",
+            )
+
+
+def optimizer_of(spec: RunSpec, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """AdamW, whose decay acts on the weights themselves, or Adam, whose decay is an L2 term of the gradient."""
+    kind = torch.optim.Adam if spec.optimizer == "adam" else torch.optim.AdamW
+    # One fused kernel for all tensors: the step of heads this small is otherwise mostly calls.
+    return kind(parameters, lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+
+
+def rate_factor(spec: RunSpec, step: int, steps: int) -> float:
+    """What a step's rate is of ``lr``; ``step`` counts from 0, ``steps`` are all of the run's."""
+    warm = math.ceil(spec.warmup * steps)
+    if step < warm:
+        return step / warm
+    gone = (step - warm) / max(steps - warm, 1)
+    if spec.schedule == "cosine":
+        return (1 + math.cos(math.pi * min(gone, 1.0))) / 2
+    return max(1 - gone, 0.0) if spec.schedule == "linear" else 1.0
+
+
+def balanced_weights(targets: NDArray[np.generic], classes: int) -> Tensor:
+    """float32 ``[classes]``; 0 for a class that does not occur (a draw may miss one), as there is none to weigh.
+
+    Args:
+        targets: int ``[n]``, the classes that a run trains on.
+    """
+    counts = np.bincount(targets, minlength=classes)
+    present = counts > 0
+    weights = np.zeros(classes)
+    weights[present] = len(targets) / (present.sum() * counts[present])
+    return torch.from_numpy(weights).float()

@@ -1,0 +1,279 @@
+"""What a run came to: its best epoch's weights scored on every split, and where its fusion looked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusionkit.devices import home_of
+from fusionkit.errors import FusionkitError
+from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.fit.loader.minibatches import Layers, layers_of
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.joint import Model
+from fusionkit.fit.train.decisions import Decisions, read_blocks, score, shown_blocks
+from fusionkit.fit.train.evaluate import Judge, decide_all
+from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.vectorized.stack import stack_of
+from fusionkit.specs import RunSpec
+
+# A run's mean weight of each layer and mean largest weight of a row, where its fusion has weights.
+Looked = tuple[list[float], float] | tuple[None, None]
+Shown = tuple[TaskSplit, Layers | None]  # a split, and the stored layers of it that are held in memory; None is none
+Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        metric: the score's name. score: on test, None without one. validation_score: at the best epoch, on all of
+            validation.
+        best_epoch: from 1; 0 where there was nothing to train.
+        scores: all metrics by split. curve: loss and validation score, an epoch each; None where it was not
+            scored. watched: how many validation examples chose the epoch; the curve's scores are of these.
+        seconds: training and scoring. epoch_seconds: how much of them had gone after each epoch of the curve: the one
+            thing of an epoch that another machine gives otherwise, so it stands beside the curve.
+        layer_weights: mean over validation rows, where the fusion has them.
+        largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
+        temperature: what the fusion's scores are divided by, where it has scores.
+        weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
+        trained_parameters: how many of the fusion's and the head's were not frozen.
+        tests: the scores on each store's test split by its name, where there are several.
+        slots: layer_weights and largest_weight over the rows that a joint run's slots read; above are its intents'.
+    """
+
+    metric: str
+    score: float | None
+    validation_score: float
+    scores: dict[str, dict[str, float]]
+    best_epoch: int
+    curve: Curve
+    seconds: float
+    epoch_seconds: list[float]
+    fusion_parameters: int
+    head_parameters: int
+    layer_weights: list[float] | None
+    largest_weight: float | None
+    temperature: float | None
+    draw: list[str] | None
+    weights: dict[str, Tensor] = field(repr=False)
+    trained_parameters: int
+    tests: dict[str, dict[str, float]]
+    watched: int
+    slots: dict[str, Any] | None = None
+
+
+class DivergenceError(FusionkitError):
+    """A loss that is no longer finite: the run failed, the sweep goes on."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """A run's best epoch.
+
+    Attributes:
+        value: its validation score. decided: what it decided of the examples it was judged by, where that was asked.
+        scores: all scores of these, where they are known.
+    """
+
+    value: float
+    epoch: int
+    weights: dict[str, Tensor]
+    decided: Decisions | None = None
+    scores: dict[str, float] | None = None
+
+
+@dataclass(eq=False)
+class Trained:
+    """A run that has ended well.
+
+    Attributes:
+        layers: positions among the stored layers that it reads. seconds, epoch_seconds: its share of what the unit
+            took.
+    """
+
+    spec: RunSpec
+    model: Model
+    layers: Layers
+    best: Best
+    curve: Curve
+    seconds: float
+    epoch_seconds: list[float]
+    draw: TaskSplit
+
+
+def outcomes_of(
+    groups: Sequence[Sequence[Trained]],
+    data: TaskData,
+    watched: TaskSplit,
+    shown: Shown,
+    judge: Judge | None,
+    began: float,
+) -> list[Outcome]:
+    """Score runs by their best weights, all that have ended together: each split is read once for all of them.
+
+    Args:
+        groups: runs of one shape in each. watched: the part of validation that chose the epoch, or all of it.
+        shown: how that is read. judge: of that, where the task has one.
+        began: when this began, by ``time.perf_counter``; each run has its share of the seconds.
+
+    Returns:
+        an outcome a run, group by group.
+    """
+    runs = [run for group in groups for run in group]
+    for run in runs:
+        run.model.load_state_dict(run.best.weights)
+    if watched is data.validation:
+        found = [_validation_scores(run, judge) for run in runs]
+    else:
+        found = _scored(groups, data, data.validation)
+    tested = None if data.test is None else _scored(groups, data, data.test)
+    others = {
+        name: tested if split is data.test else _scored(groups, data, split) for name, split in data.tests.items()
+    }
+    weights = _layer_weights(groups, data, shown if watched is data.validation else (data.validation, None))
+    for run in runs:
+        run.seconds += (time.perf_counter() - began) / len(runs)
+    return [
+        _outcome(
+            run,
+            found[k],
+            None if tested is None else tested[k],
+            {name: scores[k] for name, scores in others.items() if scores is not None},
+            weights[k],
+            None if run.draw is data.train else run.draw.ids,
+            len(watched),
+        )
+        for k, run in enumerate(runs)
+    ]
+
+
+def _validation_scores(run: Trained, judge: Judge | None) -> dict[str, float]:
+    if judge is not None and run.best.decided is not None:
+        return judge.scores(run.best.decided.unsqueeze(0))[0]
+    assert run.best.scores is not None
+    return run.best.scores
+
+
+def _scored(groups: Sequence[Sequence[Trained]], data: TaskData, split: TaskSplit) -> list[dict[str, float]]:
+    if not Judge.can(data):
+        return [score(run.model, data, split, run.layers) for group in groups for run in group]
+    layers, places = _among(groups)
+    stacks = [
+        (Splitting(stack_of([run.spec for run in group], [run.model for run in group]), lambda width: None), place)
+        for group, place in zip(groups, places, strict=True)
+    ]
+    device = stacks[0][0].device
+    judge = Judge(data, split, device)
+    return [
+        scores
+        for decided in decide_all(stacks, split, shown_blocks(split, layers, device))
+        for scores in judge.scores(decided)
+    ]
+
+
+def _among(groups: Sequence[Sequence[Trained]]) -> tuple[Layers, list[Layers]]:
+    """The layers that any of the runs reads, and where each group's stand among them."""
+    layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
+    return layers, [tuple(layers.index(layer) for layer in group[0].layers) for group in groups]
+
+
+def _outcome(
+    run: Trained,
+    validation: dict[str, float],
+    test: dict[str, float] | None,
+    tests: dict[str, dict[str, float]],
+    looked: Sequence[Looked],
+    draw: list[str] | None,
+    watched: int,
+) -> Outcome:
+    metric, model = next(iter(validation)), run.model
+    (weights, largest), *others = looked
+    return Outcome(
+        metric=metric,
+        score=None if test is None else test[metric],
+        validation_score=validation[metric],
+        scores={"validation": validation} | ({} if test is None else {"test": test}),
+        best_epoch=run.best.epoch,
+        curve=run.curve,
+        seconds=run.seconds,
+        epoch_seconds=run.epoch_seconds,
+        fusion_parameters=model.parts[0].parameters_of(model.fusion),
+        head_parameters=model.parts[0].parameters_of(model.head),
+        layer_weights=weights,
+        largest_weight=largest,
+        temperature=getattr(model.parts[0].fusion, "temperature", None),
+        draw=draw,
+        weights={name: weights.cpu() for name, weights in run.best.weights.items()},
+        slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
+        trained_parameters=sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
+        tests=tests,
+        watched=watched,
+    )
+
+
+def _layer_weights(groups: Sequence[Sequence[Trained]], data: TaskData, validation: Shown) -> list[list[Looked]]:
+    """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
+    if len(data.validation):
+        return _looked(groups, *validation)
+    return [_looked([[run]], run.draw, None)[0] for group in groups for run in group]
+
+
+def _looked(groups: Sequence[Sequence[Trained]], split: TaskSplit, held: Layers | None) -> list[list[Looked]]:
+    """Of each run, by part, the weights over a split's rows.
+
+    Args:
+        held: the stored layers that the split holds in memory; None where it is read from the store.
+    """
+    layers, places = _among(groups)
+    if held is not None:
+        layers, places = tuple(range(len(held))), [tuple(map(held.index, group[0].layers)) for group in groups]
+    by_part = []
+    for k, part in enumerate(split.parts):
+        models = [[run.model.parts[k] for run in group] for group in groups]
+        by_part.append(_mean_weights(list(zip(models, places, strict=True)), part, layers))
+    return [list(each) for each in zip(*by_part, strict=True)]
+
+
+@torch.inference_mode()
+def _mean_weights(
+    groups: Sequence[tuple[Sequence[FusedModel], Layers]], split: TaskSplit, layers: Layers
+) -> list[Looked]:
+    """Of each model the mean of each layer's weight over the rows that the head reads, and of each row's largest.
+
+    The rows are read once for all of them.
+
+    Args:
+        groups: models of one fusion, with the places of its layers among ``layers``.
+    """
+    device, rows = home_of(groups[0][0][0]), 0
+    sums: list[tuple[Tensor, Tensor] | None] = [
+        (torch.zeros(len(places)), torch.zeros((), dtype=torch.float64)) for models, places in groups for _ in models
+    ]
+    for _, batch in read_blocks(split, layers, device):
+        if not any(sums):
+            break
+        states = batch.states if batch.read is None else batch.states[batch.read]
+        rows, k = rows + len(states), -1
+        for models, places in groups:
+            chosen = layers_of(states, places)
+            for model in models:
+                k += 1
+                if (kept := sums[k]) is None:
+                    continue
+                if (weights := model.fusion.layer_weights(chosen)) is None:
+                    sums[k] = None
+                    continue
+                kept[0].add_(weights.sum(0).cpu())
+                kept[1].add_(weights.amax(1).sum().cpu())
+    return [
+        (None, None) if kept is None else ((kept[0] / max(rows, 1)).tolist(), float(kept[1] / max(rows, 1)))
+        for kept in sums
+    ]

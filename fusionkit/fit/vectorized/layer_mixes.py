@@ -1,0 +1,152 @@
+"""Fusions of many runs at once, where batched products beat ``torch.func.vmap`` of the plain module.
+
+    last, layer     h_rn = z_nk                                       nothing to compute
+    linear          h_rn = Σ_j m_rj z_nj          m_r = γ_r softmax(w_r)
+    attention       h_rn = Σ_j α_rnj z_nj         α_rn = softmax_j(q_r · z_nj / τ)
+    element-wise    h_rn = Σ_j W_rj ⊙ z_nj        W_r = softmax_j(W_r)
+    concat          h_rn = P_r [z_n1; …; z_nL] + b_r
+    dwatt           as its own file has it, with r at every weight
+
+Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. Each is the plain module's formula with the
+run as one more axis of its products, so that all runs read the states together: under vmap the same sums are one
+small product a run, or a copy of the states a run. ``dwatt`` has a bottleneck of one shape a layer: what stands between
+their products is done for all of them at once. ``benchmarks/stacking.py`` has the figures; what is not here is
+stacked by vmap. Mixes are a hundredth of what the head multiplies, in small products: autocast leaves them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fusionkit.fit.model.precision import exactly
+from fusionkit.fit.vectorized.run_linear import products
+from fusionkit.fusions import Fusion
+from fusionkit.fusions.attention import Attention
+from fusionkit.fusions.concat import Concat
+from fusionkit.fusions.dwatt import DWAtt
+from fusionkit.fusions.element_wise import ElementWise
+from fusionkit.fusions.last import Last
+from fusionkit.fusions.layer import Layer
+from fusionkit.fusions.linear import Linear
+
+Weights = Mapping[str, Tensor]
+StackedFusion = Callable[[Fusion, Weights, Tensor, int], Tensor]
+
+SUMMED_BYTES = 12 << 20  # einsum takes up to 7 times as long as sums below it, and half as long at 34 MiB
+BETWEEN_BYTES = 32 << 20  # at 49 MiB dwatt took 1.3 times as long as by vmap, at 27 MiB 0.97 to 1.03 times
+
+
+def stacked_fusion(fusion: Fusion) -> StackedFusion | None:
+    """The batched form of a fusion; None where vmap stacks it.
+
+    It takes the module for its options, the runs' weights by name ``[R, …]``, states ``[S, n, layers, hidden]`` of S
+    data seeds, and how many runs K = R / S each of them has; it gives ``[S, K, n, hidden]``.
+    """
+    if isinstance(fusion, Linear) and fusion.norm != "none":
+        return None
+    return FORMS.get(type(fusion))
+
+
+def spreads(fusion: Fusion, states: Tensor, runs: int) -> bool:
+    """Whether a form that has a state a layer and run between its products, not one a run, would leave a CPU's cache.
+
+    Args:
+        states: of one data seed, ``[n, layers, hidden]``. runs: of all seeds.
+    """
+    return isinstance(fusion, DWAtt) and states.device.type == "cpu" and runs * states.nbytes > BETWEEN_BYTES
+
+
+def fuse_one(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """The one layer that is read, the same for all runs of one data seed."""
+    return states[:, :, -1].unsqueeze(1).expand(-1, each, -1, -1)
+
+
+def fuse_linear(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """One mix a run for all rows."""
+    mix = weights["weight"].softmax(-1)  # [R, layers]
+    if "gamma" in weights:
+        mix = weights["gamma"].unsqueeze(1) * mix
+    mix = mix.reshape(-1, 1, each, mix.shape[-1])  # [S, 1, K, layers]
+    with exactly(states.device):
+        fused = mix @ states  # [S, n, K, hidden]
+    return fused.transpose(1, 2)
+
+
+def fuse_attention(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """A mix a run and row."""
+    assert isinstance(fusion, Attention)
+    query = weights["query"].reshape(len(states), each, -1)  # [S, K, hidden]
+    flat = states.flatten(1, 2)
+    with exactly(states.device):
+        # With the query first, its gradient is a product with the states' rows; with their columns it took a fifth of a
+        # step. Without gradients few queries are up to twice as fast behind the states.
+        scores = (query @ flat.mT).mT if torch.is_grad_enabled() else flat @ query.mT  # [S, n · layers, K]
+        alpha = (scores / fusion.temperature).reshape(*states.shape[:3], each).softmax(2)  # [S, n, layers, K]
+        fused = alpha.mT @ states  # [S, n, K, hidden]
+    return fused.transpose(1, 2)
+
+
+def fuse_element_wise(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """A mix a run and number of the state."""
+    mix = weights["weight"].softmax(1)
+    mix = mix.reshape(-1, each, *mix.shape[1:])  # [S, K, layers, hidden]
+    runs, rows, hidden = mix.shape[0] * each, states.shape[1], states.shape[3]
+    if states.device.type != "cpu" or runs * rows * hidden * states.element_size() > SUMMED_BYTES:
+        with exactly(states.device):
+            return torch.einsum("skld,snld->sknd", mix, states)
+    mix = mix.unsqueeze(3)
+    first, *more = ((mix[:, :, layer], state.unsqueeze(1)) for layer, state in enumerate(states.unbind(2)))
+    fused = first[0] * first[1]  # [S, K, n, hidden]
+    for own, state in more:
+        fused.addcmul_(own, state)
+    return fused
+
+
+def fuse_concat(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """One product with the matrices of all runs."""
+    rows = states.flatten(2)  # [S, n, layers · hidden]
+    rows = rows.squeeze(0) if len(rows) == 1 else rows.repeat_interleave(each, 0)
+    fused = products(rows, weights["project.weight"], weights["project.bias"])  # [R, n, width]
+    return fused.reshape(len(states), each, *fused.shape[1:])
+
+
+def fuse_dwatt(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
+    """The bottlenecks of all layers, and the query's as one more, side by side between their products."""
+    assert isinstance(fusion, DWAtt)
+    rows = [state.squeeze(0) if len(state) == 1 else state.repeat_interleave(each, 0) for state in states.unbind(2)]
+    last, layers = rows[-1], range(len(rows))
+    inner = [f"values.{n}.0" for n in layers] + ["query"]
+
+    def mapped(part: str, given: Sequence[Tensor]) -> list[Tensor]:
+        names = [f"{name}.{part}" for name in inner]
+        return [products(x, weights[f"{n}.weight"], weights[f"{n}.bias"]) for n, x in zip(names, given, strict=True)]
+
+    def normed(x: Tensor, names: Sequence[str]) -> Tensor:
+        scale, shift = (torch.stack([weights[f"{n}.{one}"] for n in names]).unsqueeze(2) for one in ("weight", "bias"))
+        return functional.layer_norm(x, x.shape[-1:]) * scale + shift
+
+    up = functional.gelu(torch.stack(mapped("0", [*rows, last])))  # [layers + 1, R, n, hidden / 2]
+    *down, asked = mapped("3", normed(up, [f"{n}.2" for n in inner]).unbind())
+    values = normed(torch.stack(down), [f"values.{n}.1" for n in layers])  # [layers, R, n, hidden]
+    query = 1 + functional.elu(last + asked)
+    with exactly(states.device):
+        keys = torch.baddbmm(weights["key.bias"].unsqueeze(1), weights["positions"], weights["key.weight"].mT)
+        alpha = (query @ keys.mT / fusion.temperature).softmax(-1)  # [R, n, layers]
+        fused = last + (alpha.movedim(-1, 0).unsqueeze(-1) * values).sum(0)  # [R, n, hidden]
+    return fused.reshape(len(states), each, *fused.shape[1:])
+
+
+FORMS: dict[type[Any], StackedFusion] = {
+    Last: fuse_one,
+    Layer: fuse_one,
+    Linear: fuse_linear,
+    Attention: fuse_attention,
+    ElementWise: fuse_element_wise,
+    Concat: fuse_concat,
+    DWAtt: fuse_dwatt,
+}

@@ -1,0 +1,68 @@
+"""Scores of many runs at once, where a head's scores are a chain of linear layers, ReLU and dropout.
+
+    x_r,k+1 = f_k(x_r,k W_rkᵀ + b_rk)
+
+Symbols: r a run, k a layer of the chain, ``f`` ReLU, dropout or nothing.
+
+On a CPU many rows are scored one run after another instead: what lies between two layers then stays in a core's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fusionkit.fit.vectorized.dropout import RunDropout
+from fusionkit.fit.vectorized.run_linear import products
+
+Step = tuple[str, nn.Module]  # with the name that its weights begin with
+MANY_ROWS = 256
+LARGE = 1 << 14  # numbers of a matrix from which on a product is worth a call of its own
+
+
+def chain_of(score: nn.Module) -> list[Step] | None:
+    """The steps of a chain; None for any other module. A plain dropout is one of a model that is not stacked."""
+    steps = [("", score)]
+    if type(score) is nn.Sequential:
+        steps = [(f"{name}.", step) for name, step in score.named_children()]
+    linear = [type(step) is nn.Linear and step.bias is not None for _, step in steps]
+    known = [isinstance(step, (nn.ReLU, nn.Dropout, RunDropout)) for _, step in steps]
+    return steps if any(linear) and all(a or b for a, b in zip(linear, known, strict=True)) else None
+
+
+def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+    """The scores of all runs.
+
+    Args:
+        weights: ``[R, …]`` by name. rows: ``[n, width]``, the same for all runs, or ``[R, n, width]``.
+
+    Returns:
+        ``[R, n, classes]``.
+    """
+    first, *more = (weights[f"{name}weight"] for name, step in steps if isinstance(step, nn.Linear))
+    cached = rows.device.type == "cpu" and len(more) > 0  # one layer has nothing behind it that could leave the cache
+    if cached and not torch.is_grad_enabled() and rows.shape[-2] >= MANY_ROWS and first[0].numel() >= LARGE:
+        return torch.stack([_alone(steps, weights, rows, run) for run in range(len(first))])
+    x = rows
+    for name, step in steps:
+        if isinstance(step, nn.Linear):
+            x = products(x, weights[f"{name}weight"], weights[f"{name}bias"])
+        elif isinstance(step, RunDropout):
+            x = step.stacked(x)
+        else:
+            x = step(x)
+    return x
+
+
+def _alone(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor, run: int) -> Tensor:
+    """One run's scores ``[n, classes]``, with no gradients."""
+    x, own = rows if rows.dim() == 2 else rows[run], False
+    for name, step in steps:
+        if isinstance(step, nn.Linear):
+            x, own = functional.linear(x, weights[f"{name}weight"][run], weights[f"{name}bias"][run]), True
+        else:
+            x = x.relu_() if own and isinstance(step, nn.ReLU) else step(x)
+    return x

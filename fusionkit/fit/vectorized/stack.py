@@ -1,0 +1,387 @@
+"""Runs of the same shapes as one model: a leading run axis on every weight, one pass for all of them.
+
+A run in a stack learns what it learns alone, to rounding: no run's loss depends on another's weights, so the gradient
+of the sum of all losses is each run's own; dropout masks come from each run's own generator.
+
+A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.layer_mixes` has them, a chain of linear
+layers by :mod:`fusionkit.fit.vectorized.mlp`, all else by ``torch.func.vmap``.
+What vmap cannot stack (``torch.nn.LSTM``, joint runs) and what shares weights too large to copy (an encoder's LM head)
+goes through one model after another, over the same minibatch: :class:`Row`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fusionkit.devices import home_of
+from fusionkit.fit.data import Batch
+from fusionkit.fit.model.fused import FusedModel, twin
+from fusionkit.fit.model.joint import Model
+from fusionkit.fit.model.precision import FLOAT32, exactly, products_in, widened
+from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
+from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, Rough, decide_most
+from fusionkit.fit.vectorized.cross_entropy import cross_entropies
+from fusionkit.fit.vectorized.cuda_graphs import Graphs
+from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
+from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, below
+from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
+from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of, chained
+from fusionkit.fit.vectorized.run_linear import with_run_linear
+from fusionkit.fusions import sees_examples
+from fusionkit.fusions.last import Last
+from fusionkit.fusions.layer import Layer
+from fusionkit.heads import Head
+from fusionkit.heads.lm_head import LmScore
+from fusionkit.heads.softmax import Softmax
+from fusionkit.specs import RunSpec
+
+Wanted = Literal["loss", "score", "decide"]
+
+
+class Stack(Protocol):
+    """Runs that take each step together.
+
+    Attributes:
+        specs: the runs, in the order of every axis R; those of one data seed stand together.
+        learns: whether there is anything to learn. device: where the runs are, and batches shall be.
+    """
+
+    learns: bool
+    device: torch.device
+
+    @property
+    def specs(self) -> list[RunSpec]: ...
+
+    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+        """A training step of every run.
+
+        Args:
+            batches: a minibatch a data seed. rates: one a run.
+
+        Returns:
+            the losses before the step, ``[R]``, detached.
+        """
+        ...
+
+    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
+        """What each run decides of one batch: class numbers or numbers ``[R, n]``; of a joint run, its intents.
+
+        Args:
+            rough: the batch's states in bfloat16, where that is worth it. among: how many rows are decided by the
+                weights as they are, these among them.
+
+        Returns:
+            to be read before the next call: on a GPU the next one of this batch writes to the same memory.
+        """
+        ...
+
+    def weights(self, run: int) -> dict[str, Tensor]:
+        """A run's weights as they are now, copied, by the names that its model has for them."""
+        ...
+
+    def model(self, run: int) -> Model:
+        """A run's model with its weights as they are now, to be read and not to be kept."""
+        ...
+
+    def keep(self, runs: Sequence[int]) -> None:
+        """Go on with these runs alone, in this order."""
+        ...
+
+
+def can_stack(model: Model) -> bool:
+    """Whether vmap knows all that a model does, and every run has weights of its own."""
+    return isinstance(model, FusedModel) and not any(isinstance(m, (nn.LSTM, LmScore)) for m in model.modules())
+
+
+def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
+    """The runs as a stack; one alone in float32 on a CPU, or runs that cannot be stacked, as a row.
+
+    One alone is a stack where it can be folded to little: a row multiplies as its modules do.
+    """
+    single = [model for model in models if isinstance(model, FusedModel)]
+    # A stack's products have few shapes, whose kernels are kept; on a GPU a stack's steps are recorded.
+    pays = len(models) > 1 or specs[0].compute_dtype != FLOAT32 or home_of(models[0]).type == "cuda"
+    folding = Folding.of(single[0]) if single else None
+    pays = pays or (folding is not None and folding.is_narrow)
+    if pays and len(single) == len(models) and can_stack(models[0]):
+        return Stacked(specs, single)
+    return Row(specs, models)
+
+
+class Stacked:
+    """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example."""
+
+    def __init__(self, specs: Sequence[RunSpec], models: Sequence[FusedModel]) -> None:
+        self._plain = models[0]
+        self.device = home_of(models[0])
+        self._begin(specs, [generator_of(spec.init_seed, self.device) for spec in specs])
+        states = [model.state_dict() for model in models]
+        self._leaves = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+        self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
+        self.learns = bool(self._learned)
+        # Every row that is read is decided by its own best score.
+        head = models[0].head
+        self._by_row = (
+            isinstance(head, Softmax)
+            and not getattr(head.score, "across_rows", False)
+            and models[0].pool in (None, "cls")
+            and models[0].sides == 1
+        )
+        self._whole_examples = sees_examples(specs[0].fusion)
+        # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
+        waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
+        self._records = self._by_row and not self._whole_examples and not waits
+        self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw", pieces_of(specs))
+
+    def _begin(self, specs: Sequence[RunSpec], generators: Sequence[torch.Generator]) -> None:
+        """A base whose dropouts draw from these runs' generators, and what is made of it."""
+        self.specs, self._generators = list(specs), list(generators)
+        self._base = twin(self._plain)
+        with_run_dropout(self._base, self._generators)
+        self._head = _Asked(self._base.head)
+        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        # A GPU's recordings would fold anew in every block, and its products are not what it waits for.
+        self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
+        with_run_linear(self._base, stacked=True)
+        self._base.train()
+        self._settle()
+
+    def _settle(self) -> None:
+        """What is made anew where the runs, or the memory of their weights, are others."""
+        self._sure: Rough | None = None
+        self._folded: dict[str, Tensor] | None = None
+        self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
+        self._graphs: Graphs | None = None
+        if self.device.type == "cuda":
+            self._graphs = Graphs(self.device, self._generators if self.specs[0].dropout else ())
+            self._rates = torch.zeros(len(self.specs), device=self.device)
+
+    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+        """As :class:`Stack` says. Where memory runs out in it, nothing has changed."""
+        self._turn(training=True)
+        self._sure = self._folded = None  # the weights change
+        random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
+        try:
+            given: Sequence[float] | Tensor = rates
+            if self._graphs is not None:
+                # From pinned memory: any other copy is waited for, and with it all that was told before.
+                told = torch.tensor(rates, pin_memory=self.device.type == "cuda")
+                given = self._rates.copy_(told, non_blocking=True)
+            return self._done("loss", batches, lambda: self._stepped(batches, given))
+        except Exception:
+            for generator, state in zip(self._generators, random, strict=False):
+                generator.set_state(state)
+            raise
+
+    def _turn(self, training: bool) -> None:
+        if self._base.training is not training:  # it goes through all modules, which a step that is replayed need not
+            self._base.train(training)
+
+    def _done(self, what: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
+        """Work on these minibatches; on a GPU recorded, where no work of this kind waits for numbers it computes, and
+        where the minibatches' memory lasts.
+        """
+        if self._graphs is None or not self._records or batches[0].place is None:
+            return work()
+        return self._graphs.do(batches[0].place, what, work)
+
+    def _stepped(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
+        learned = [self._leaves[name] for name in self._learned]
+        with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
+            first, weights = batches[0], self._weights()
+            if self._folding and first.read is None and self._folding.saves(len(first.states), learns=True):
+                weights = self._folding.folded(weights)
+            losses = self._call(weights, batches, "loss")
+        gradients = torch.autograd.grad(losses.sum(), learned, allow_unused=True)
+        self._adam.step(gradients, rates, self._limits)
+        return losses.detach()
+
+    @torch.inference_mode()
+    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
+        """As :class:`Stack` says."""
+        self._turn(training=False)
+        weights = self._weights()
+        if self._folding and batch.read is None and self._folding.saves(among, learns=False):
+            self._folded = weights = self._folded or self._folding.folded(weights)
+        elsewhere = batch.read is not None or self.device.type == "cuda"  # where a row of an example cannot be chosen
+        if rough is None or not self._by_row or (self._whole_examples and elsewhere):
+            return self._done("decide", [batch], lambda: self._call(weights, [batch], "decide"))
+        if self.device.type == "cuda":
+            found = self._done("decide roughly", [batch], lambda: self._decided_roughly(batch, rough))
+            return self.decide(batch) if bool((found == UNSURE).any()) else found
+        if self._sure is None:
+            cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
+
+            def score(batch: Batch, run: int | None = None) -> Tensor:
+                chosen = cast if batch.states.dtype == torch.bfloat16 else weights
+                if run is not None:
+                    chosen = {name: w[run : run + 1] for name, w in chosen.items()}
+                return self._call(chosen, [batch], "score")
+
+            self._sure = Rough(score, self._whole_examples)
+        return self._sure.decide(batch, rough)
+
+    def _decided_roughly(self, batch: Batch, rough: Tensor) -> Tensor:
+        """In bfloat16, and again in float32 where a run is least sure; what is left is :data:`UNSURE`."""
+        weights = self._weights()
+        cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
+
+        def score(states: Tensor) -> Tensor:
+            chosen = cast if states.dtype == torch.bfloat16 else weights
+            each = [states] if states.dim() == 3 else states.unbind()
+            batches = [dataclasses.replace(batch, states=rows) for rows in each]
+            return self._call(chosen, batches, "score", [len(self.specs)] if states.dim() == 3 else [1] * len(each))
+
+        return decide_most(score, batch.states, rough)
+
+    def weights(self, run: int) -> dict[str, Tensor]:
+        """As :class:`Stack` says."""
+        return {name: leaf.detach()[run].clone() for name, leaf in self._leaves.items()}
+
+    def model(self, run: int) -> Model:
+        """As :class:`Stack` says."""
+        self._plain.load_state_dict(self.weights(run))
+        return self._plain
+
+    def keep(self, runs: Sequence[int]) -> None:
+        """As :class:`Stack` says."""
+        at = torch.tensor(list(runs), dtype=torch.int64, device=self.device)
+        self.specs = [self.specs[run] for run in runs]
+        self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
+        self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
+        self._adam.keep(self._opened(), at, pieces_of(self.specs))
+        self._settle()
+
+    @torch.inference_mode(False)  # also where it is asked to while it decides
+    def split(self) -> tuple[Stacked, Stacked]:
+        """Both halves, in the memory of this stack, which is done with: nothing is copied but one run's model."""
+        half = -(-len(self.specs) // 2)
+        self._graphs = self._sure = self._folded = None  # the halves need their memory
+        return self._piece(slice(half)), self._piece(slice(half, None))
+
+    def _piece(self, runs: slice) -> Stacked:
+        piece = copy.copy(self)
+        piece._begin(self.specs[runs], self._generators[runs])
+        piece._leaves = {name: leaf.detach()[runs] for name, leaf in self._leaves.items()}
+        piece._adam = self._adam.piece(piece._opened(), runs, pieces_of(piece.specs))
+        return piece
+
+    @property
+    def _counts(self) -> list[int]:
+        """How many runs each data seed has."""
+        return list(Counter(spec.data_seed for spec in self.specs).values())
+
+    def _opened(self) -> list[Tensor]:
+        """The weights that are learned, ready for gradients."""
+        return [self._leaves[name].requires_grad_() for name in self._learned]
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Everything that differs from run to run, by its name in the model; the runs' numbers are the CPU's."""
+        numbers = torch.arange(len(self.specs))
+        return self._leaves | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
+
+    def _call(self, weights: Weights, batches: Sequence[Batch], wanted: Wanted, counts: Sequence[int] = ()) -> Tensor:
+        """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``.
+
+        Args:
+            counts: how many runs read each batch; without it those of its data seed, or all.
+        """
+        first, model = batches[0], self._base
+        counts = counts or (self._counts if len(batches) > 1 else [len(next(iter(weights.values())))])
+        fused, offsets = self._fused(weights, batches, counts), first.offsets
+        if first.read is not None or model.pool in ("mean", "max") or model.compares:
+            gather = partial(model.gathered, offsets=offsets, read=first.read)
+            fused = vmap(gather)(fused) if fused.dim() == 3 else gather(fused)
+            offsets = first.read_offsets
+        head = {name: w for name, w in weights.items() if name.startswith("head.")}
+        if self._chain is not None:
+            own = {name.removeprefix(SCORE): head.pop(name) for name in list(head) if name.startswith(SCORE)}
+            scores = chained(self._chain, own, fused)  # [R, n, classes]
+        else:
+            scores = self._ask("score", head, fused, 0 if fused.dim() == 3 else None, offsets)
+        if wanted == "score":
+            return scores
+        targets, dim = _side_by_side([batch.targets for batch in batches], counts)
+        with exactly(scores.device):
+            if wanted == "loss" and isinstance(model.head, Softmax):
+                return cross_entropies(model.head, widened(scores), targets)
+            return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
+
+    def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
+        """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
+        fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
+        if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
+            return states[:, -1]
+        own = below(FUSION, weights)
+        if self._folding is not None and not own:
+            return _side_by_side([batch.states.flatten(1) for batch in batches], counts)[0]
+        if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):
+            # [S, n, layers, hidden]; one seed's without a copy
+            seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
+            return self._fuse(fusion, own, seeds, counts[0]).flatten(0, 1)
+        assert isinstance(fusion, nn.Module)
+
+        def one(own: Mapping[str, Tensor], states: Tensor) -> Tensor:
+            found: Tensor = functional_call(fusion, dict(own), (states, offsets))
+            return found
+
+        cached = self.device.type == "cpu"
+        if cached and len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
+            runs = range(len(next(iter(own.values()))))
+            return torch.stack([one({name: w[run] for name, w in own.items()}, states) for run in runs])
+        states, dim = _side_by_side([batch.states for batch in batches], counts)
+        found: Tensor = vmap(one, (0, dim))(own, states)
+        return found
+
+    def _ask(
+        self,
+        wanted: Wanted,
+        weights: Weights,
+        given: Tensor,
+        dim: int | None,
+        offsets: Tensor,
+        targets: Tensor | None = None,
+        targets_dim: int | None = None,
+    ) -> Tensor:
+        """The heads, one a run, by vmap."""
+
+        def one(own: Mapping[str, Tensor], given: Tensor, targets: Tensor | None) -> Tensor:
+            found: Tensor = functional_call(self._head, dict(own), (wanted, given, offsets, targets))
+            return found
+
+        found: Tensor = vmap(one, (0, dim, targets_dim))(weights, given, targets)
+        return found
+
+
+class _Asked(nn.Module):
+    """A head with its loss and its decision as calls, which ``functional_call`` can put other weights under."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, wanted: Wanted, given: Tensor, offsets: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Scores of fused states; loss or decisions of scores."""
+        if wanted == "score":
+            return self.head(given, offsets)
+        if wanted == "decide":
+            return self.head.decode(given, offsets)
+        assert targets is not None
+        return self.head.loss(given, targets, offsets)
+
+
+def _side_by_side(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:
+    """One a run, ``[R, …]``, and the axis of the runs; of one data seed the tensor itself, which all share."""
+    if len(tensors) == 1:
+        return tensors[0], None
+    return torch.stack([tensor for tensor, count in zip(tensors, counts, strict=True) for _ in range(count)]), 0

@@ -1,0 +1,73 @@
+"""How many runs are stacked: no more than gain anything, and no more than there is memory for.
+
+    width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
+
+Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider
+stacks were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments
+and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is
+scored, counted as one copy of the states that it reads. A guess that is too high is put right by
+:mod:`fusionkit.fit.vectorized.oom_split`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from fusionkit.machine import spare_memory
+
+STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or nearly so
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of a model's weights."""
+    return sum(weights.numel() * weights.element_size() for weights in model.parameters())
+
+
+def room(device: torch.device, sharers: int) -> int | None:
+    """Bytes that this process may still take; None where nobody tells.
+
+    Args:
+        sharers: how many processes, this one among them, share what is left.
+    """
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # this process's own
+        return free // sharers + unused
+    spare = spare_memory()
+    return None if spare is None else spare // sharers
+
+
+def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cached: bool = True) -> int:
+    """How many runs are stacked, at least one.
+
+    Args:
+        size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of
+            all runs that are trained together. free: that may be taken. cached: whether more than C is no
+            faster, as on CPUs.
+    """
+    width = max(1, STACK_BYTES // max(4 * size, 1)) if cached else max(len(unit), 1)
+    if free is not None:
+        width = min(width, max(1, (free - 4 * sum(unit)) // max(size + states, 1)))
+    return width
+
+
+def even(count: int, width: int, together: int = 1) -> list[range]:
+    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly.
+
+    A stack of one beside one of three costs more than two of two: a run alone has no share in what a step costs for
+    all its runs.
+
+    Args:
+        together: runs that are side by side and not parted where ``width`` allows it: those of one data seed, whose
+            fusions are one product while each seed of a stack has as many.
+    """
+    if together > width or count % together:
+        together = 1
+    groups = count // together
+    stacks = max(1, -(-groups // (width // together)))
+    ends = [groups * k // stacks * together for k in range(stacks + 1)]
+    return [range(begin, end) for begin, end in pairwise(ends)]

@@ -1,0 +1,145 @@
+"""A batch's live rows as trained heads read them: what several heads read alike is made once for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.alignment import Rows
+from fusionkit.encode.batches import PaddedBatch, PartInput
+from fusionkit.encode.rows import batch_rows
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.ragged import IntArray, flat_rows, offsets_of
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """A run and how it reads a batch's rows.
+
+    Attributes:
+        name: of its head. reading: the rows that the head reads, ``all``, the ``words`` (first sub-tokens) or ``cls``.
+        shares: True where another run has the same fusion. narrows: True where only the rows that the head reads are
+            fused: no neighbour and no other head needs the rest.
+    """
+
+    name: str
+    run: TrainedRun
+    reading: str
+    shares: bool
+
+    @property
+    def narrows(self) -> bool:
+        return not (self.shares or self.run.sees_examples)
+
+
+def readers_of(runs: Iterable[tuple[str, TrainedRun]]) -> list[Reader]:
+    """Runs by name, so ordered that those which read the same states stand one after another."""
+    named = list(runs)
+    fusions = [run.model.fusion for _, run in named]
+    readers = [Reader(name, run, _reading(run), fusions.count(run.model.fusion) > 1) for name, run in named]
+    return sorted(readers, key=lambda one: (one.run.rows, one.run.layers, one.reading if one.narrows else "all"))
+
+
+def _reading(run: TrainedRun) -> str:
+    if run.rows != "tokens":
+        return "all"
+    return "words" if run.of_words else "cls" if run.spec.pool == "cls" else "all"
+
+
+@dataclass(eq=False)
+class SharedRows:
+    """A batch's rows of one kind, for all runs over it.
+
+    Attributes:
+        states: float32 ``[n, layers, hidden]``. layers: their numbers. picked: int64 ``[n]``, the rows' numbers among
+            all rows of the kind. offsets: int64 ``[sequences + 1]`` into them. words: the words of the examples.
+        read: by the way of reading bool ``[n]``, None for all rows, and the offsets among the rows read.
+        block: the last states that were made, behind what for. fused: the last fusion that several heads share, and
+            what it gave. Only the last ones are kept: many heads may read many choices of layers.
+    """
+
+    states: Tensor
+    layers: list[int]
+    picked: IntArray
+    offsets: IntArray
+    rows: Rows
+    words: Rows | None
+    read: dict[str, tuple[Tensor | None, IntArray]] = field(default_factory=dict)
+    block: tuple[Any, Tensor] | None = None
+    fused: tuple[Any, Tensor] | None = None
+
+    def scores(self, reader: Reader) -> tuple[Tensor, IntArray]:
+        """A head's scores, and the examples' offsets among the rows that it read.
+
+        Over the same rows, in the same order, as the run reads over a store.
+        """
+        model, offsets = reader.run.model, self.offsets
+        mask, read_offsets = self._reads(reader.reading)
+        if reader.narrows:
+            states = self._of_layers(reader.run.layers, reader.reading, mask)
+            mask, offsets = None, read_offsets
+        else:
+            states = self._of_layers(reader.run.layers, "all", None)
+        bounds = torch.from_numpy(offsets).to(states.device)
+        if not reader.shares:
+            return model(states, bounds, mask), read_offsets
+        if self.fused is None or self.fused[0] is not model.fusion:
+            self.fused = model.fusion, model.fusion(states, bounds)
+        return model.read_out(self.fused[1], bounds, mask), read_offsets
+
+    def _reads(self, reading: str) -> tuple[Tensor | None, IntArray]:
+        """The rows that a head reads, and the examples' offsets among them."""
+        if reading not in self.read:
+            wanted = self.rows.row_offsets[:-1]
+            if reading == "words":
+                assert self.words is not None
+                wanted = self.words.first[self.words.mask]
+            mask = None if reading == "all" else np.isin(self.picked, wanted)
+            self.read[reading] = (
+                None if mask is None else torch.from_numpy(mask).to(self.states.device),
+                self.offsets if mask is None else offsets_of(mask.astype(np.int64))[self.offsets],
+            )
+        return self.read[reading]
+
+    def _of_layers(self, layers: tuple[int, ...], reading: str, mask: Tensor | None) -> Tensor:
+        """The states of some layers, of the rows in the mask, ``[rows, layers, hidden]``."""
+        if self.block is None or self.block[0] != (layers, reading):
+            states = self.states if mask is None else self.states[mask]
+            if len(layers) < len(self.layers):
+                states = states[:, [self.layers.index(layer) for layer in layers]]
+            self.block = (layers, reading), states
+        return self.block[1]
+
+
+def shared_rows(
+    states: tuple[Tensor, ...],
+    layers: list[int],
+    part: PartInput,
+    batch: PaddedBatch,
+    rows: Rows,
+    words: Rows | None,
+) -> SharedRows:
+    """The rows of one kind that a batch's hidden states hold, with all layers that some run reads."""
+    at, offsets = flat_rows(rows.row_offsets, batch.examples)
+    kept = rows.mask[at]
+    line = np.repeat(np.arange(len(batch.examples)), np.diff(offsets))[kept]
+    given = dataclasses.replace(part, rows=rows)
+    found = [each.float() for _, each in batch_rows(states, layers, given, batch, at[kept], line)]
+    return SharedRows(torch.stack(found, 1), layers, at[kept], offsets_of(kept.astype(np.int64))[offsets], rows, words)
+
+
+def in_order(found: list[SharedRows], order: IntArray) -> SharedRows:
+    """The rows of a group's sequences, from those of its batches, in this order."""
+    first = found[0]
+    if len(found) == 1 and np.array_equal(order, np.arange(len(first.offsets) - 1)):
+        return first
+    at, offsets = flat_rows(offsets_of(np.concatenate([np.diff(each.offsets) for each in found])), order)
+    states = torch.cat([each.states for each in found])[torch.from_numpy(at).to(first.states.device)]
+    picked = np.concatenate([each.picked for each in found])[at]
+    return SharedRows(states, first.layers, picked, offsets, first.rows, first.words)

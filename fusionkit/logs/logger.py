@@ -1,0 +1,133 @@
+"""Logging as a sweep goes: each run once, whoever trained it, and never at a run's cost.
+
+RUNS/logs/{kind}/   what a logger keeps on this disk
+RUNS/logs/.{kind}   locked while a process logs a run, so that two on one folder do not log it twice
+
+Whether a run is logged is asked of the log itself: what was lost there is logged again, what was stopped half way too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from fusionkit.errors import StoppedError, UsageError
+from fusionkit.locks import try_lock
+from fusionkit.logs.entry import Entry, entry_of
+from fusionkit.runs.folder import LOGS, digest_of_record
+
+LOOK_SECONDS = 0.05  # between two looks at a lock that another process holds for the time of one run
+
+
+class Logger(Protocol):
+    """One kind of log, open; made by ``Logger(folder, runs)``: its place on this disk, the folder of runs."""
+
+    where: str  # what to look at it with
+
+    def has(self, entry: Entry) -> bool:
+        """Whether this very record is logged, to its end."""
+        ...
+
+    def log(self, entry: Entry) -> None:
+        """Log it, in place of what there is of this run."""
+
+    def close(self) -> None:
+        """The sweep is over."""
+
+
+KINDS = {
+    "tensorboard": ("fusionkit.logs.tensorboard", ("tensorboard",)),
+    "mlflow": ("fusionkit.logs.mlflow", ("mlflow", "sqlalchemy", "alembic")),
+    "wandb": ("fusionkit.logs.wandb", ("wandb",)),
+}
+
+
+class Logs:
+    """Several logs of one folder of runs. A log that fails is told of once and left alone; its runs are kept.
+
+    Args:
+        kinds: names of :data:`KINDS`. runs: the folder. say: told what the user should know.
+    """
+
+    def __init__(self, kinds: Sequence[str], runs: Path, say: Callable[[str], None]) -> None:
+        self._runs, self._say = runs, say
+        self._kinds = list(dict.fromkeys(kinds))
+        self._open: dict[str, Logger] = {}
+        self._counts = dict.fromkeys(self._kinds, 0)
+        self._seen: set[tuple[str, str, str]] = set()  # logged for sure: not asked about again
+
+    def catch_up(self, records: Iterable[dict[str, Any]]) -> None:
+        """Log of these what is not logged: also runs of before anybody asked for a log."""
+        for record in records:
+            self.log(record)
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Log a run that has ended wherever it is not logged yet."""
+        for kind in list(self._kinds):
+            try:
+                entry = entry_of(record, self._runs / digest_of_record(record))
+                self._counts[kind] += self._log(kind, entry)
+            except StoppedError:
+                raise
+            except Exception as error:  # whatever a client, its server or the disk may raise: the run itself is kept
+                self._kinds.remove(kind)
+                told = str(error).strip().partition("\n")[0] or type(error).__name__
+                self._say(
+                    f"{kind} has stopped logging: {told}; no run is lost: "
+                    f"the same command with --log-to {kind} logs what is missing"
+                )
+
+    def close(self) -> None:
+        """Say what was logged and where it is."""
+        for kind, logger in self._open.items():
+            if kind in self._kinds:
+                runs = f"{self._counts[kind]:,} run{'' if self._counts[kind] == 1 else 's'}"
+                self._say(f"{kind}: {runs} logged now; {logger.where}")
+                logger.close()
+
+    def _log(self, kind: str, entry: Entry) -> bool:
+        if (known := (kind, entry.digest, entry.stamp)) in self._seen:
+            return False
+        folder = self._runs / LOGS
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / f".{kind}"):
+            if kind not in self._open:
+                self._open[kind] = importlib.import_module(KINDS[kind][0]).open_logger(folder / kind, self._runs)
+            if new := not self._open[kind].has(entry):
+                self._open[kind].log(entry)
+        self._seen.add(known)
+        return new
+
+
+def check_logs(kinds: Iterable[str]) -> None:
+    """See that logs can be written, before any work.
+
+    Raises:
+        UsageError: the package of one is not installed.
+    """
+    for kind in kinds:
+        if absent := [name for name in KINDS[kind][1] if importlib.util.find_spec(name) is None]:
+            raise UsageError(
+                f"--log-to {kind} needs a package that is not installed",
+                expected=f"the packages {', '.join(KINDS[kind][1])}",
+                received=f"no {', '.join(absent)}",
+                remedy=f"pip install 'fusionkit[{kind}]'",
+            )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock, waiting for it; on a file system without locks, hold nothing."""
+    try:
+        while (file := try_lock(path)) is None:
+            time.sleep(LOOK_SECONDS)
+    except OSError:
+        yield
+        return
+    with file:
+        yield

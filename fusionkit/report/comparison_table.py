@@ -1,0 +1,66 @@
+"""The table of a report: each method on each task, and what sets it apart from the baseline."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from fusionkit.errors import UsageError
+from fusionkit.metrics import is_better
+from fusionkit.report.display_names import METHOD_AXES
+from fusionkit.report.report_data import CELL, Study
+from fusionkit.runs.comparison import COMPARED, compare
+from fusionkit.runs.summary import summarise
+
+PLAIN = "last"  # compared with unless the user names another
+
+
+def compared(study: Study, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+    """One row a task, size of draw and method: what :func:`fusionkit.fit.compare` says, and whether it is the best.
+
+    Args:
+        baseline: a method; None is ``last``, where there is any and it has pairs.
+
+    Returns:
+        the table and notes for its reader.
+
+    Raises:
+        UsageError: no such method, or none of its runs has a partner.
+    """
+    frame = study.chosen
+    if frame.empty:
+        raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
+    notes = []
+    try:
+        table = compare(frame, f"method={baseline or PLAIN}", CELL)
+        notes.append(
+            f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of a "
+            "permutation test over these pairs, corrected by Holm for all comparisons of the table."
+        )
+        least = table["smallest_p"].min()
+        if pd.notna(least) and least > 0.05:
+            notes.append(
+                f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."
+            )
+        hidden = {"fusion", *METHOD_AXES}
+        said = ["" if pd.isna(value) else str(value) for value in table["also_differs"]]
+        tells = [{name for name in text.split(", ") if name} - hidden for text in said]
+        table["also_differs"] = [", ".join(sorted(names)) or None for names in tells]
+        if also := sorted(set().union(*tells)):
+            notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")
+    except UsageError:
+        if baseline is not None:
+            raise
+        table = summarise(frame, CELL)
+        for name in COMPARED:
+            table[name] = None
+    return mark_best(table), notes
+
+
+def mark_best(table: pd.DataFrame) -> pd.DataFrame:
+    """The same with ``is_best``: the best mean of its task and size of draw, all of equals."""
+    best = []
+    for _, row in table.iterrows():
+        rivals = table[(table["task_name"] == row["task_name"]) & (table["shots_name"] == row["shots_name"])]
+        beaten = any(is_better(str(row["metric"]), other, row["mean"]) for other in rivals["mean"].dropna())
+        best.append(pd.notna(row["mean"]) and not beaten)
+    return table.assign(is_best=best)

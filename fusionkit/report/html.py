@@ -1,0 +1,70 @@
+"""The page: its template, style and scripts filled with a report's content, one file that asks for nothing.
+
+The policy in its head forbids every request, and every script but those whose SHA-256 it names; a text of a data set
+that holds a script is data: it stands in JSON, where no tag can end or begin, and goes into the page as text alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from importlib import resources
+from string import Template
+from typing import Any
+
+from fusionkit.report.altair import vega_script
+
+SCRIPTS = ("table.js", "charts.js", "inside.js", "page.js")
+
+
+def fill_page(content: dict[str, Any]) -> str:
+    """The page as HTML.
+
+    Args:
+        content: plain values, as :func:`fusionkit.report.content.content_of` gives them; ``title`` is one.
+    """
+    scripts = [vega_script(), "\n".join(_file(name) for name in SCRIPTS)]
+    return Template(_file("page.html")).substitute(
+        policy=_policy(scripts),
+        title=html.escape(str(content["title"])),
+        style=_file("page.css"),
+        content=json_for_html(content),
+        vega=scripts[0],
+        script=scripts[1],
+    )
+
+
+def json_for_html(value: Any) -> str:
+    """JSON that cannot end the element it stands in, nor begin a comment there; numbers that are none become null."""
+    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # Only strings hold these, where an escape says the same. U+2028 and U+2029 ended lines of older scripts.
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not -1e308 < value < 1e308:
+        return None
+    return value
+
+
+def _policy(scripts: list[str]) -> str:
+    allowed = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    # Vega writes style attributes into its SVG, so styles may stand in line; none of them can load anything.
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _file(name: str) -> str:
+    return resources.files("fusionkit.report").joinpath("page", name).read_text(encoding="utf-8")

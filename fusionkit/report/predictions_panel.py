@@ -1,0 +1,109 @@
+"""The look inside as the page holds it: sentences of each task once, what each run said of them, weights as bytes.
+
+    byte  =  round(255 · weight),   [rows, layers] in the order of the sentences, base64
+
+At most :data:`ROWS` rows of weights stand in a page, shared evenly between the runs that have any; the sentences are
+drawn at random, the same for every run of a task, and counts are of the whole split.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from fusionkit.report.display_names import metric_name, times_of
+from fusionkit.report.entities import KINDS, count_kinds, verdicts
+from fusionkit.report.figures.confusions import counted
+from fusionkit.report.predictions import Look, Looks, sample
+
+ROWS = 50_000
+MOST_EXAMPLES = 400  # of one run: a list that people still look through
+
+
+def inside_of(looks: Looks, rows: int = ROWS) -> dict[str, Any]:
+    """``sources``, the sentences with their gold labels, and ``looks``, each with its ``source``'s place among them."""
+    found = looks.all
+    budget = _fair([_size(look) for look in found if look.weights is not None], rows)
+    sources: dict[str, dict[str, Any]] = {}
+    told = []
+    for look in found:
+        chosen = sample(look, budget, MOST_EXAMPLES)
+        source = _source(look, chosen)
+        key = json.dumps(source, sort_keys=True)
+        sources.setdefault(key, source)
+        told.append({**_look(looks, look, chosen), "source": list(sources).index(key)})
+    return {"sources": list(sources.values()), "looks": told, "kinds": list(KINDS)}
+
+
+def _fair(sizes: list[int], total: int) -> int:
+    """The most that each may have so that all together have at most ``total``: what small ones leave goes to others."""
+    left = total
+    for number, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - number)
+        if size > share:
+            return share
+        left -= size
+    return max(sizes, default=total)
+
+
+def _size(look: Look) -> int:
+    """Rows of the examples that a page would list."""
+    every = sum(max(len(tokens), 1) for tokens in look.tokens)
+    return sum(max(len(look.tokens[i]), 1) for i in sample(look, every, MOST_EXAMPLES))
+
+
+def _source(look: Look, chosen: list[int]) -> dict[str, Any]:
+    return {
+        "tokens": [look.tokens[i] for i in chosen],
+        "gold": [look.gold[i] for i in chosen],
+        "whole": None if look.whole is None else [look.whole[i] for i in chosen],
+        # Words that have no row are few: where none is missing, nothing is said.
+        "gaps": {
+            str(k): np.flatnonzero(~look.has_row[i]).tolist() for k, i in enumerate(chosen) if not look.has_row[i].all()
+        },
+    }
+
+
+def _look(looks: Looks, look: Look, chosen: list[int]) -> dict[str, Any]:
+    record = looks.study.records[look.digest]
+    times = times_of(record["metric"])
+    score = record["validation_score"] if look.split == "validation" or record["score"] is None else record["score"]
+    wrong = sum(gold != said for gold, said in zip(look.gold, look.predicted, strict=True))
+    return {
+        "run": look.digest[:10],
+        "task": look.task,
+        "method": look.method,
+        "column": look.column,
+        "kind": look.kind,
+        "split": look.split,
+        "score": f"{metric_name(record['metric'])} {times * score:.1f}",
+        "layers": list(look.layers),
+        "examples": len(look.gold),
+        "wrong": None if look.kind == "number" else wrong,
+        "predicted": [_short(look.predicted[i]) for i in chosen],
+        "weights": None if look.weights is None else _bytes(look, chosen),
+        "varies": look.weights is not None and bool(np.ptp(look.weights, axis=0).max(initial=0) > 1 / 255),
+        "confusion": [] if look.kind == "number" else counted(look),
+        "entities": count_kinds(zip(look.gold, look.predicted, strict=True)) if look.kind == "spans" else None,
+        "mistakes": [_mistakes(look, i) for i in chosen] if look.kind == "spans" else None,
+    }
+
+
+def _mistakes(look: Look, example: int) -> list[list[Any]]:
+    """The kind of each mistake with the gold span and the predicted one, or null for either."""
+    found = verdicts(look.gold[example], look.predicted[example])
+    return [[KINDS.index(one.kind), one.gold, one.predicted] for one in found if one.kind != KINDS[0]]
+
+
+def _bytes(look: Look, chosen: list[int]) -> str:
+    assert look.weights is not None
+    rows = [look.weights[look.offsets[i] : look.offsets[i + 1]] for i in chosen]
+    packed = np.rint(255 * np.concatenate(rows)).clip(0, 255).astype(np.uint8) if rows else np.zeros(0, np.uint8)
+    return base64.b64encode(packed.tobytes()).decode()
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value

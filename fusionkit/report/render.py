@@ -1,0 +1,109 @@
+"""Figures drawn: their Vega-Lite specifications with their data, and these as SVG, PNG and CSV."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.files import write_durably
+from fusionkit.report.altair import vl_convert
+from fusionkit.report.figures.table import FIGURES
+from fusionkit.report.predictions import Looks
+from fusionkit.report.report_data import Study
+from fusionkit.report.theme import THEMES, config
+
+PIXELS = 2.0  # of a PNG for each of the SVG's
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of a study.
+
+    Attributes:
+        name: its key among the figures. caption: what one sees. data: its rows, as the CSV has them.
+        spec: the Vega-Lite specification, its data in it, without a theme.
+    """
+
+    name: str
+    title: str
+    caption: str
+    data: pd.DataFrame
+    spec: dict[str, Any]
+
+
+def draw(study: Study, looks: Looks, names: Sequence[str] | None = None) -> list[Drawn]:
+    """Figures of a study; without ``names`` all that it has data for.
+
+    Raises:
+        UsageError: an unknown name, or one that these runs have no data for.
+    """
+    for name in names or ():
+        if name not in FIGURES:
+            raise unknown_name("figure", name, FIGURES)
+    return [drawn for name in names or FIGURES if (drawn := _draw(study, looks, name, names is not None)) is not None]
+
+
+def _draw(study: Study, looks: Looks, name: str, wanted: bool) -> Drawn | None:
+    figure = FIGURES[name]
+    data = figure.data(study, looks)
+    if data is None or data.empty:
+        if wanted:
+            raise UsageError(
+                f"these runs have no data for the figure {name!r}",
+                expected=figure.needs,
+                received=", ".join(map(str, study.folders)),
+                remedy="leave the figure out, or fit what it needs",
+            )
+        return None
+    # Numbers to seven digits: a page is read, not computed with. The CSV has them all.
+    spec = figure.chart(study, _short(_bounded(data))).to_dict()
+    spec.pop("config", None)
+    caption = " ".join(part for part in (figure.caption, figure.about(data)) if part)
+    return Drawn(name, figure.title, caption, data, spec)
+
+
+def write_figures(drawn: Iterable[Drawn], folder: Path) -> list[Path]:
+    """Write each figure as SVG, PNG and CSV, and its specification beside them; the files that were written."""
+    library, files = vl_convert(), []
+    for one in drawn:
+        spec = json.dumps({**one.spec, "config": {**config("light"), "background": THEMES["light"]["paper"]}})
+        base = folder / one.name
+        content = {
+            ".svg": library.vegalite_to_svg(spec).encode(),
+            ".png": library.vegalite_to_png(spec, scale=PIXELS),
+            ".csv": csv_of(one).encode(),
+            ".vl.json": spec.encode(),
+        }
+        for suffix, bytes_ in content.items():
+            path = base.with_name(base.name + suffix)
+            write_durably(path, bytes_)
+            files.append(path)
+    return files
+
+
+def csv_of(drawn: Drawn) -> str:
+    """A figure's data with a line of names."""
+    return str(drawn.data.to_csv(index=False))
+
+
+def _bounded(data: pd.DataFrame) -> pd.DataFrame:
+    """The same with intervals cut at 0 and 100 %, where a t interval of two seeds often ends outside.
+
+    Drawn in full they would leave the scores themselves no room; the CSV has them in full.
+    """
+    if not {"task", "low", "high"} <= set(data.columns):
+        return data
+    shares = data["task"].str.endswith("%)")
+    low, high = data["low"].clip(lower=0), data["high"].clip(upper=100)
+    return data.assign(low=data["low"].where(~shares | (data["high"] < 0), low), high=data["high"].where(~shares, high))
+
+
+def _short(data: pd.DataFrame) -> pd.DataFrame:
+    numbers = data.select_dtypes("float").columns
+    return data.assign(**{str(name): data[name].map(lambda value: float(f"{value:.7g}")) for name in numbers})

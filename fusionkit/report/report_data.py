@@ -1,0 +1,118 @@
+"""The runs that a report is about: read once, named for readers, the choices that validation made told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.errors import UsageError
+from fusionkit.metrics import is_better
+from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, name_methods, name_tasks, shots_name
+from fusionkit.report.stores import Stores, find_stores
+from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
+from fusionkit.runs.summary import AXES
+
+# What is tried, and chosen by validation: everything that makes neither the task nor the method.
+TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, "fusion", "shots", "store", "init_from"))
+CELL = ["task_name", "shots_name", "method"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs, read and named.
+
+    Attributes:
+        folders: where they lie. records: by digest. frame: a row a run and store that it was scored on: the columns
+            of :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
+        stores: those of the runs that are still to be found.
+        encoding: seconds that encoding took by a store's name, as told.
+    """
+
+    folders: list[Path]
+    records: dict[str, dict[str, Any]]
+    frame: pd.DataFrame
+    stores: Stores
+    encoding: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The names of the tasks, in the order that their runs ended."""
+        return list(dict.fromkeys(self.frame["task_name"]))
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """The names of the methods, in the order of the table of fusions."""
+        return in_order(self.frame["method"].tolist())
+
+    @cached_property
+    def shots(self) -> list[str]:
+        """``8``, ``32``, …, ``all``: the sizes of draws, the smallest first."""
+        sizes = sorted({int(value) for value in self.frame["shots"].dropna()})
+        return [str(size) for size in sizes] + (["all"] if self.frame["shots"].isna().any() else [])
+
+    @cached_property
+    def chosen(self) -> pd.DataFrame:
+        """Of each task, size of draw and method the finished runs whose options had the best mean validation score."""
+        return self.chosen_within(CELL)
+
+    def chosen_within(self, by: Sequence[str]) -> pd.DataFrame:
+        """The same of each group by these columns."""
+        good = self.frame[self.frame["status"] == "finished"]
+        kept = [_best_by_validation(group) for _, group in good.groupby(list(by), sort=False)]
+        return pd.concat(kept) if kept else good
+
+    @cached_property
+    def whole(self) -> pd.DataFrame:
+        """Of :attr:`chosen`, each task's runs on its largest draw."""
+        order = {name: place for place, name in enumerate(self.shots)}
+        size = self.chosen["shots_name"].map(order)
+        kept: pd.DataFrame = self.chosen[size == size.groupby(self.chosen["task_name"]).transform("max")]
+        return kept
+
+    def metric(self, task: str) -> str | None:
+        """The score that a task's runs have."""
+        found = self.frame.loc[self.frame["task_name"] == task, "metric"].dropna()
+        return str(found.iloc[0]) if len(found) else None
+
+
+def read_study(runs: Sequence[Path], stores: Sequence[Path] = (), encoding: dict[str, float] | None = None) -> Study:
+    """Read folders of runs; a run that lies in several counts once.
+
+    Args:
+        stores: where to look for stores, beside the runs' own neighbours. encoding: seconds by a store's name.
+
+    Raises:
+        UsageError: no folder is given, or one holds no finished run. StoreError: a record is damaged.
+    """
+    if not runs:
+        raise UsageError("no runs are given", expected="a folder that `fusionkit fit --out` wrote, or several")
+    folders = [Path(path).expanduser() for path in runs]
+    records: dict[str, dict[str, Any]] = {}
+    rows = []
+    for folder in folders:
+        for record in RunsFolder(folder).records():
+            digest = digest_of_record(record)
+            if digest in records:
+                continue
+            records[digest] = record
+            rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
+    frame = pd.DataFrame(rows)
+    frame["task_name"], frame["method"] = name_tasks(frame), name_methods(frame)
+    frame["shots_name"] = frame["shots"].map(shots_name)
+    return Study(folders, records, frame, find_stores(folders, stores), dict(encoding or {}))
+
+
+def _best_by_validation(group: pd.DataFrame) -> pd.DataFrame:
+    """The runs of one set of options: the one with the best mean validation score, the first of equals."""
+    best: pd.DataFrame | None = None
+    value = 0.0
+    for _, same in group.groupby(list(TRIED), sort=False, dropna=False):
+        found = float(same["validation_score"].astype(float).mean())
+        if best is None or is_better(str(same["metric"].iloc[0]), found, value):
+            best, value = same, found
+    return group if best is None else best

@@ -1,0 +1,114 @@
+"""Who does which run: a locked file a run, so that processes on one folder share the work and do nothing twice.
+
+The kernel drops a claim with the process that holds it. So a claim that can be taken belongs to nobody, and a run
+without a record whose claim can be taken is there to be done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import IO
+
+from fusionkit.files import disk_errors
+from fusionkit.locks import holder_of, sign, try_lock
+from fusionkit.runs.folder import CLAIMS
+
+UNKNOWN_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
+
+
+def myself() -> str:
+    """What others are told of this process."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+class Claims:
+    """The claims of one process on the runs of a folder.
+
+    Args:
+        runs: the folder of runs. holder: whom others are told of.
+    """
+
+    def __init__(self, runs: Path, holder: str) -> None:
+        self._folder, self._holder = runs / CLAIMS, holder
+        self._held: dict[str, IO[str]] = {}
+
+    def work(self) -> bool:
+        """Whether this folder's file system knows locks; without them every claim is granted.
+
+        Raises:
+            FusionkitError: the folder cannot be made or written to.
+        """
+        name = f"probe-{os.getpid()}"
+        try:
+            with disk_errors(self._folder):
+                if (file := self._open(name)) is not None:
+                    self._drop(name, file)
+        except OSError as error:
+            if error.errno in UNKNOWN_HERE:
+                return False
+            raise
+        finally:
+            self.close()
+        return True
+
+    def take(self, digest: str) -> bool:
+        """Claim a run. False where another process, or another of this process's objects, has it.
+
+        Raises:
+            FusionkitError: the folder cannot be written to.
+        """
+        if digest in self._held:
+            return True
+        try:
+            with disk_errors(self._folder):
+                if (file := self._open(digest)) is None:
+                    return False
+                self._held[digest] = file
+                sign(file, self._holder)
+        except OSError as error:
+            if error.errno not in UNKNOWN_HERE:
+                raise
+        except BaseException:
+            self.release(digest)
+            raise
+        return True
+
+    def release(self, digest: str) -> None:
+        """Give a claim up, where it is held."""
+        if (file := self._held.pop(digest, None)) is not None:
+            self._drop(digest, file)
+
+    def holder(self, digest: str) -> str | None:
+        """Who has claimed a run; None for nobody, also where its process has ended."""
+        if not (path := self._folder / digest).exists():
+            return None
+        if self.take(digest):
+            self.release(digest)
+            return None
+        return holder_of(path)
+
+    def close(self) -> None:
+        """Give all up, and what the dead have left; the folder goes with the last claim in it."""
+        for digest in list(self._held):
+            self.release(digest)
+        # A process that was killed between keeping a run and dropping its claim has left a file that nobody asks for.
+        with contextlib.suppress(OSError):
+            for left in list(self._folder.iterdir()):
+                if (file := try_lock(left)) is not None:
+                    self._drop(left.name, file)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+    def _open(self, name: str) -> IO[str] | None:
+        while True:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
+                return try_lock(self._folder / name)
+
+    def _drop(self, name: str, file: IO[str]) -> None:
+        with file, contextlib.suppress(OSError):  # a folder that went away took the claim along
+            (self._folder / name).unlink(missing_ok=True)

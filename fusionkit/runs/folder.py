@@ -1,0 +1,256 @@
+"""Results on disk: a durable record and the weights of each run, and one Parquet table of them all.
+
+RUNS/{digest}/run.json             spec, scores, curve, times, counts: written last, so it means finished
+RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
+RUNS/results.parquet               one row a run, made anew from the records
+RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score, seconds
+RUNS/.claims/{digest}              locked by the process that trains this run (runs/claims.py); gone when none does
+RUNS/logs/                         what TensorBoard, MLflow and wandb keep of the runs (fusionkit/logs)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.torch import save
+
+from fusionkit.errors import StoreError, UsageError, unknown_name
+from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
+from fusionkit.specs import RunSpec
+
+RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
+CLAIMS, LOGS = ".claims", "logs"
+UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
+CURVE = pa.schema([
+    ("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64()),
+    ("seconds", pa.float64()),
+])  # fmt: skip
+FLAT = (
+    "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
+    "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds", "trained_parameters",
+    "evaluated", "init_data", "sides",
+)  # fmt: skip
+
+
+class RunsFolder:
+    """A folder of runs; made by the first that is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def claim(self) -> None:
+        """Make sure that runs may be kept here.
+
+        Raises:
+            UsageError: the place holds something else.
+        """
+        path = self.path
+        if path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir())))):
+            raise UsageError(
+                f"{path} is no folder of runs",
+                expected="a new place, an empty folder or a folder that `fusionkit fit` wrote",
+                received="a file" if path.is_file() else "a folder with other files",
+                remedy="choose another --out; nothing was touched",
+            )
+
+    def record(self, spec: RunSpec) -> dict[str, Any] | None:
+        """What a finished run left, or None.
+
+        Raises:
+            StoreError: the record is damaged, or cannot be read.
+        """
+        found = _read(self.path / spec.digest / RECORD)
+        # Its spec as of today: a record of an earlier release lacks the fields that came later.
+        return None if found is None else {**found, "spec": spec.to_dict()}
+
+    def is_there(self, spec: RunSpec) -> bool:
+        """Whether the run has ended, without reading what it left."""
+        return self.has(spec.digest)
+
+    def has(self, digest: str) -> bool:
+        """The same, by the run's digest."""
+        return (self.path / digest / RECORD).is_file()
+
+    def forget(self, spec: RunSpec) -> None:
+        """Let a run that ended be trained again; its weights stay until they are replaced."""
+        (self.path / spec.digest / RECORD).unlink(missing_ok=True)
+
+    def sweep_out(self, spec: RunSpec) -> None:
+        """Remove what a process that was killed left half written of a run. Only who has claimed the run may."""
+        for left in (self.path / spec.digest).glob(".*.partial"):
+            left.unlink(missing_ok=True)
+
+    def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
+        """Keep a run: weights first, then the record that says it is finished."""
+        folder = self.path / spec.digest
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if weights:
+                content = save({k: v.contiguous() for k, v in weights.items()})
+                write_durably(folder / WEIGHTS, content)
+                record = {**record, "weights_sha256": hashlib.sha256(content).hexdigest()}
+            write_fields(folder / RECORD, record)
+
+    def record_files(self) -> list[Path]:
+        """The files of all records. A run's folder is named by its digest: what a user copied aside is no run more."""
+        return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The records of all finished runs, in the order they ended.
+
+        Raises:
+            UsageError: there is none. StoreError: a record is damaged.
+        """
+        if not (found := self.all_records()):
+            raise UsageError(
+                f"{self.path} holds no finished run",
+                expected="a folder that `fusionkit fit --out` wrote",
+                received="a path that does not exist" if not self.path.exists() else "no run's folder with a run.json",
+                remedy="run `fusionkit fit` first, or check the path",
+            )
+        return found
+
+    def all_records(self) -> list[dict[str, Any]]:
+        """The same, each run once, and none of them where there is none.
+
+        Raises:
+            StoreError: a record is damaged, or cannot be read.
+        """
+        paths: list[tuple[int, Path]] = []
+        for path in self.record_files():
+            with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now
+                paths.append((path.stat().st_mtime_ns, path))
+        found: dict[str, dict[str, Any]] = {}
+        for _, path in sorted(paths):  # by name they would stand in the order of their digests, which is none
+            if (record := _read_with_spec(path)) is not None:
+                # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
+                found.setdefault(digest_of_record(record), record)
+        return list(found.values())
+
+    def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
+        """One row a run: its spec, scores and costs.
+
+        Args:
+            metric: the score to show; None is each task's own. each_test: a row for each store that a run was scored
+                on, where it was several.
+
+        Raises:
+            UsageError: no run has such a score.
+        """
+        records = self.records()
+        known = {name for record in records for name in record.get("scores", {}).get("validation", {})}
+        if metric is not None and metric not in known:
+            raise unknown_name("metric of these runs", metric, known)
+        rows = (flat_tests(record, metric) if each_test else [flat_record(record, metric)] for record in records)
+        return pd.DataFrame([row for found in rows for row in found])
+
+    def write_table(self) -> None:
+        """Make ``curves.parquet`` and ``results.parquet`` from the records, where there are any."""
+        if not (records := self.all_records()):
+            return
+        curves = [row for record in records for row in curve_rows(record)]
+        flat = pd.DataFrame([flat_record(record) for record in records])
+        self._write(CURVES, pa.Table.from_pylist(curves, schema=CURVE))
+        self._write(TABLE, pa.Table.from_pandas(flat, preserve_index=False))
+
+    def _write(self, name: str, table: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        write_durably(self.path / name, sink.getvalue())
+
+
+def is_runs(path: Path) -> bool:
+    """True where ``fit`` has kept something."""
+    return (path / TABLE).is_file() or next(path.glob(f"*/{RECORD}"), None) is not None
+
+
+def _ours(path: Path) -> bool:
+    # A run's folder may still be empty: the first one, of a process that was killed.
+    return path.is_dir() and (path.name in (CLAIMS, LOGS) or _is_digest(path.name))
+
+
+def _is_digest(name: str) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", name) is not None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A record; None where there is none, or none any more: who tries a failed run again removes it."""
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be read", received=error.strerror, remedy="check its permissions and the disk"
+        ) from error
+    try:
+        return parse_json(content, path)
+    except StoreError as error:
+        raise _damaged(path, error.expected, error.received) from error
+
+
+def _read_with_spec(path: Path) -> dict[str, Any] | None:
+    """The same, its spec as of today."""
+    if (record := _read(path)) is not None:
+        try:
+            record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
+        except (KeyError, TypeError, UsageError) as error:
+            raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
+    return record
+
+
+def _damaged(path: Path, expected: str | None, received: str | None) -> StoreError:
+    # One sweep's record is in the way of every other in this folder, so the file is named.
+    remedy = "remove that run's folder; the command that made it trains it again"
+    return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
+
+
+def digest_of_record(record: dict[str, Any]) -> str:
+    """The name of a run's folder."""
+    return RunSpec.from_dict(record["spec"]).digest
+
+
+def curve_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The epochs of a record, one after the other; a run that failed has none."""
+    digest = digest_of_record(record)
+    return [{"digest": digest, **epoch} for epoch in timed_curve(record)]
+
+
+def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """A record's curve, and of each epoch the ``seconds`` that the run had taken when it was over.
+
+    Records of earlier releases tell the whole run's seconds alone: theirs are spread evenly.
+    """
+    curve = record.get("curve") or []
+    whole = record.get("seconds") or 0.0
+    times = record.get("epoch_seconds") or [whole * number / len(curve) for number in range(1, len(curve) + 1)]
+    return [{**epoch, "seconds": seconds} for epoch, seconds in zip(curve, times, strict=True)]
+
+
+def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:
+    """A record's spec and results side by side, without curve and lists; the scores of one metric."""
+    flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
+    flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
+    flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
+    if metric is not None:
+        scores = record.get("scores", {})
+        flat |= {
+            "metric": metric,
+            "score": scores.get("test", {}).get(metric),
+            "validation_score": scores.get("validation", {}).get(metric),
+        }
+    return flat
+
+
+def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
+    """A record as :func:`flat_record` gives it, for each store that it was scored on."""
+    flat = flat_record(record, metric)
+    tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
+    return [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]

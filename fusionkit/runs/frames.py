@@ -1,0 +1,110 @@
+"""Folders of runs as pandas frames: results, curves, layer weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.errors import UsageError
+from fusionkit.runs.folder import RunsFolder, curve_rows, digest_of_record
+
+
+def results(
+    *runs: str | Path | Iterable[str | Path], metric: str | None = None, each_test: bool = False
+) -> pd.DataFrame:
+    """The finished and failed runs of one folder or several as a flat table.
+
+    Args:
+        runs: folders that ``fusionkit fit`` wrote, or lists of such.
+        metric: the score to show; None is each task's own.
+        each_test: a row for each store that a run was scored on, where it was several.
+
+    Returns:
+        a row a run: its ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``status``, ``metric``,
+        ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds``, where the data came from, and
+        the ``folder``. A run that lies in several folders counts once, in the first.
+
+    Raises:
+        UsageError: no folder is named, one holds no finished run, or no run has such a score.
+        StoreError: a record is damaged.
+    """
+    return _of_all(runs, lambda folder: folder.frame(metric, each_test), [] if not each_test else ["evaluated"])
+
+
+def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
+    """The epochs of the runs of one folder or several, a row each, with what the run was.
+
+    Args:
+        runs: as those of :func:`results`.
+
+    Returns:
+        an epoch a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``metric``, then
+        ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where it was not scored),
+        ``seconds`` (until that epoch's end; of runs trained together each has an equal share) and the ``folder``.
+
+    Raises:
+        UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
+    """
+
+    def read(folder: RunsFolder) -> pd.DataFrame:
+        return pd.DataFrame(
+            [
+                {"digest": point["digest"], **record["spec"], "metric": record["metric"], **point}
+                for record in folder.records()
+                for point in curve_rows(record)
+            ]
+        )
+
+    return _of_all(runs, read, ["epoch"])
+
+
+def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
+    """Where the fusions of one folder's runs, or several folders', look: a row a run and layer.
+
+    Args:
+        runs: as those of :func:`results`.
+
+    Returns:
+        a layer a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, then ``layer`` (0 is
+        the embeddings), ``weight`` (its mean over the validation rows) and the ``folder``. Runs whose fusions have no
+        such weights have no rows; a joint run has rows for each of its columns, as ``label``.
+
+    Raises:
+        UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
+    """
+
+    def read(folder: RunsFolder) -> pd.DataFrame:
+        return pd.DataFrame(
+            [
+                {"digest": digest_of_record(record), **record["spec"], "label": label, "layer": layer, "weight": weight}
+                for record in folder.records()
+                for label, weights in _weights(record)
+                for layer, weight in zip(record["layers"], weights, strict=True)
+            ]
+        )
+
+    return _of_all(runs, read, ["label", "layer"])
+
+
+def _weights(record: dict[str, Any]) -> list[tuple[str, list[float]]]:
+    """The layer weights of a record, by the column that they serve."""
+    halves = record["spec"]["label"].split(",") if record["spec"]["task"] == "joint" else [record["spec"]["label"]]
+    found = [record.get("layer_weights"), (record.get("slots") or {}).get("layer_weights")]
+    return [(label, weights) for label, weights in zip(halves, found, strict=False) if weights]
+
+
+def _of_all(
+    runs: Iterable[str | Path | Iterable[str | Path]], read: Callable[[RunsFolder], pd.DataFrame], within: list[str]
+) -> pd.DataFrame:
+    """The tables of all folders as one; ``digest`` and the columns ``within`` name a row."""
+    places = [Path(path) for each in runs for path in ([each] if isinstance(each, (str, Path)) else each)]
+    if not places:
+        raise UsageError("no folder of runs is named", remedy='name one or more: results("runs", "more")')
+    tables = [(str(place), read(RunsFolder(place.expanduser()))) for place in places]
+    # Not pd.concat: a column that is empty in one folder would change its type in all.
+    rows = [{**row, "folder": place} for place, table in tables for row in table.to_dict(orient="records")]
+    found = pd.DataFrame(rows)
+    return found.drop_duplicates(["digest", *within], ignore_index=True) if rows else found

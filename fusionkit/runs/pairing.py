@@ -1,0 +1,150 @@
+"""Which run of one group is compared with which of another.
+
+Two runs are a pair if they agree in every axis but those that tell their groups apart: data, task, rate, shots, …, and
+both seeds. Where two groups have no ``init_seed`` in common under one ``data_seed``, the means over their init seeds
+are the pair. Pairs of one training draw lean the same way together, so they make one **block**: the block's mean
+difference is what is flipped or drawn by a test. A block is a training set and ``data_seed``; where there is but one
+``data_seed``, it is an ``init_seed``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fusionkit.metrics import is_better
+from fusionkit.runs.summary import AXES, scores_of
+from fusionkit.specs import RunSpec
+
+SEEDS = ("data_seed", "init_seed")
+EVERY_AXIS = tuple(name for name in dict.fromkeys([*AXES, *RunSpec.__dataclass_fields__]) if name not in SEEDS)
+# Groups that differ in these learned or answered something else: a common seed pairs nothing.
+NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
+OTHERS = (*SEEDS, "metric", "tested")
+PLACES = ("store", "mix", "evaluate_on")  # digests: legible columns tell the same, mostly
+
+Texts = dict[str, list[str]]
+
+
+class Trial(NamedTuple):
+    """What is left of a run once its axes are known to agree; ``counts`` is the score that counts."""
+
+    data: str
+    data_seed: int
+    init_seed: int
+    metric: str
+    counts: float
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What two groups have to do with each other.
+
+    Attributes:
+        ours, theirs: scores of the pairs, ``[pairs]``. block: each pair's number, ``[pairs]``. metric: their score's
+            name, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs: axes that tell
+            the groups apart besides those that were to.
+    """
+
+    ours: NDArray[np.float64]
+    theirs: NDArray[np.float64]
+    block: NDArray[np.int64]
+    metric: list[str]
+    unpaired: int
+    differs: list[str]
+
+    @property
+    def differences(self) -> NDArray[np.float64]:
+        """Mean difference of each block, ``[blocks]``."""
+        counts = np.bincount(self.block)
+        return np.bincount(self.block, weights=self.ours - self.theirs) / counts
+
+    @property
+    def outcomes(self) -> tuple[int, int, int]:
+        """Pairs that ours won, tied and lost; of a perplexity the less wins."""
+        triples = list(zip(self.metric, self.ours, self.theirs, strict=True))
+        won = sum(is_better(metric, one, other) for metric, one, other in triples)
+        lost = sum(is_better(metric, other, one) for metric, one, other in triples)
+        return won, len(triples) - won - lost, lost
+
+
+def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str]) -> Pairs:
+    """The pairs of two groups of runs.
+
+    Args:
+        ours, theirs: one row a run. told: the columns that are meant to tell the two apart.
+    """
+    ours, theirs = _scored(ours), _scored(theirs)
+    texts = [{name: _texts(runs[name]) for name in (*EVERY_AXIS, *OTHERS)} for runs in (ours, theirs)]
+    differs = [name for name in EVERY_AXIS if name not in told and _tells(name, *texts)]
+    axes = [name for name in EVERY_AXIS if name not in (*told, *differs, "init_from")]
+    axes += [name for name in ("data_seed", "metric", "tested") if name not in told]
+    keys = [_keys(columns, axes) for columns in texts]
+    # Each fusion of a transfer begins from its own run, so those digests never agree; they count where they must.
+    if any(
+        len({*_keys(columns, [*axes, "init_seed"])}) < len(found) for columns, found in zip(texts, keys, strict=True)
+    ):
+        keys = [_keys(columns, [*axes, *(name for name in ("init_from",) if name not in told)]) for columns in texts]
+    mine, other = _by_keys(ours, keys[0]), _by_keys(theirs, keys[1])
+    found = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
+    # Under one data_seed only the init seeds tell trials apart.
+    one_draw = len({one[0].data_seed for one, _ in found}) == 1
+    blocks = [(one[0].data, one[0].init_seed if one_draw else one[0].data_seed) for one, _ in found]
+    numbers = {block: number for number, block in enumerate(sorted(set(blocks)))}
+    return Pairs(
+        np.array([_mean(one) for one, _ in found], dtype=np.float64),
+        np.array([_mean(two) for _, two in found], dtype=np.float64),
+        np.array([numbers[block] for block in blocks], dtype=np.int64),
+        [one[0].metric for one, _ in found],
+        len(ours) + len(theirs) - sum(len(one) + len(two) for one, two in found),
+        [name for name in differs if name not in PLACES] or differs,
+    )
+
+
+def _scored(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that ended with a score that counts, and whether that is one on test."""
+    good = runs[runs["status"] == "finished"]
+    good = good.assign(counts=scores_of(good), tested=good["score"].notna())
+    finite: pd.DataFrame = good[np.isfinite(good["counts"].to_numpy())]
+    return finite
+
+
+def _texts(column: pd.Series[Any]) -> list[str]:
+    """Values to compare: None and NaN are one."""
+    return ["" if pd.isna(value) else str(value) for value in column.tolist()]
+
+
+def _tells(name: str, ours: Texts, theirs: Texts) -> bool:
+    """Whether an axis has one value in each group, and another."""
+    one, other = set(ours[name]), set(theirs[name])
+    return name not in (*NEVER_CONFOUNDED, "init_from") and len(one) == len(other) == 1 and one != other
+
+
+def _keys(columns: Texts, names: list[str]) -> list[tuple[str, ...]]:
+    return list(zip(*(columns[name] for name in names), strict=True))
+
+
+def _by_keys(runs: pd.DataFrame, keys: list[tuple[str, ...]]) -> dict[tuple[str, ...], list[Trial]]:
+    trials = runs[list(Trial._fields)].itertuples(index=False, name=None)
+    found: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
+    for key, trial in zip(keys, trials, strict=True):
+        found[key].append(Trial(*trial))
+    return found
+
+
+def _match(ours: list[Trial], theirs: list[Trial]) -> list[tuple[list[Trial], list[Trial]]]:
+    """Runs by common init seed; without one in common, all of ours with all of theirs."""
+    common = sorted({trial.init_seed for trial in ours} & {trial.init_seed for trial in theirs})
+    if not common:
+        return [(ours, theirs)]
+    return [([t for t in ours if t.init_seed == seed], [t for t in theirs if t.init_seed == seed]) for seed in common]
+
+
+def _mean(trials: list[Trial]) -> float:
+    # Of sorted numbers: the order in which runs ended must not change a tie into a win.
+    return float(np.mean(sorted(trial.counts for trial in trials)))

@@ -1,0 +1,106 @@
+"""Runs in groups: mean, standard deviation and the 95 % interval of the mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fusionkit.errors import unknown_name
+from fusionkit.statistics import INTERVALS
+
+# What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
+AXES = (
+    "data", "evaluated", "init_data", "encoder", "rows", "sides", "store", "mix", "evaluate_on",
+    "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "draw", "epochs",
+    "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
+    "class_weights", "patience", "joint_fusion", "init_part", "freeze", "validate_on", "validate_every", "order",
+    "compute_dtype",
+    "init_from", "draw_ids",
+)  # fmt: skip
+COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
+
+
+def summarise(frame: pd.DataFrame, by: list[str] | None = None, interval: str = "t") -> pd.DataFrame:
+    """One row a group.
+
+    Args:
+        frame: one row a run, as :meth:`fusionkit.runs.folder.RunsFolder.frame` gives it.
+        by: columns to group by; None is the fusion and every axis on which the runs differ.
+        interval: ``t`` or ``bootstrap``.
+
+    Returns:
+        the group's columns, then ``metric``, ``runs`` and ``failed``, ``mean`` and ``std`` (n - 1) of the test
+        score (validation's where there is no test), ``low`` and ``high`` of the 95 % interval of the mean,
+        mean ``validation`` score, learned ``parameters``, mean ``seconds``. One run has no ``std``.
+
+    Raises:
+        UsageError: a column or an interval that does not exist.
+    """
+    if interval not in INTERVALS:
+        raise unknown_name("interval", interval, INTERVALS)
+    keys = group_columns(frame, by)
+    rows = []
+    for values, group in frame.groupby(keys, sort=False, dropna=False):
+        rows.append(_group(group, interval) | dict(zip(keys, values, strict=True)))
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *COLUMNS])))
+
+
+def group_columns(frame: pd.DataFrame, by: list[str] | None = None) -> list[str]:
+    """The columns that tell the groups apart: ``by``, or else the fusion and every axis on which the runs differ.
+
+    Raises:
+        UsageError: a column that does not exist.
+    """
+    for name in by or []:
+        if name not in frame.columns:
+            raise unknown_name("column of the results", name, frame.columns)
+    if by:
+        return list(dict.fromkeys(by))
+    differ = {name for name in AXES if len(frame[name].drop_duplicates()) > 1}
+    # Digests are shown only where nothing legible tells the stores, or the runs that these began from, apart.
+    stores = frame.groupby(["data", "evaluated", "encoder", "rows", "sides"])[["store", "mix", "evaluate_on"]]
+    if stores.nunique().to_numpy().max() <= 1:
+        differ -= {"store", "mix", "evaluate_on"}
+    if not frame.duplicated([name for name in [*AXES, "data_seed", "init_seed"] if name != "init_from"]).any():
+        differ -= {"init_from"}
+    if not frame.duplicated([name for name in [*AXES, "data_seed", "init_seed"] if name != "draw_ids"]).any():
+        differ -= {"draw_ids"}  # of each data seed another draw, as ever
+    if (frame["evaluated"] == frame["data"]).all():
+        differ -= {"evaluated"}
+    return [name for name in AXES if name in differ or name in ("task", "label", "fusion")]
+
+
+def scores_of(runs: pd.DataFrame) -> NDArray[np.float64]:
+    """The score that counts of each run: on test, or on validation where there is no test."""
+    return runs["score"].where(runs["score"].notna(), runs["validation_score"]).to_numpy(dtype=np.float64)
+
+
+def _group(group: pd.DataFrame, interval: str) -> dict[str, object]:
+    good = group[group["status"] == "finished"]
+    scores = scores_of(good)
+    n = len(scores)
+    mean = float(np.mean(scores)) if n else np.nan
+    std = float(np.std(scores, ddof=1)) if n > 1 else np.nan
+    low, high = INTERVALS[interval](scores)
+    metrics = good["metric"].unique()
+    return {
+        "metric": metrics[0] if len(metrics) == 1 else "mixed" if n else None,
+        "runs": n,
+        "failed": len(group) - n,
+        "mean": mean,
+        "std": std,
+        "low": low,
+        "high": high,
+        "validation": float(good["validation_score"].astype(float).mean()) if n else np.nan,
+        "parameters": float(_learned(good).mean()) if n else np.nan,
+        "seconds": float(good["seconds"].astype(float).mean()) if n else np.nan,
+    }
+
+
+def _learned(good: pd.DataFrame) -> pd.Series[float]:
+    """The parameters that each run trained: all of fusion and head where nothing is said about frozen ones."""
+    every = (good["fusion_parameters"] + good["head_parameters"]).astype(float)
+    if "trained_parameters" not in good.columns:
+        return every
+    return good["trained_parameters"].astype(float).fillna(every)

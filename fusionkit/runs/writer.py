@@ -1,0 +1,50 @@
+"""Runs on their way to the disk, beside the work that goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Self
+
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.specs import RunSpec
+
+MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in memory
+
+
+class Keeping:
+    """Writes runs beside the work, one after the other: what waits four times a run for the disk is not the work.
+
+    Args:
+        kept: told of each run that is safe, in the order in which they came, by the thread that brings them.
+    """
+
+    def __init__(self, runs: RunsFolder, kept: Callable[[RunSpec], None]) -> None:
+        self._runs, self._kept = runs, kept
+        self._writers = ThreadPoolExecutor(1, thread_name_prefix="keeping runs")
+        self._written: deque[tuple[RunSpec, Future[None]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
+        """Begin to keep a run; errors of earlier ones are raised here, or at the end."""
+        self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights)))
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell of those that are safe by now; errors as of :meth:`write`."""
+        self._tell(wait=False)
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._tell(wait=True)
+        finally:
+            self._writers.shutdown()
+
+    def _tell(self, *, wait: bool) -> None:
+        while self._written and (wait or self._written[0][1].done() or len(self._written) > MOST_WAITING):
+            spec, written = self._written.popleft()
+            written.result()
+            self._kept(spec)

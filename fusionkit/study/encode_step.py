@@ -1,0 +1,55 @@
+"""The step of a source: encoded into a store."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import IdentityError
+from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
+from fusionkit.study.commands import Hands
+from fusionkit.study.folder import Work, content_of
+from fusionkit.study.steps import Made, Step
+from fusionkit.study.study import UNSAID, SourceStep
+
+
+def encode_step(source: SourceStep, work: Work, hands: Hands) -> Step:
+    """Encode, go on with a begun store, or find it complete."""
+    store = work.store(source.name)
+
+    def made_from() -> dict[str, Any]:
+        place, encoder = Path(source.options["source"]), Path(source.options.get("encoder", "minilm"))
+        content = {"content": content_of(place)} if place.exists() else {}
+        weights = {"encoder": content_of(encoder)} if encoder.is_dir() else {}
+        return {**source.options, **{f"{name} sha256": value for name, value in {**content, **weights}.items()}}
+
+    def there() -> Made:
+        return {work.name(store / MANIFEST): content_of(store / MANIFEST)} if is_complete(store) else {}
+
+    def make() -> Made:
+        try:
+            hands.encode(encode_options(source), store)
+        except IdentityError as error:
+            raise IdentityError(
+                error.what,
+                expected="a folder of this study",
+                remedy="choose another --out, or remove that store: it was made from something else",
+            ) from error
+        return there()
+
+    return Step(
+        f"encode {source.name}",
+        shlex.join(["fusionkit", "encode", *source.command, "--out", str(store)]),
+        made_from,
+        lambda _: there(),
+        make,
+        lambda: {"store": read_manifest(store)["provenance"]},
+    )
+
+
+def encode_options(source: SourceStep) -> dict[str, Any]:
+    """All options of an encode by parameter, as :func:`fusionkit.encode.inputs.load_inputs` takes them."""
+    spec = source.spec
+    fields = {name: getattr(spec, name) for name in spec.__dataclass_fields__ if name not in ("encoder", "revision")}
+    return {**UNSAID, **fields, **source.options}

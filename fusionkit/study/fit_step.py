@@ -1,0 +1,137 @@
+"""The step of a sweep: its runs trained over the stores it names."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fusionkit.dataset.mixture import Mix, mix_of
+from fusionkit.dataset.share import Share
+from fusionkit.errors import UsageError
+from fusionkit.files import write_durably
+from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
+from fusionkit.places import Place
+from fusionkit.runs.folder import RECORD, RunsFolder
+from fusionkit.specs import canonical_json, digest_of
+from fusionkit.store import Store, open_store
+from fusionkit.study.commands import Hands
+from fusionkit.study.folder import Work, content_of
+from fusionkit.study.steps import Made, Step
+from fusionkit.study.study import SweepStep
+from fusionkit.study.sweeps import sweep_text
+
+
+class Fitting:
+    """A sweep over stores that are complete.
+
+    Args:
+        store_of: places of stores by the names of sources; the study's own unless given.
+    """
+
+    def __init__(self, step: SweepStep, work: Work, store_of: Mapping[str, Place] | None = None) -> None:
+        self.step, self._work = step, work
+        self._places = store_of or {name: work.store(name) for name in step.sources}
+        self.folder = RunsFolder(work.runs(step.name))
+
+    @cached_property
+    def stores(self) -> dict[str, Store]:
+        """All that it reads, by the names of their sources."""
+        return {name: open_store(self._places[name]) for name in self.step.sources}
+
+    @cached_property
+    def store(self) -> Store | Mix:
+        """What it trains over."""
+        opened = self.stores
+        return mix_of(
+            [Share(opened[name], share) for name, share in self.step.parts], [opened[name] for name in self.step.judges]
+        )
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        """Its runs.
+
+        Raises:
+            UsageError: a choice that these stores cannot serve.
+        """
+        try:
+            return expand_blocks(self.store, [self._placed(block) for block in self.step.blocks])
+        except UsageError as error:
+            raise UsageError(
+                f"{self.step.place}, sweep {self.step.name}: {error.what}",
+                expected=error.expected,
+                received=error.received,
+                remedy=error.remedy,
+            ) from error
+
+    def _placed(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        placed = dict(block)
+        if "init_from" in placed:
+            placed["init_from"] = tuple(str(self._work.runs(name)) for name in placed["init_from"])
+        if "draw_from" in placed:
+            placed["draw_from"] = str(self._work.runs(placed["draw_from"]))
+        return placed
+
+    def records(self) -> list[dict[str, Any]]:
+        """Those of its runs that are there, in the order of the sweep."""
+        found = (self.folder.record(spec) for spec in self.sweep.specs)
+        return [record for record in found if record is not None]
+
+
+def fit_step(step: SweepStep, work: Work, hands: Hands, fitting: Fitting) -> Step:
+    """Train what is missing."""
+    runs, file = work.runs(step.name), work.sweep(step.name)
+
+    def made_from() -> dict[str, Any]:
+        specs = fitting.sweep.specs
+        stores = {name: store.digest for name, store in fitting.stores.items()}
+        return {"stores": stores, "runs": len(specs), "specs": digest_of([spec.digest for spec in specs])}
+
+    def there() -> Made:
+        specs = fitting.sweep.specs
+        if not all(fitting.folder.is_there(spec) for spec in specs):
+            return {}
+        if hands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
+            return {}
+        return {work.name(runs): runs_content(runs, [spec.digest for spec in specs])}
+
+    def make() -> Made:
+        text = sweep_text(
+            step,
+            {name: f"../stores/{work.store(name).name}" for name in step.sources},
+            {name: f"../runs/{name}" for name in step.begins},
+        )
+        hands.fit(fitting.store, fitting.sweep, runs)
+        done = {work.name(runs): runs_content(runs, [spec.digest for spec in fitting.sweep.specs])}
+        head = f"# What `fusionkit run` trained, as a file of its own: fusionkit fit --sweep {file} --out {runs}\n"
+        write_durably(file, (head + yaml.safe_dump(text, sort_keys=False, allow_unicode=True)).encode())
+        if strangers := set(all_digests(runs)) - {spec.digest for spec in fitting.sweep.specs}:
+            hands.say(
+                f"{runs} holds {len(strangers)} runs that the study no longer asks for: its tables leave them out, "
+                "figures and report show them"
+            )
+        return done
+
+    def more() -> dict[str, Any]:
+        records = fitting.records()
+        failed = sum(record["status"] == "failed" for record in records)
+        return {"run_seconds": round(sum(record.get("seconds") or 0.0 for record in records), 3), "failed": failed}
+
+    command = shlex.join(["fusionkit", "fit", "--sweep", str(file), "--out", str(runs)])
+    return Step(f"fit {step.name}", command, made_from, lambda _: there(), make, more)
+
+
+def runs_content(runs: Path, digests: Sequence[str]) -> str:
+    """SHA-256 over the records of some runs, by their digests."""
+    told = {digest: content_of(runs / digest / RECORD) for digest in digests}
+    return hashlib.sha256(canonical_json(told).encode()).hexdigest()
+
+
+def all_digests(runs: Path) -> list[str]:
+    """The runs of a folder that have ended."""
+    return sorted(path.parent.name for path in RunsFolder(runs).record_files())

@@ -1,0 +1,160 @@
+"""A study's folder: where each product lies, and ``study.json``, which says what was made from what.
+
+    WORK/stores/NAME.store     WORK/sweeps/NAME.yaml   WORK/runs/NAME      WORK/tables/NAME.md, .csv, .tex
+    WORK/figures/NAME.*        WORK/report.html        WORK/study.json     WORK/.study.lock
+
+A step is done where what it would be made from is what it was made from, and what it made is still there, both by
+content: times of files say nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import UsageError
+from fusionkit.files import disk_errors, read_json, write_json
+from fusionkit.locks import holder_of, sign, try_lock
+from fusionkit.runs.claims import UNKNOWN_HERE
+from fusionkit.specs import canonical_json
+
+LEDGER, LOCK = "study.json", ".study.lock"
+FORMAT, VERSION = "fusionkit study", 1
+# What a study makes there; anything else in a folder without study.json is somebody's.
+OURS = ("stores", "sweeps", "runs", "tables", "figures", "report.html", LEDGER, LOCK)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The folder."""
+
+    path: Path
+
+    def store(self, source: str) -> Path:
+        return self.path / "stores" / f"{source}.store"
+
+    def runs(self, sweep: str) -> Path:
+        return self.path / "runs" / sweep
+
+    def sweep(self, name: str) -> Path:
+        return self.path / "sweeps" / f"{name}.yaml"
+
+    def table(self, comparison: str, suffix: str) -> Path:
+        return self.path / "tables" / f"{comparison}.{suffix}"
+
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def name(self, path: Path) -> str:
+        """A path as ``study.json`` has it."""
+        return path.relative_to(self.path).as_posix()
+
+    def check(self) -> None:
+        """Refuse a folder of something else.
+
+        Raises:
+            UsageError: it holds other files.
+        """
+        path = self.path
+        others = [each.name for each in path.iterdir() if each.name not in OURS] if path.is_dir() else []
+        if path.is_file() or (others and not (path / LEDGER).is_file()):
+            raise UsageError(
+                f"{path} is no folder of a study",
+                expected="a new place, an empty folder or one that `fusionkit run` wrote",
+                received="a file" if path.is_file() else f"a folder with {sorted(others)[0]}",
+                remedy="choose another --out; nothing was touched",
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The folder for this process alone; if nothing is made in it, nothing of ours is left there.
+
+        Raises:
+            UsageError: another process has it.
+        """
+        new = not self.path.exists()
+        try:
+            with disk_errors(self.path):
+                while True:
+                    self.path.mkdir(parents=True, exist_ok=True)
+                    # Its last holder may have removed the folder again.
+                    with suppress(FileNotFoundError):
+                        file = try_lock(self.path / LOCK)
+                        break
+        except OSError as error:
+            if error.errno not in UNKNOWN_HERE:
+                raise
+            yield  # a file system without locks: stores and runs are written safely all the same
+            return
+        if file is None:
+            raise UsageError(
+                f"another `fusionkit run` works in {self.path}",
+                received=holder_of(self.path / LOCK),
+                remedy="wait for it, or choose another --out",
+            )
+        with file:
+            sign(file, "a process of this study")
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    if [each.name for each in self.path.iterdir()] == [LOCK]:
+                        (self.path / LOCK).unlink()
+                        if new:
+                            self.path.rmdir()
+
+
+class Ledger:
+    """``study.json``: of each step what it was made from, what it made, its command and its time."""
+
+    def __init__(self, work: Work) -> None:
+        self._work, self._path = work, work.path / LEDGER
+        found = read_json(self._path) if self._path.is_file() else {}
+        self._steps: dict[str, Any] = found.get("steps", {})
+        self._head = {key: value for key, value in found.items() if key != "steps"}
+
+    def begin(self, command: str, study: Mapping[str, Any]) -> None:
+        """This study works here from now on."""
+        self._head = {"format": FORMAT, "version": VERSION, "command": command, "study": dict(study)}
+
+    def step(self, name: str) -> dict[str, Any] | None:
+        """What is known of a step."""
+        return self._steps.get(name)
+
+    def keep(
+        self, name: str, command: str, source: Mapping[str, Any], made: Mapping[str, str], seconds: float, **more: Any
+    ) -> None:
+        """A step is done; its entry goes behind the others."""
+        self._steps.pop(name, None)
+        self._steps[name] = {
+            "command": command,
+            "seconds": round(seconds, 3),
+            "fusionkit": version("fusionkit"),
+            **more,
+            "from": dict(source),
+            "made": dict(made),
+        }
+        self.write()
+
+    def write(self) -> None:
+        write_json(self._path, {**self._head, "steps": self._steps})
+
+
+def content_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, or of the names and bytes of all files below a folder."""
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    below = sorted(each for each in path.rglob("*") if each.is_file())
+    told = {each.relative_to(path).as_posix(): content_of(each) for each in below}
+    return hashlib.sha256(canonical_json(told).encode()).hexdigest()

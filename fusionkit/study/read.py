@@ -1,0 +1,205 @@
+"""Reading a study: every key and value is checked before any work, and what is wrong is said with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fusionkit.bundled import travel_desk
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.sources.source import HUB_ID
+from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPORT, SOURCE, TOP, Field
+from fusionkit.study.option_checks import check_comparison, check_figures
+from fusionkit.study.study import Comparison, Report, SourceStep, Study
+from fusionkit.study.sweeps import read_sweep_step
+from fusionkit.study.yaml_tree import Written, read_written
+from fusionkit.yaml_texts import Keys
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of a source, sweep or comparison: it names a file or folder
+YES, NO = ("yes", "true"), ("no", "false")
+
+
+def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = ()) -> Study:
+    """Read a file.
+
+    Args:
+        settings: ``KEY.KEY=VALUE``, which win over the file. only: names of sweeps; the others, and what they alone
+            need, are left out.
+
+    Raises:
+        UsageError: the file, a key, a name or a value is wrong; the error says where.
+    """
+    written = read_written(path, settings, {"bundled": str(travel_desk().parent)})
+    top = written.value
+    for key in top:
+        written.among((key,), "key of a study", key, TOP)
+    for name in BLOCKS:
+        for each in _block(written, (name,)):
+            if not NAME.fullmatch(each):
+                raise written.wrong(
+                    (name, each), f"{each!r} cannot name a file", expected="letters, digits, _ . -", received=each
+                )
+    shared = _fields(written, (), {name: TOP[name] for name in ENCODING})
+    sources = {name: _source(written, name, shared) for name in _block(written, ("sources",))}
+    if not sources:
+        raise UsageError(f"{path} names no source", expected="`sources:` with a name and a place", received="none")
+    sweeps: dict[str, Any] = {}
+    for name in _block(written, ("sweeps",)):
+        sweeps[name] = read_sweep_step(written, name, sources, sweeps)
+    comparisons = {name: _comparison(written, name, list(sweeps)) for name in _block(written, ("comparisons",))}
+    study = Study(
+        path,
+        str(top.get("title") or path.name.split(".")[0]),
+        sources,
+        sweeps,
+        comparisons,
+        _figures(written),
+        _report(written),
+        top,
+    )
+    return _only(study, only) if only else study
+
+
+def _block(written: Written, keys: Keys) -> dict[str, Any]:
+    value = written.value
+    for key in keys:
+        value = value.get(key, {})
+    if not isinstance(value, dict):
+        raise written.wrong(keys, f"{keys[-1]!r} is a block", expected="keys below it", received=repr(value))
+    return value
+
+
+def _fields(written: Written, keys: Keys, known: Mapping[str, Field]) -> dict[str, Any]:
+    """The values of those keys of a block that are known, by parameter."""
+    block = _block(written, keys) if keys else written.value
+    return {
+        name.replace("-", "_"): _value(written, (*keys, name), block[name], field)
+        for name, field in known.items()
+        if name in block
+    }
+
+
+def _value(written: Written, keys: Keys, value: Any, field: Field) -> Any:
+    if field.several:
+        items = value if isinstance(value, list) else [value]
+        single = replace(field, several=False)
+        return tuple(_value(written, (*keys, str(number)), item, single) for number, item in enumerate(items))
+    wanted = {int: "a whole number", float: "a number", str: "a text"}[field.kind]
+    try:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError
+        read = field.kind(value)
+    except ValueError:
+        raise written.wrong(
+            keys,
+            f"{keys[-1]!r} has a value of another kind",
+            expected=wanted,
+            received=repr(value) if value else "none",
+        ) from None
+    if field.choices is not None:
+        written.among(keys, keys[-1], value, field.choices)
+    return read
+
+
+def _source(written: Written, name: str, shared: Mapping[str, Any]) -> SourceStep:
+    keys: Keys = ("sources", name)
+    value = written.value["sources"][name]
+    own: dict[str, Any] = {}
+    if isinstance(value, dict):
+        for key in value:
+            written.among((*keys, key), "key of a source", key, SOURCE)
+        own = _fields(written, keys, SOURCE)
+        if "source" not in own:
+            raise written.wrong(keys, f"source {name!r} has no place", expected="a key `source:` in its block")
+        keys = (*keys, "source")
+    else:
+        own = {"source": _value(written, keys, value, SOURCE["source"])}
+    source = _place(written, keys, own["source"])
+    encoder = own.get("encoder", shared.get("encoder"))
+    step = SourceStep(name, {**shared, **own, "source": source}, written.where("sources", name))
+    if encoder is not None:
+        where: Keys = ("sources", name, "encoder") if "encoder" in own else ("encoder",)
+        step.options["encoder"] = _beside(written, where, encoder) or encoder
+    written.checked(("sources", name), lambda: step.spec)
+    return step
+
+
+def _place(written: Written, keys: Keys, text: str) -> str:
+    """A source's place: a path beside the file, or a hub id as it is.
+
+    Raises:
+        UsageError: nothing is there, and it is no hub id.
+    """
+    if (found := _beside(written, keys, text)) is not None:
+        return found
+    if text.startswith((".", "/", "~")) or not HUB_ID.fullmatch(text):
+        raise written.wrong(
+            keys,
+            f"no such source: {text}",
+            expected="a file or folder that exists, or a hub id",
+            received="a path that does not exist",
+            remedy="check the path; ${data} stands for what --set data=FOLDER names",
+        )
+    return text
+
+
+def _beside(written: Written, keys: Keys, text: str) -> str | None:
+    path = written.folder_of(*keys) / Path(text).expanduser()
+    return str(path) if path.exists() else None
+
+
+def _comparison(written: Written, name: str, sweeps: list[str]) -> Comparison:
+    keys = ("comparisons", name)
+    for key in _block(written, keys):
+        written.among((*keys, key), "key of a comparison", key, COMPARISON)
+    found = _fields(written, keys, COMPARISON)
+    for number, sweep in enumerate(found.get("sweeps", ())):
+        written.among((*keys, "sweeps", str(number)), "sweep", sweep, sweeps)
+    made = Comparison(name=name, **{"sweeps": tuple(sweeps), **found})
+    check_comparison(written, keys, made)
+    return made
+
+
+def _figures(written: Written) -> tuple[str, ...] | None:
+    if "figures" not in written.value:
+        return ()
+    names: tuple[str, ...] = _value(written, ("figures",), written.value["figures"], TOP["figures"])
+    if names == (ALL_FIGURES,):
+        return None
+    check_figures(written, names)
+    return names
+
+
+def _report(written: Written) -> Report | None:
+    value = written.value.get("report", "no")
+    title = str(written.value.get("title") or written.path.name.split(".")[0])
+    if isinstance(value, str):
+        written.among(("report",), "choice for the report", value, (*YES, *NO))
+        return Report(title) if value in YES else None
+    for key in _block(written, ("report",)):
+        written.among(("report", key), "key of the report", key, REPORT)
+    return Report(**{"title": title, **_fields(written, ("report",), REPORT)})
+
+
+def _only(study: Study, only: Sequence[str]) -> Study:
+    """These sweeps, those that they begin from, and their sources; tables of such as are left."""
+    wanted: set[str] = set()
+    for name in only:
+        if name not in study.sweeps:
+            raise unknown_name("sweep", name, study.sweeps)
+        wanted.add(name)
+    for name in reversed(study.sweeps):  # a sweep begins from earlier ones alone
+        if name in wanted:
+            wanted |= set(study.sweeps[name].begins)
+    sweeps = {name: sweep for name, sweep in study.sweeps.items() if name in wanted}
+    needed = {name for sweep in sweeps.values() for name in sweep.sources}
+    comparisons = {
+        name: replace(each, sweeps=left)
+        for name, each in study.comparisons.items()
+        if (left := tuple(sweep for sweep in each.sweeps if sweep in wanted))
+    }
+    sources = {name: source for name, source in study.sources.items() if name in needed}
+    return replace(study, sources=sources, sweeps=sweeps, comparisons=comparisons)

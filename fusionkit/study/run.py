@@ -1,0 +1,79 @@
+"""Running a study: step after step, only what is missing.
+
+Killed at any moment and run again it goes on: stores by their parts, sweeps by their runs, all else by whole steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fusionkit.study.commands import Hands
+from fusionkit.study.encode_step import encode_step
+from fusionkit.study.fit_step import Fitting, fit_step
+from fusionkit.study.folder import Ledger, Work
+from fusionkit.study.preflight import preflight
+from fusionkit.study.report_steps import figures_step, report_step
+from fusionkit.study.steps import Step
+from fusionkit.study.study import Study
+from fusionkit.study.table_step import table_step
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a step.
+
+    Attributes:
+        made: whether it was done now; False for one that was there. seconds: of this call.
+    """
+
+    step: str
+    made: bool
+    seconds: float
+
+
+def steps_of(study: Study, work: Work, hands: Hands, fittings: Mapping[str, Fitting]) -> list[Step]:
+    """All steps, in their order."""
+    steps = [encode_step(source, work, hands) for source in study.sources.values()]
+    steps += [fit_step(sweep, work, hands, fittings[name]) for name, sweep in study.sweeps.items()]
+    steps += [table_step(comparison, work, hands, fittings) for comparison in study.comparisons.values()]
+    if study.sweeps and study.figures != ():
+        steps.append(figures_step(study.figures, work, list(study.sweeps), list(study.sources), hands))
+    if study.sweeps and study.report is not None:
+        steps.append(report_step(study.report, work, list(study.sweeps), list(study.sources), hands))
+    return steps
+
+
+def is_encoded(step: Step, ledger: Ledger) -> bool:
+    """Whether it is the step of a source, and done."""
+    return step.name.startswith("encode ") and step.is_done(ledger.step(step.name))
+
+
+def run_study(study: Study, work: Work, hands: Hands, command: str) -> Iterator[Done]:
+    """Do what is missing, a step at a time.
+
+    Args:
+        command: what started it, for ``study.json``.
+
+    Raises:
+        UsageError: the folder holds something else, or another process works in it. FusionkitError: a step failed;
+            those before it are kept.
+    """
+    work.check()
+    with work.held():
+        ledger = Ledger(work)
+        fittings = {name: Fitting(sweep, work) for name, sweep in study.sweeps.items()}
+        steps = steps_of(study, work, hands, fittings)
+        preflight(study, fittings, [step.name for step in steps if is_encoded(step, ledger)])
+        ledger.begin(command, study.value)
+        ledger.write()
+        for step in steps:
+            began = time.monotonic()
+            if step.is_done(ledger.step(step.name)):
+                yield Done(step.name, False, 0.0)
+                continue
+            made = step.make()
+            seconds = time.monotonic() - began
+            ledger.keep(step.name, step.command, step.source(), made, seconds, **step.more())
+            yield Done(step.name, True, seconds)

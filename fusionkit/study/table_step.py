@@ -1,0 +1,92 @@
+"""The step of a comparison: one table of results in several forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.files import write_durably
+from fusionkit.runs.comparison import compare
+from fusionkit.runs.folder import flat_tests
+from fusionkit.runs.summary import summarise
+from fusionkit.study.commands import Hands
+from fusionkit.study.fit_step import Fitting, runs_content
+from fusionkit.study.folder import Work, content_of
+from fusionkit.study.steps import Made, Step
+from fusionkit.study.study import Comparison
+
+
+def table_step(comparison: Comparison, work: Work, hands: Hands, fittings: Mapping[str, Fitting]) -> Step:
+    """Make the table from the runs that the study asks for, and no others of their folders."""
+
+    def made_from() -> dict[str, Any]:
+        runs = {
+            name: runs_content(work.runs(name), [spec.digest for spec in fittings[name].sweep.specs])
+            for name in comparison.sweeps
+        }
+        return {"comparison": plain(comparison), "runs": runs}
+
+    def make() -> Made:
+        summary, notes = summary_of(comparison, frame_of(comparison, fittings), hands)
+        made = {}
+        for suffix, text in hands.tables(summary, notes, comparison.across).items():
+            path = work.table(comparison.name, suffix)
+            write_durably(path, text.encode())
+            made[work.name(path)] = content_of(path)
+        return made
+
+    def there(known: Made) -> Made:
+        return {name: content_of(work.path / name) for name in known if (work.path / name).is_file()}
+
+    return Step(f"table {comparison.name}", command_of(comparison, work), made_from, there, make)
+
+
+def plain(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as JSON has it."""
+    values = dataclasses.asdict(comparison)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def frame_of(comparison: Comparison, fittings: Mapping[str, Fitting]) -> pd.DataFrame:
+    """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
+
+    Raises:
+        UsageError: no run has the comparison's metric.
+    """
+    records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
+    known = {name for _, record in records for name in record.get("scores", {}).get("validation", {})}
+    if comparison.metric is not None and comparison.metric not in known:
+        raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
+    rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
+    # A run may be of two sweeps: it counts once, unless the sweeps are what is compared.
+    return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
+
+
+def summary_of(comparison: Comparison, frame: pd.DataFrame, hands: Hands) -> tuple[pd.DataFrame, list[str]]:
+    """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
+    by = list(comparison.by) or None
+    if comparison.baseline is None:
+        return summarise(frame, by, comparison.interval), []
+    choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
+    try:
+        summary = compare(frame, comparison.baseline, by, **choice)
+    except UsageError as error:
+        hands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
+        return summarise(frame, by, comparison.interval), [f"not compared: {error.what}"]
+    return summary, list(hands.notes(summary, **choice))
+
+
+def command_of(comparison: Comparison, work: Work) -> str:
+    """What shows the same of the runs of one sweep."""
+    folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
+    options = [word for name in comparison.by for word in ("--by", name)]
+    names = ["metric", "interval"] + (["baseline", "test", "correction"] if comparison.baseline is not None else [])
+    for name in names:
+        if (value := getattr(comparison, name)) is not None:
+            options += [f"--{name}", value]
+    return shlex.join(["fusionkit", "results", str(folder), *options])
