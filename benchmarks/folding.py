@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import torch
 
-from fusionkit.fit.data import Batch
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.vectorized.folding import Folding

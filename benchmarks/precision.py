@@ -26,11 +26,12 @@ import numpy as np
 import torch
 from sweep import Silent, encoded  # type: ignore[import-not-found]  # beside this file
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import uniform_draw
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.data import Batch, TaskData
 from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.loader.minibatches import Gathered, hold
 from fusionkit.fit.loader.sampler import Order

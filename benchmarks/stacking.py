@@ -19,7 +19,7 @@ from unittest import mock
 
 import torch
 
-from fusionkit.fit.data import Batch
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit.model.fused import FusedModel, build_model
 from fusionkit.fit.vectorized import stack as stacks
 from fusionkit.fit.vectorized.layer_mixes import stacked_fusion

@@ -34,8 +34,9 @@ import torch
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import expand
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.loader.minibatches import Feeder, Gathered, hold, layers_of_batch
 from fusionkit.fit.loader.sampler import Order
 from fusionkit.fit.loader.streaming import Streamed

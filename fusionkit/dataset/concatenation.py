@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.fit.data import Chunked, States, TaskSplit
+from fusionkit.dataset.split import Chunked, States, TaskSplit
 from fusionkit.ragged import IntArray, offsets_of
 
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fusionkit.alignment import first_pieces
 from fusionkit.dataset.mlm import load_masked
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import carve
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store
 from fusionkit.tags import are_span_tags

@@ -25,9 +25,10 @@ from fusionkit.dataset.labels import (
     match_splits,
 )
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import share_draw
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec

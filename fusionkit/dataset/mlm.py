@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
-from fusionkit.devices import home_of
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import carve
 from fusionkit.errors import DataError, UsageError
-from fusionkit.fit.data import TaskData, TaskSplit
-from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fusions import build_fusion, sees_examples
-from fusionkit.lm_head import LmHead
-from fusionkit.ragged import IntArray
 from fusionkit.specs import MASKED
 from fusionkit.store import Split, Store
 from fusionkit.store.lm_head_file import read_lm_head
@@ -22,7 +17,6 @@ from fusionkit.tasks import TASKS, Task
 
 LABEL = "mlm_labels"  # what stands for a column: the store's array
 VALIDATION_SHARE = 0.1
-SCORE_BYTES = 64 << 20  # of the scores of rows that are scored at once
 
 
 def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task, str] | None:
@@ -116,23 +110,3 @@ def _split(split: Split) -> TaskSplit:
     rows = np.arange(len(ids), dtype=np.int64)
     offsets = np.arange(len(ids) + 1, dtype=np.int64)
     return TaskSplit(split.hidden_states, rows, offsets, ids, ids.tolist(), [str(row) for row in rows])
-
-
-def masked_predictions(
-    model: FusedModel, split: TaskSplit, head: LmHead, layers: tuple[int, ...]
-) -> list[tuple[float, int]]:
-    """Of each row the cross-entropy of its own id, in nats, and the likeliest id.
-
-    A row has a score for each sub-token of the vocabulary: few rows are scored at once.
-    """
-    at_once = max(1, SCORE_BYTES // (4 * head.vocabulary))
-    found: list[tuple[float, int]] = []
-    model.eval()
-    with torch.inference_mode():
-        for start in range(0, len(split), at_once):
-            rows: IntArray = np.arange(start, min(start + at_once, len(split)), dtype=np.int64)
-            batch = split.batch(rows, layers).on(home_of(model))
-            scores = model(batch.states, batch.offsets, batch.read)  # [rows, V]
-            surprise: Any = torch.nn.functional.cross_entropy(scores, batch.targets, reduction="none")
-            found += zip(surprise.tolist(), scores.argmax(1).tolist(), strict=True)
-    return found

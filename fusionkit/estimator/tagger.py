@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils import check_consistent_length
 
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.data import TaskData
 from fusionkit.fit.train.arrays import Examples, word_split
 from fusionkit.fit.train.decisions import predict
 from fusionkit.tags import are_span_tags

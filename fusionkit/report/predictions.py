@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.executor.context import Materials
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.checkpoint import open_run

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fit.executor.progress import counted
+from fusionkit.plural import counted
 from fusionkit.runs.baseline import label_of, read_baseline
 from fusionkit.runs.pairing import EVERY_AXIS, SEEDS, Pairs, pair_runs
 from fusionkit.runs.summary import group_columns, summarise

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fusionkit import FusionClassifier
-from fusionkit.fit.train.loop import arrays
+from fusionkit.fit.train import arrays
 from fusionkit.store import Store
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "python.md").read_text(encoding="utf-8")

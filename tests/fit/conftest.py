@@ -16,9 +16,10 @@ import torch
 import zarr
 from numpy.typing import NDArray
 
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import HiddenStates, Store, open_store

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from fusionkit.bundled import minilm_folder
 from fusionkit.dataset.infer_task import choose_pool, choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.fit.data import TaskSplit
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.specs import POOLS, ROWS
 from fusionkit.store import Store
 

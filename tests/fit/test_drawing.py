@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.few_shot import draw_of, watched_split
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.data import Batch, TaskData, TaskSplit
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.model.fused import build_model

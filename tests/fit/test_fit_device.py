@@ -18,9 +18,9 @@ import torch
 import torch._lazy.ts_backend
 from torch import Tensor
 
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.data import TaskData
 from fusionkit.fit.loader.minibatches import hold
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, Outcome

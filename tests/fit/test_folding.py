@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fusionkit.fit.data import Batch
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.vectorized.folding import Folding
 from fusionkit.fit.vectorized.stack import Stacked

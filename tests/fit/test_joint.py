@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.joint import load_joint
 from fusionkit.dataset.labels import load_task
-from fusionkit.fit.data import TaskData
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.model.fused import FusedModel, build_model
-from fusionkit.fit.model.joint import JointModel, halves_of, load_joint, model_of
+from fusionkit.fit.model.joint import JointModel, halves_of, model_of
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fit.train.loop import train_run
 from fusionkit.fit.train.result import Outcome

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.joint import load_joint
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.model.joint import load_joint
 from fusionkit.store import Store, open_store
 
 CorpusStore = Callable[[str], Store]

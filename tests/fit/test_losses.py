@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fusionkit.fit.data import FILLING
+from fusionkit.dataset.batch import FILLING
 from fusionkit.fit.vectorized.cross_entropy import cross_entropies
 from fusionkit.heads.softmax import Softmax
 

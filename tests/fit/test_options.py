@@ -16,9 +16,9 @@ import transformers
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
-from fusionkit.fit.data import TaskData
 from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.options import balanced_weights, rate_factor
 from fusionkit.fit.train.result import Outcome

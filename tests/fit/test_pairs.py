@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from fusionkit.dataset.infer_task import choose_pool, choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit, summarise
-from fusionkit.fit.data import TaskSplit
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.decisions import predict
 from fusionkit.sources import guess_columns, open_source

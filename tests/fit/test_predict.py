@@ -11,10 +11,10 @@ import torch
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.fit.data import TaskData
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.model.fused import FusedModel, build_model
+from fusionkit.fit.train import decisions
 from fusionkit.fit.train.decisions import predict, score
-from fusionkit.fit.train.loop import decisions
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

@@ -17,9 +17,9 @@ from scipy import stats
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.data import TaskData
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.decisions import predict, score
 from fusionkit.fit.train.loop import train_run

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from fusionkit.dataset.batch import FILLING, Place
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU
-from fusionkit.fit.data import FILLING, Place, TaskData, TaskSplit
 from fusionkit.fit.loader.gpu import Resident, filled
 from fusionkit.fit.loader.minibatches import Gathered, SideBySide, hold_together, layers_of_batch
 from fusionkit.fit.loader.sampler import Order

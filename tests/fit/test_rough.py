@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionkit.fit.data import Batch
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.vectorized.bfloat16_decisions import EVERY, SAMPLE_ROWS, UNSURE, Rough, decide_most
 from fusionkit.fit.vectorized.stack import Stacked

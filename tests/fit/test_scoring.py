@@ -12,7 +12,8 @@ import torch
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.train.decisions import named
 from fusionkit.fit.train.evaluate import Judge
 from fusionkit.fit.train.span_f1 import Spans

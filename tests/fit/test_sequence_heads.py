@@ -14,9 +14,10 @@ import torch
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fit.train.loop import train_run

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.data import Batch
 from fusionkit.fit.executor.memory import PeakMemory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.evaluate import decide_all

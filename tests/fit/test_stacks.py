@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.errors import UsageError
-from fusionkit.fit.data import Batch
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.options import check_options, rate_factor
 from fusionkit.fit.vectorized import layer_mixes

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from fusionkit import machine
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import RunsFolder, expand, fit, foresee
-from fusionkit.fit.data import TaskData
 from fusionkit.fit.executor import estimate, parallelism
 from fusionkit.fit.executor.bounds import PEAK, Bounds
 from fusionkit.fit.executor.context import Materials

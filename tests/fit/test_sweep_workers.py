@@ -22,7 +22,7 @@ from fusionkit.fit import RunsFolder, expand, fit, open_starts
 from fusionkit.fit.executor import unit_job as work
 from fusionkit.fit.executor.context import Materials, Opening
 from fusionkit.fit.sweep.fixed_draws import Drawn, by_digest
-from fusionkit.fit.train.loop import loop as training
+from fusionkit.fit.train import loop as training
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 

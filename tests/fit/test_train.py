@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.train.loop import train_run
 from fusionkit.fit.train.result import DivergenceError, Outcome
 from fusionkit.specs import SCHEDULES, RunSpec

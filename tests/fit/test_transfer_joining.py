@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from fusionkit.dataset.concatenation import JoinedStates, join_splits
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import share_draw
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.store import HiddenStates
 from fusionkit.store.chunk_access import MappedBlocks
 from fusionkit.store.chunks import write_chunk

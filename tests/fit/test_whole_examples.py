@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.fit.data import TaskData
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fit.train.loop import train_run

@@ -19,13 +19,14 @@ import fusionkit
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.mlm import load_masked
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.data import TaskData
 from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.train import decisions
+from fusionkit.fit.train import loop as training
 from fusionkit.fit.train.decisions import predict
-from fusionkit.fit.train.loop import decisions, train_run
-from fusionkit.fit.train.loop import loop as training
+from fusionkit.fit.train.loop import train_run
 from fusionkit.metrics import is_better, language_model_scores
 from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
@@ -177,7 +178,7 @@ def test_few_rows_at_once_give_the_same_scores(store: GetStore, monkeypatch: pyt
     data = data_of(store("bert"))
     model = build_model(spec_of(), 1, D, 0, 1, data.lm_head)
     whole = predict(model, data, data.validation, (3,))
-    monkeypatch.setattr("fusionkit.dataset.mlm.SCORE_BYTES", 4 * V * 3)
+    monkeypatch.setattr("fusionkit.fit.train.masked_predictions.SCORE_BYTES", 4 * V * 3)
     pieces = predict(model, data, data.validation, (3,))
     assert [best for _, best in pieces] == [best for _, best in whole]
     np.testing.assert_allclose([nats for nats, _ in pieces], [nats for nats, _ in whole], rtol=1e-5)

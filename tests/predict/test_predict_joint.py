@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 import fusionkit
+from fusionkit.dataset.joint import load_joint
 from fusionkit.errors import StoreError
 from fusionkit.files import read_json, write_json
 from fusionkit.fit.model.checkpoint import open_run
-from fusionkit.fit.model.joint import load_joint, model_of
+from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.decisions import predict
 from fusionkit.predict import Label, Tags
 from fusionkit.specs import RunSpec

@@ -21,15 +21,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from fusionkit.fit.data import TaskSplit
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.fit.executor.context import Materials
 from fusionkit.fit.executor.memory import resident
-from fusionkit.fit.executor.units import Unit, shape_of
+from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.precision import FLOAT32, has_bfloat16
 from fusionkit.fit.vectorized.folding import Folding
+from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec
 

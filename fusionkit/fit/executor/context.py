@@ -15,14 +15,14 @@ import torch
 
 from fusionkit.dataset.few_shot import draw_of
 from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.joint import load_joint
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
-from fusionkit.fit.data import TaskData
 from fusionkit.fit.executor.units import data_key
-from fusionkit.fit.model.joint import load_joint
 from fusionkit.fit.model.warm_start import Start, open_starts
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fusions import sees_examples

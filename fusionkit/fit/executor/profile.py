@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusionkit.fit.data import TaskData, TaskSplit
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import Materials
 from fusionkit.fit.executor.memory import PeakMemory
 from fusionkit.fit.executor.unit_job import trained

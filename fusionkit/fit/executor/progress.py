@@ -27,8 +27,3 @@ class FitProgress(Protocol):
 
     def say(self, line: str) -> None:
         """Something the user should know."""
-
-
-def counted(number: int, what: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from fusionkit.fit.executor.context import Materials
 from fusionkit.fit.executor.executors import Hands
-from fusionkit.fit.executor.progress import FitProgress, counted
+from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.records import failed_record
 from fusionkit.fit.executor.unit_job import Word
 from fusionkit.fit.executor.units import Unit, plan_units
+from fusionkit.plural import counted
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from fusionkit.fit.data import TaskData
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import Materials
 from fusionkit.fit.executor.memory import out_of_memory

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import SHUFFLE, RunSpec
@@ -31,14 +32,6 @@ def data_key(spec: RunSpec) -> tuple[Any, ...]:
 def _pass_of(spec: RunSpec) -> tuple[Any, ...]:
     """What runs share that go through a store in one pass: of several seeds each would hold windows of its own."""
     return spec.order, None if spec.order == SHUFFLE else spec.data_seed
-
-
-def shape_of(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's own."""
-    return (
-        spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
-        spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part, spec.compute_dtype,
-    )  # fmt: skip
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.fit.data import FILLING, Batch, Place, TaskSplit
+from fusionkit.dataset.batch import FILLING, Batch, Place
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.fit.loader.minibatches import Held, Minibatches
 from fusionkit.fit.loader.sampler import Order
 from fusionkit.ragged import flat_rows

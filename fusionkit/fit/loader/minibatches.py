@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.split import States, TaskSplit
 from fusionkit.devices import CPU
-from fusionkit.fit.data import Batch, States, TaskSplit
 from fusionkit.fit.loader.sampler import Order
 from fusionkit.ragged import IntArray, flat_rows
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.split import Chunked, TaskSplit
 from fusionkit.draws import epoch_order, window_order
-from fusionkit.fit.data import Chunked, TaskSplit
 from fusionkit.ragged import IntArray
 from fusionkit.specs import SHUFFLE, WINDOW
 from fusionkit.store import Store

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.split import Chunked, States, TaskSplit, float_rows
 from fusionkit.devices import CPU
-from fusionkit.fit.data import Batch, Chunked, States, TaskSplit, float_rows
 from fusionkit.fit.loader.sampler import Order
 from fusionkit.ragged import IntArray, flat_rows
 

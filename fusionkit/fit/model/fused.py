@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.errors import UsageError
-from fusionkit.fit.data import Batch
 from fusionkit.fit.model.precision import exactly, widened
 from fusionkit.fusions import Fusion, build_fusion
 from fusionkit.heads import build_head, lm_head, reads_sequences

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fusionkit.dataset.split import States, TaskSplit
 from fusionkit.errors import UsageError
-from fusionkit.fit.data import States, TaskSplit
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.ragged import IntArray, Ragged, offsets_of
 from fusionkit.store import Split

@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.dataset.mlm import masked_predictions
+from fusionkit.dataset.batch import Batch, Place
+from fusionkit.dataset.split import Chunked, TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, home_of
-from fusionkit.fit.data import Batch, Chunked, Place, TaskData, TaskSplit
 from fusionkit.fit.loader.minibatches import Layers, held_bytes
 from fusionkit.fit.loader.sampler import begin_chunks
 from fusionkit.fit.loader.streaming import Stream
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model
+from fusionkit.fit.train.masked_predictions import masked_predictions
 from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS
 from fusionkit.ragged import IntArray, flat_rows
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
 from fusionkit.fit.model.precision import full_float32, has_bfloat16
 from fusionkit.fit.train.decisions import Block, Decisions, named

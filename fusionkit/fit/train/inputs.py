@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from fusionkit.dataset.few_shot import draw_of, watched_split
-from fusionkit.fit.data import Chunked, TaskData, TaskSplit
+from fusionkit.dataset.split import Chunked, TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.loader.gpu import Resident
 from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.infer_task import check_sides
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, Streams
-from fusionkit.fit.data import Batch, TaskData, TaskSplit
-from fusionkit.fit.executor.progress import counted
-from fusionkit.fit.executor.units import shape_of
 from fusionkit.fit.loader.gpu import Resident
 from fusionkit.fit.loader.minibatches import (
     Held,
@@ -38,10 +38,12 @@ from fusionkit.fit.train.inputs import Reading, drawn
 from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.train.result import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
 from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
 from fusionkit.fit.vectorized.width import even, room, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
+from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
 Ended = tuple[RunSpec, Outcome | DivergenceError]

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import home_of
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.data import TaskData, TaskSplit
 from fusionkit.fit.loader.minibatches import Layers, layers_of
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model

@@ -24,7 +24,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fusionkit.fit.data import Batch
+from fusionkit.dataset.batch import Batch
 
 SAMPLE_ROWS = 64
 EVERY = 8  # batches; the sample is of each eighth one

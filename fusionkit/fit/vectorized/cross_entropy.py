@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fusionkit.fit.data import FILLING
+from fusionkit.dataset.batch import FILLING
 from fusionkit.heads.softmax import Softmax
 
 
@@ -21,7 +21,7 @@ def cross_entropies(head: Softmax, scores: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         head: whose weights and smoothing all runs have. scores: ``[R, n, classes]``. targets: int64 ``[n]``, the same
-            for all runs, or ``[R, n]``; :data:`~fusionkit.fit.data.FILLING` counts for nothing.
+            for all runs, or ``[R, n]``; :data:`~fusionkit.dataset.batch.FILLING` counts for nothing.
     """
     if not scores.shape[1]:
         return scores.flatten(1).sum(1)

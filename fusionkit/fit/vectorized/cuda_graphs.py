@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from fusionkit.fit.data import Place
+from fusionkit.dataset.batch import Place
 
 
 @dataclass(frozen=True)

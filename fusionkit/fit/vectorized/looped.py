@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.devices import home_of
-from fusionkit.fit.data import Batch
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import FLOAT32, products_in
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of

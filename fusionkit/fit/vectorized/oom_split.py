@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fusionkit.fit.data import Batch
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit.executor.memory import out_of_memory
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.vectorized.stack import Stack, Stacked

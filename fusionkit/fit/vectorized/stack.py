@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.devices import home_of
-from fusionkit.fit.data import Batch
 from fusionkit.fit.model.fused import FusedModel, twin
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import FLOAT32, exactly, products_in, widened

@@ -1,9 +1,9 @@
-"""A store seen through a task: rows of whole examples with their labels, split by split, batch by batch."""
+"""One split seen through a task: the rows of its examples, and their labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,12 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.lm_head import LmHead
+from fusionkit.dataset.batch import Batch
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.tags import are_span_tags
-from fusionkit.tasks import Task
-
-FILLING = -100  # the target of a row that is no one's: PyTorch's cross-entropy passes over it
 
 
 class States(Protocol):
@@ -52,55 +49,6 @@ class Chunked(States, Protocol):
             room: what this gave before and is needed no more: its memory is used again.
         """
         ...
-
-
-class Place:
-    """Memory that minibatches come in again and again; itself and no other, and gone with the last that lies there."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows of whole examples, ready for a model.
-
-    Attributes:
-        states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]`` into the rows.
-        targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train. float32 for
-            a task of numbers.
-        read: bool ``[rows]``, those the head reads; None is all.
-        read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
-        slots: the same rows as a joint run's slots read them.
-        place: the memory that the tensors lie in, where it is that of other minibatches too, or of the same one again;
-            None where it is this one's alone. There rows may follow behind the last offset that fill it up: their
-            targets are :data:`FILLING`.
-    """
-
-    states: Tensor
-    offsets: Tensor
-    targets: Tensor
-    read: Tensor | None
-    read_offsets: Tensor
-    slots: Batch | None = None
-    place: Place | None = None
-
-    @property
-    def parts(self) -> tuple[Batch, ...]:
-        """Itself, and the slots where there are any."""
-        return (self,) if self.slots is None else (self, self.slots)
-
-    def on(self, device: torch.device) -> Batch:
-        """The same on a device; what lies there already is not copied."""
-        if device.type == "cpu" and self.states.device.type == "cpu":
-            return self
-        states = self.states.to(device)
-        slots = None if self.slots is None else replace(self.slots, states=states).on(device)
-        return Batch(
-            states,
-            self.offsets.to(device),
-            self.targets.to(device),
-            None if self.read is None else self.read.to(device),
-            self.read_offsets.to(device),
-            slots,
-        )
 
 
 @dataclass(frozen=True)
@@ -227,39 +175,3 @@ def float_rows(states: Tensor) -> Tensor:
     """
     # What is float32 already comes through as it lies.
     return states.to(torch.float32, memory_format=torch.contiguous_format).contiguous()
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """A store's splits under one task.
-
-    Attributes:
-        labels: class names; a class's number is its place here. A task of numbers has none.
-        classes: what a few-shot draw counts: labels, or for span tags the entity types; 1 for a task of numbers.
-        default: the tag of words that have no row.
-        test: None where the source has none. notes: what the user should know.
-        lm_head: the encoder's own, for a task that reads by it.
-        slots: for a joint run the slots' labels; its splits are the slots of this one's.
-        tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
-        draws: ids of training examples that were given to be drawn, by the digest that runs name them by.
-    """
-
-    task: Task
-    label: str
-    pool: str | None
-    labels: list[str]
-    classes: int
-    default: str
-    train: TaskSplit
-    validation: TaskSplit
-    test: TaskSplit | None
-    notes: list[str] = field(default_factory=list)
-    lm_head: LmHead | None = None
-    slots: TaskData | None = None
-    tests: dict[str, TaskSplit] = field(default_factory=dict)
-    draws: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def parts(self) -> tuple[TaskData, ...]:
-        """Itself, and the slots where there are any."""
-        return (self,) if self.slots is None else (self, self.slots)

@@ -1,0 +1,46 @@
+"""A store seen through a task: its splits with their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.lm_head import LmHead
+from fusionkit.tasks import Task
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A store's splits under one task.
+
+    Attributes:
+        labels: class names; a class's number is its place here. A task of numbers has none.
+        classes: what a few-shot draw counts: labels, or for span tags the entity types; 1 for a task of numbers.
+        default: the tag of words that have no row.
+        test: None where the source has none. notes: what the user should know.
+        lm_head: the encoder's own, for a task that reads by it.
+        slots: for a joint run the slots' labels; its splits are the slots of this one's.
+        tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
+        draws: ids of training examples that were given to be drawn, by the digest that runs name them by.
+    """
+
+    task: Task
+    label: str
+    pool: str | None
+    labels: list[str]
+    classes: int
+    default: str
+    train: TaskSplit
+    validation: TaskSplit
+    test: TaskSplit | None
+    notes: list[str] = field(default_factory=list)
+    lm_head: LmHead | None = None
+    slots: TaskData | None = None
+    tests: dict[str, TaskSplit] = field(default_factory=dict)
+    draws: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> tuple[TaskData, ...]:
+        """Itself, and the slots where there are any."""
+        return (self,) if self.slots is None else (self, self.slots)
