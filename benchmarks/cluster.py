@@ -24,7 +24,7 @@ from fusionkit.cluster import ClusterSettings, open_cluster
 from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.task_map import map_tasks
 from fusionkit.encode import encode
-from fusionkit.encode.job import Silent
+from fusionkit.encode.job import NoProgress
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import Source, guess_columns, open_source
 from fusionkit.specs import EncodeSpec
@@ -36,7 +36,7 @@ MARKS = (1_000, 10_000)
 LIMIT_MS, LIMIT_GROWTH, LIMIT_BYTES = 50.0, 0.10, 20 << 20
 
 
-class Clock(Silent):
+class Clock(NoProgress):
     """When the encoding began: a worker's start is no part's overhead."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def nothing(item: int) -> dict[str, Any]:
     return {"split": "train", "chunk": item, "rows": 24000, "tokens": 24000, "seconds": 0.1, "crc32c": {"h": 1}}
 
 
-class Marks(Silent):
+class Marks(NoProgress):
     """The memory of scheduler and driver, one process, when so many parts are done."""
 
     def __init__(self) -> None:

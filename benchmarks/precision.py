@@ -33,8 +33,8 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import uniform_draw
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.memory import keep_freed_memory
-from fusionkit.fit.loader.minibatches import Gathered, hold
-from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.loader.minibatches import GatherLoader, hold
+from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.fusions import fusion_layers
@@ -50,7 +50,7 @@ def stepped(spec: RunSpec, runs: int, store: Store, data: TaskData) -> dict[str,
     layers = fusion_layers(spec.fusion, store.layers, len(store.layers))
     draw = data.train.subset(uniform_draw(len(data.train), 128, data.classes, 0))
     held = hold(draw, [store.layers.index(layer) for layer in layers])
-    feeder = Gathered(held, range(len(layers)), Order(held, "shuffle", 0), 16)
+    feeder = GatherLoader(held, range(len(layers)), Sampler(held, "shuffle", 0), 16)
     stacks = {}
     for dtype in TRAINING_DTYPES:
         specs = [replace(spec, init_seed=seed, compute_dtype=dtype) for seed in range(runs)]

@@ -27,7 +27,7 @@ from fusionkit.cluster import Cluster, ClusterSettings, open_cluster
 from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.task_map import map_tasks
 from fusionkit.encode import encode
-from fusionkit.encode.job import Silent
+from fusionkit.encode.job import NoProgress
 from fusionkit.encode.parts import all_parts, finished_parts
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import guess_columns, open_source
@@ -41,7 +41,7 @@ ROWS_A_PART, LAYERS, HIDDEN, LIMIT = 500, 7, 384, 0.25
 BYTES_A_ROW = LAYERS * HIDDEN * 2
 
 
-class Watch(Silent):
+class Watch(NoProgress):
     """When planning ended and the first part was asked for."""
 
     planned = 0.0

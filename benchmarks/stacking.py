@@ -23,7 +23,7 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.fit.model.fused import FusedModel, build_model
 from fusionkit.fit.vectorized import stack as stacks
 from fusionkit.fit.vectorized.layer_mixes import stacked_fusion
-from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import Stack, Stacked
 from fusionkit.fusions import fusion_layers
 from fusionkit.specs import RunSpec
@@ -56,7 +56,7 @@ def costs(fusion: str, rows: int, runs: int) -> dict[str, float]:
     def models() -> list[FusedModel]:
         return [build_model(spec, layers, HIDDEN, CLASSES) for spec in specs]
 
-    told = {"alone": seconds(Row(specs, models()), batch)}
+    told = {"alone": seconds(LoopedRuns(specs, models()), batch)}
     with mock.patch.object(stacks, "stacked_fusion", return_value=None):
         told["vmap"] = seconds(Stacked(specs, models()), batch)
     if stacked_fusion(models()[0].fusion) is not None:

@@ -37,9 +37,9 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import expand
-from fusionkit.fit.loader.minibatches import Feeder, Gathered, hold, layers_of_batch
-from fusionkit.fit.loader.sampler import Order
-from fusionkit.fit.loader.streaming import Streamed
+from fusionkit.fit.loader.minibatches import GatherLoader, SeedLoader, hold, layers_of_batch
+from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.loop import denormals_as_zero
@@ -78,17 +78,17 @@ def drop_from_page_cache(store: Store) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def fed(way: str, train: TaskSplit, rows: int, size: int) -> Feeder:
+def fed(way: str, train: TaskSplit, rows: int, size: int) -> SeedLoader:
     """The minibatches of one way."""
     layers = tuple(range(train.states.shape[1]))
     if way in STREAMS:
-        return Streamed(train, layers, Order(train, WINDOW, 0), size)
+        return StreamingLoader(train, layers, Sampler(train, WINDOW, 0), size)
     if way == "memory":
         train = hold(train.subset(np.arange(np.searchsorted(train.offsets[1:], rows) + 1)), layers)
     elif way == "memory16":
         assert isinstance(train.states, HiddenStates)
         train = train.over(train.states.load(np.unique(train.rows), layers), train.rows)
-    return Gathered(train, layers, Order(train, SHUFFLE, 0), size)
+    return GatherLoader(train, layers, Sampler(train, SHUFFLE, 0), size)
 
 
 def rows_a_second(way: str, store: Store, data: TaskData, specs: list[RunSpec], rows: int) -> float:

@@ -46,7 +46,7 @@ class Channel:
         return json.loads(self.connection.recv_bytes())
 
 
-class Child(Channel):
+class ChildProcess(Channel):
     """A process that runs ``main(channel)`` of a module.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionkit.child_processes import Child
+from fusionkit.child_processes import ChildProcess
 
 ECHO = """
 import os, sys, time
@@ -56,7 +56,7 @@ def runs_on(pid: int) -> bool:
 
 
 def test_a_child_answers_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    child = Child("echo", {"GIVEN": "seven"})
+    child = ChildProcess("echo", {"GIVEN": "seven"})
     child.send({"ä": [1, None]})
     assert child.receive() == [{"ä": [1, None]}, child.process.pid, "seven"]
     assert child.process.pid != os.getpid()
@@ -70,7 +70,7 @@ def test_a_child_answers_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch
     ("told", "how"), [("raise", "exit status 1: RuntimeError: as told"), ("abort", "SIGABRT")]
 )  # fmt: skip
 def test_how_a_child_ended_is_told_with_its_last_words(told: str, how: str) -> None:
-    child = Child("echo")
+    child = ChildProcess("echo")
     child.send(told)
     with pytest.raises((EOFError, ConnectionError)):
         child.receive()
@@ -93,7 +93,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_is_for_the_parent() -> None:
-    child = Child("echo")
+    child = ChildProcess("echo")
     child.send("one")
     assert child.receive()[0] == "one"
     child.process.send_signal(signal.SIGINT)

@@ -15,8 +15,8 @@ from fusionkit.errors import UsageError
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
-    from fusionkit.cluster.encode_workers import Elsewhere
-    from fusionkit.fit.executor.executors import Crew
+    from fusionkit.cluster.encode_workers import EncodeWorkers
+    from fusionkit.fit.executor.executors import ExecutorFactory
     from fusionkit.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -83,26 +83,26 @@ def job_of_worker(settings: ClusterSettings | None) -> str:
     return printed_job(settings)
 
 
-def elsewhere_by(settings: ClusterSettings, device: str) -> AbstractContextManager[Elsewhere]:
-    """An open cluster for ``encode``, as :func:`fusionkit.cluster.encode_workers.open_elsewhere` gives it."""
-    from fusionkit.cluster.encode_workers import open_elsewhere
+def elsewhere_by(settings: ClusterSettings, device: str) -> AbstractContextManager[EncodeWorkers]:
+    """An open cluster for ``encode``, as :func:`fusionkit.cluster.encode_workers.open_encode_workers` gives it."""
+    from fusionkit.cluster.encode_workers import open_encode_workers
 
-    return open_elsewhere(settings, device)
+    return open_encode_workers(settings, device)
 
 
 @contextmanager
-def crew_by(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[Crew]:
+def crew_by(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[ExecutorFactory]:
     """An open cluster for ``fit``, whose heads are trained on CPUs.
 
     Args:
         note: told how many workers there are.
     """
     from fusionkit.cluster import open_cluster
-    from fusionkit.cluster.executor import ClusterCrew
+    from fusionkit.cluster.executor import ClusterExecutorFactory
 
     cpus = on_cpus(settings)
     with open_cluster(cpus) as cluster:
-        yield ClusterCrew(cluster, cpus, note)
+        yield ClusterExecutorFactory(cluster, cpus, note)
 
 
 def on_cpus(settings: ClusterSettings) -> ClusterSettings:

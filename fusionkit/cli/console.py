@@ -122,7 +122,7 @@ def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGTERM, before)
 
 
-class Bars:
+class ProgressBars:
     """Progress for one command: a bar on a terminal, a plain line now and then otherwise."""
 
     def __init__(self, every_seconds: float = 10.0) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import FOLDER, JSON_OPTION, Bars, out, print_json, table
+from fusionkit.cli.console import FOLDER, JSON_OPTION, ProgressBars, out, print_json, table
 
 if TYPE_CHECKING:
     from fusionkit.demo import DemoResult
 
 
-class FitBars(Bars):
+class FitBars(ProgressBars):
     """A bar over epochs with the best run so far, by validation, behind it."""
 
     def __init__(self) -> None:

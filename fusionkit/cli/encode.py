@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.cli.cluster_options import cluster_options, elsewhere_by, given_cluster, job_of_worker, on_cpus
-from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, out, print_json, stop_on_sigterm
+from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encode_options import encoding_options, load_inputs
 from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
 
 if TYPE_CHECKING:
-    from fusionkit.encode.shard import Share
+    from fusionkit.encode.shard import Shard
 
 
 @click.command()
@@ -56,11 +56,11 @@ def encode(
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     from fusionkit.cli.info import store_summary
     from fusionkit.encode.job import encode_job, is_finished, job_of
-    from fusionkit.encode.shard import encode_share
+    from fusionkit.encode.shard import encode_shard
     from fusionkit.store import open_store
 
     share = given_share(parts, overwrite, settings is not None)
-    with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
+    with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
         # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
         here = device if settings is None else "cpu"
         source, columns, spec, encoder = load_inputs(bars.say, device=here, **options)
@@ -72,7 +72,7 @@ def encode(
         if share is None:
             report = encode_job(job, overwrite=overwrite, run_parts=run_parts, stop=stop)
         else:
-            report = encode_share(job, share, stop)
+            report = encode_shard(job, share, stop)
     if report.outcome == "share":
         if as_json:
             print_json({"outcome": "share", "call_seconds": round(report.seconds, 3), "tokens": report.tokens})
@@ -93,7 +93,7 @@ def encode(
     )
 
 
-def given_share(parts: str | None, overwrite: bool, on_cluster: bool) -> Share | None:
+def given_share(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
     """The share that ``--parts`` names.
 
     Raises:
@@ -108,6 +108,6 @@ def given_share(parts: str | None, overwrite: bool, on_cluster: bool) -> Share |
         )
     if on_cluster:
         raise UsageError("--parts does not go with --cluster, which shares out all parts", remedy="choose one of them")
-    from fusionkit.encode.shard import parse_share
+    from fusionkit.encode.shard import parse_shard
 
-    return parse_share(parts)
+    return parse_shard(parts)

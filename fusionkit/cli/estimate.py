@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, Bars, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, ProgressBars, out, print_json, table
 from fusionkit.cli.encode_options import encoding_options, load_inputs
 
 
@@ -18,7 +18,7 @@ def estimate(as_json: bool, **options: Any) -> None:
     """Say what encoding SOURCE would cost: rows, bytes, files, time and memory, and what would be cheaper."""
     from fusionkit.encode.estimate import estimate as run_estimate
 
-    with Bars() as bars:
+    with ProgressBars() as bars:
         found = run_estimate(*load_inputs(bars.say, **options))
     if as_json:
         print_json(asdict(found))

@@ -9,7 +9,7 @@ from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.logs import Logs
 
 
-class Logged:
+class LoggedProgress:
     """Passes on what it hears as a :class:`fusionkit.fit.FitProgress`, and logs the runs that have ended."""
 
     def __init__(self, progress: SweepTable, logs: Logs) -> None:

@@ -61,20 +61,20 @@ def run(
 
     STUDY is a YAML file. Only what is missing is done, told by content; run again, it goes on where it stopped.
     """
-    from fusionkit.cli.study_commands import CommandHands
+    from fusionkit.cli.study_commands import CliCommands
     from fusionkit.logs import check_logs
     from fusionkit.study import read_study, run_study
-    from fusionkit.study.folder import Work
+    from fusionkit.study.folder import StudyFolder
     from fusionkit.study.forecast import foresee_study
 
     check_logs(log_to)
     found = read_study(study, settings, only)
     where = cluster_of_study(found, cluster, cluster_config, workers=workers)
-    hands = CommandHands(where, workers, threads, device, trust_remote_code, retry_failed, log_to)
+    hands = CliCommands(where, workers, threads, device, trust_remote_code, retry_failed, log_to)
     if print_job:
         click.echo(hands.job(), nl=False)
         return
-    place = Work(work)
+    place = StudyFolder(work)
     if dry_run:
         print_plan(found.title, foresee_study(found, place, hands), as_json)
         return

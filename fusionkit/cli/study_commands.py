@@ -13,7 +13,7 @@ import torch
 
 from fusionkit.cli.cluster_options import elsewhere_by, job_of_worker
 from fusionkit.cli.comparison_notes import comparison_notes
-from fusionkit.cli.console import Bars, log, stop_on_sigterm
+from fusionkit.cli.console import ProgressBars, log, stop_on_sigterm
 from fusionkit.cli.encode_options import load_inputs
 from fusionkit.cli.latex import latex
 from fusionkit.cli.markdown import markdown
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CommandHands:
+class CliCommands:
     """What the options of ``fusionkit run`` say of who works.
 
     Attributes:
@@ -58,7 +58,7 @@ class CommandHands:
     def encode(self, options: Mapping[str, Any], store: Path) -> None:
         """As ``fusionkit encode`` does."""
         log().print(f"encoding {options['source']} into {store}")
-        with Bars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
+        with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
             here = self.device if self.settings is None else "cpu"
             source, columns, spec, encoder = load_inputs(bars.say, **self._loaded(options, here))
             job, run_parts = job_of(source, columns, store, spec, encoder, bars), None
@@ -94,7 +94,7 @@ class CommandHands:
 
     def estimate(self, options: Mapping[str, Any]) -> Estimate:
         """As ``fusionkit estimate`` does."""
-        with Bars() as bars:
+        with ProgressBars() as bars:
             return estimate(*load_inputs(bars.say, **self._loaded(options, self.device)))
 
     def foresee(self, store: Store | Mix, sweep: Sweep, runs: Path) -> Forecast:

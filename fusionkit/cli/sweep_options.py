@@ -145,7 +145,7 @@ def sweep_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True)
-class Given:
+class RequestedSweep:
     """The stores and the sweep that the user asked for; ``cluster_file``: the sweep's, if it has such settings."""
 
     store: Store | Mix
@@ -153,7 +153,7 @@ class Given:
     cluster_file: Path | None
 
 
-def given_sweep(context: click.Context, stores: tuple[str, ...]) -> Given:
+def given_sweep(context: click.Context, stores: tuple[str, ...]) -> RequestedSweep:
     """What flags and file ask for together.
 
     Raises:
@@ -176,4 +176,4 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> Given:
     opened = given_stores(stores or file.stores, values["evaluate_on"] or tuple(map(place_of, file.evaluate_on)))
     chosen = {key.name: flags[key.name] for key in KEYS.values() if key.name in flags}
     sweep = expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks])
-    return Given(opened, sweep, values["sweep"] if file.cluster else None)
+    return RequestedSweep(opened, sweep, values["sweep"] if file.cluster else None)

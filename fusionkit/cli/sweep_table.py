@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fusionkit.cli.console import log, table
-from fusionkit.cli.sweep_tally import Line, Tally
+from fusionkit.cli.sweep_tally import Tally, TallyRow
 from fusionkit.cli.times import clock
 from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.specs import RunSpec
@@ -122,7 +122,7 @@ def frame(tally: Tally, height: int, width: int) -> Group:
     return Group(*parts)
 
 
-def rows_of(lines: Sequence[Line]) -> Table:
+def rows_of(lines: Sequence[TallyRow]) -> Table:
     """Best so far by task and fusion."""
     columns = [("task", "left"), ("fusion", "left"), ("done", "right"), ("failed", "right"), ("best", "right")]
     rows = [
@@ -149,7 +149,7 @@ def headline(tally: Tally) -> str:
     return ", ".join([*parts, *([tally.note] if tally.note else [])])
 
 
-def shown(line: Line) -> str:
+def shown(line: TallyRow) -> str:
     """A score as tables show it."""
     if line.best is None:
         return ""

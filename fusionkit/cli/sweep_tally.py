@@ -18,7 +18,7 @@ TELLING_SECONDS, TELLING_SHARE = 5.0, 0.005  # of a pace that says something: it
 
 
 @dataclass
-class Line:
+class TallyRow:
     """One task and fusion.
 
     Attributes:
@@ -45,7 +45,7 @@ class Tally:
     def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]], clock: Callable[[], float]) -> None:
         self._clock, self._began = clock, clock()
         self._differ = [name for name in TOLD if len({getattr(spec, name) for spec in specs}) > 1]
-        self._lines: dict[tuple[str, str], Line] = {}
+        self._lines: dict[tuple[str, str], TallyRow] = {}
         for spec in specs:
             self._line(spec.label, spec.fusion).runs += 1
         self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
@@ -104,13 +104,13 @@ class Tally:
             return None
         return seconds * (self._of - self._through) / done
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[TallyRow]:
         """One a task and fusion, in the order of the sweep."""
         return list(self._lines.values())
 
-    def best(self) -> list[Line]:
+    def best(self) -> list[TallyRow]:
         """The best line of each task that has one."""
-        found: dict[str, Line] = {}
+        found: dict[str, TallyRow] = {}
         for line in self._lines.values():
             if line.best is not None and _beats(line, found.get(line.label)):
                 found[line.label] = line
@@ -123,16 +123,16 @@ class Tally:
         if record["status"] == "failed":
             self.failed, line.failed = self.failed + 1, line.failed + 1
             return
-        found = Line(line.label, line.fusion, metric=record["metric"], best=record["validation_score"])
+        found = TallyRow(line.label, line.fusion, metric=record["metric"], best=record["validation_score"])
         if _beats(found, line):
             line.metric, line.best = found.metric, found.best
             line.how = ", ".join(f"{TOLD[name]}{_plain(spec[name])}" for name in self._differ)
 
-    def _line(self, label: str, fusion: str) -> Line:
-        return self._lines.setdefault((label, fusion), Line(label, fusion))
+    def _line(self, label: str, fusion: str) -> TallyRow:
+        return self._lines.setdefault((label, fusion), TallyRow(label, fusion))
 
 
-def _beats(line: Line, other: Line | None) -> bool:
+def _beats(line: TallyRow, other: TallyRow | None) -> bool:
     assert line.best is not None
     if other is None or other.best is None:
         return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusionkit.cli.cluster_options import crew_by
-from fusionkit.cli.logged_progress import Logged
+from fusionkit.cli.logged_progress import LoggedProgress
 from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.cli.worker_options import stopped_by_sigterm
 from fusionkit.dataset.mixture import Mix
@@ -47,7 +47,7 @@ def train(
         logs = Logs(log_to, runs, progress.say)
         logs.catch_up(there)
         records = fit(
-            store, sweep.specs, folder, Logged(progress, logs), sweep.starts, sweep.draws, workers, retry_failed, crew,
+            store, sweep.specs, folder, LoggedProgress(progress, logs), sweep.starts, sweep.draws, workers, retry_failed, crew,
             device,
         )  # fmt: skip
         logs.catch_up(records)  # what another process kept just before this one asked

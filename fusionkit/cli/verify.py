@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, Bars, given_store, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, given_store, out, print_json, table
 from fusionkit.errors import StoreError
 from fusionkit.places import Place
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how: Any) -> None:
     """Read every chunk and file of STORE and compare it with its checksum."""
     opened = given_store(store)
-    with Bars() as bars:
+    with ProgressBars() as bars:
         seen, faults = _read_all(opened, bars)
         repaired = {}
         if repair and faults:
@@ -55,7 +55,7 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
         out().print(table(f"{sample} examples, stored beside live", columns, rows))
 
 
-def _read_all(store: Store, bars: Bars) -> tuple[int, dict[str, str]]:
+def _read_all(store: Store, bars: ProgressBars) -> tuple[int, dict[str, str]]:
     """How many files there are, and what is wrong with which."""
     from fusionkit.store import verify_store
 
@@ -71,7 +71,7 @@ def _read_all(store: Store, bars: Bars) -> tuple[int, dict[str, str]]:
     return seen, faults
 
 
-def _repair(store: Store, faults: dict[str, str], bars: Bars, **how: Any) -> dict[str, str]:
+def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any) -> dict[str, str]:
     """Encode again what can be; what is still wrong afterwards."""
     from fusionkit.encode.repair import damaged_parts
     from fusionkit.encode.repair import repair as run_repair

@@ -22,7 +22,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class EncodeWorkers:
     """Workers that encode.
 
     Attributes:
@@ -41,7 +41,7 @@ class Elsewhere:
 
 
 @contextmanager
-def open_elsewhere(settings: ClusterSettings, device: str) -> Iterator[Elsewhere]:
+def open_encode_workers(settings: ClusterSettings, device: str) -> Iterator[EncodeWorkers]:
     """Open a cluster whose workers encode on what ``--device`` says; ``auto`` is the GPUs, where workers have any.
 
     Raises:
@@ -52,7 +52,7 @@ def open_elsewhere(settings: ClusterSettings, device: str) -> Iterator[Elsewhere
     if device == "cpu" and settings.gpus is None:
         settings = replace(settings, gpus=0)
     with open_cluster(settings) as cluster:
-        yield Elsewhere(cluster, settings, _kind(cluster, settings, device))
+        yield EncodeWorkers(cluster, settings, _kind(cluster, settings, device))
 
 
 def _kind(cluster: Cluster, settings: ClusterSettings, device: str) -> str:

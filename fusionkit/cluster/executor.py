@@ -15,18 +15,18 @@ from distributed import Future, KilledWorker
 from fusionkit.cluster.fit_job import FitJob, do_unit_here
 from fusionkit.cluster.protocol import Cluster, submit
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.task_map import Patience
+from fusionkit.cluster.task_map import WorkerGrace
 from fusionkit.errors import StoreError
-from fusionkit.fit.executor.context import Opening
-from fusionkit.fit.executor.executors import Hands
-from fusionkit.fit.executor.unit_job import Hear, Word
+from fusionkit.fit.executor.context import ContextOpener
+from fusionkit.fit.executor.executors import Executor
+from fusionkit.fit.executor.unit_job import Event, OnEvent
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
 SHARED_SECONDS = 60.0  # that a shared file system may take to show here what another machine has written
 
 
-class ClusterCrew:
+class ClusterExecutorFactory:
     """Makes hands for :func:`fusionkit.fit.fit`.
 
     Args:
@@ -43,35 +43,35 @@ class ClusterCrew:
         """How many units are done at once."""
         return self._cluster.workers
 
-    def hands(self, opening: Opening, runs: RunsFolder, hear: Hear) -> Hands:
+    def hands(self, opening: ContextOpener, runs: RunsFolder, hear: OnEvent) -> Executor:
         """Hands that are free as long as a worker is."""
-        return ClusterHands(self._cluster, self._settings, opening, runs, hear, self._note)
+        return ClusterExecutor(self._cluster, self._settings, opening, runs, hear, self._note)
 
 
 @dataclass(frozen=True, eq=False)
-class _Given:
+class _SubmittedUnit:
     unit: str
     specs: tuple[RunSpec, ...]
     future: Future[Any]
 
 
-class ClusterHands:
-    """See :class:`fusionkit.fit.executor.executors.Hands`."""
+class ClusterExecutor:
+    """See :class:`fusionkit.fit.executor.executors.Executor`."""
 
     def __init__(
         self,
         cluster: Cluster,
         settings: ClusterSettings,
-        opening: Opening,
+        opening: ContextOpener,
         runs: RunsFolder,
-        hear: Hear,
+        hear: OnEvent,
         note: Callable[[str], None],
     ) -> None:
         self._cluster, self._runs, self._hear, self._note = cluster, runs, hear, note
-        self._patience = Patience(cluster, settings.start_timeout)
+        self._patience = WorkerGrace(cluster, settings.start_timeout)
         name = f"fit-{uuid.uuid4().hex}"
         self._job = FitJob(name, opening.to_dict(), str(runs.path.resolve()), settings.threads or 1)
-        self._flying: dict[str, _Given] = {}
+        self._flying: dict[str, _SubmittedUnit] = {}
         self._said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         cluster.client.subscribe_topic(  # type: ignore[no-untyped-call]
             name, lambda event: self._said.put(("", event[1]["word"]))
@@ -88,7 +88,7 @@ class ClusterHands:
         name = f"unit-{unit}-{uuid.uuid4().hex[:8]}"
         values = [spec.to_dict() for spec in specs]
         future = submit(self._cluster.client, do_unit_here, self._job, unit, values, key=name)
-        self._flying[name] = _Given(unit, specs, future)
+        self._flying[name] = _SubmittedUnit(unit, specs, future)
         future.add_done_callback(lambda _: self._said.put((name, None)))  # type: ignore[no-untyped-call]
 
     def wait(self, seconds: float) -> None:
@@ -116,21 +116,21 @@ class ClusterHands:
 
     def _listen(self, name: str, event: Any) -> None:
         if event is not None:
-            self._pass_on(Word.from_dict(event))
+            self._pass_on(Event.from_dict(event))
             return
         if (given := self._flying.pop(name, None)) is None:
             return
         try:
             for values in given.future.result():
-                self._pass_on(Word.from_dict(values))
+                self._pass_on(Event.from_dict(values))
         except CancelledError:  # the scheduler forgot it
             self._submit(given.unit, given.specs)
         except KilledWorker as error:
-            self._hear(Word("lost", tuple(spec.digest for spec in given.specs), text=str(error).splitlines()[0]))
+            self._hear(Event("lost", tuple(spec.digest for spec in given.specs), text=str(error).splitlines()[0]))
         finally:
             given.future.release()  # type: ignore[no-untyped-call]
 
-    def _pass_on(self, word: Word) -> None:
+    def _pass_on(self, word: Event) -> None:
         if word.kind in ("run", "there"):
             for digest in word.runs:
                 self._await(digest)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from distributed import get_worker
 
-from fusionkit.fit.executor.context import Opening
+from fusionkit.fit.executor.context import ContextOpener
 from fusionkit.fit.executor.memory import keep_freed_memory
-from fusionkit.fit.executor.unit_job import Word, do_unit
-from fusionkit.fit.executor.worker import Speaker
+from fusionkit.fit.executor.unit_job import Event, do_unit
+from fusionkit.fit.executor.worker import EventSender
 from fusionkit.runs.claims import Claims, myself
 from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder
 from fusionkit.specs import RunSpec
@@ -58,13 +58,13 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     if mark.exists():
         mark.unlink(missing_ok=True)
         text = "the worker that trained it was lost"
-        return [Word("lost", tuple(spec.digest for spec in given), text=text).to_dict()]
+        return [Event("lost", tuple(spec.digest for spec in given), text=text).to_dict()]
     # Locked, for another sweep on this folder clears away what nobody holds.
     marking = Claims(Path(job.runs), myself())
     words: list[dict[str, Any]] = []
-    speaker = Speaker(_Events(job.name))
+    speaker = EventSender(_Events(job.name))
 
-    def hear(word: Word) -> None:
+    def hear(word: Event) -> None:
         if word.kind not in ONCE:
             speaker.hear(word)
         if word.kind != "epochs":
@@ -72,7 +72,7 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
 
     try:
         marking.take(name)
-        session = _session(job)
+        session = _fit_session(job)
         do_unit(given, session.materials, session.runs, session.claims, hear)
         speaker.flush()
     finally:
@@ -91,23 +91,23 @@ class _Events:
         get_worker().log_event(self._topic, {"word": value})  # Dask adds keys of its own
 
 
-class _Session:
+class _FitSession:
     """A job in this process: the stores open, the task data loaded once."""
 
     def __init__(self, job: FitJob) -> None:
         torch.set_num_threads(job.threads)
         keep_freed_memory()
         self.job = job
-        self.materials = Opening.from_dict(job.opening).open()
+        self.materials = ContextOpener.from_dict(job.opening).open()
         self.runs = RunsFolder(Path(job.runs))
         self.claims = Claims(self.runs.path, myself())
 
 
-_sessions: list[_Session] = []
+_sessions: list[_FitSession] = []
 
 
-def _session(job: FitJob) -> _Session:
+def _fit_session(job: FitJob) -> _FitSession:
     if not _sessions or _sessions[0].job.name != job.name:
         _sessions.clear()
-        _sessions.append(_Session(job))
+        _sessions.append(_FitSession(job))
     return _sessions[0]

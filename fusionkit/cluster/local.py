@@ -18,7 +18,7 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from fusionkit.cluster.dask_config import NO_PAGES, configured, security_of
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.worker_count import Census
+from fusionkit.cluster.worker_count import WorkerCount
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.machine import cores
 
@@ -31,7 +31,7 @@ class LocalCluster:
 
     def __init__(self, started: SpecCluster, client: Client, workers: int) -> None:
         self._started, self.client, self._workers = started, client, workers
-        self._census = Census(client)
+        self._census = WorkerCount(client)
         self._census.look()
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.task_map import SetAside, each_done
+from fusionkit.cluster.task_map import FailedItem, each_done
 from fusionkit.encode.batches import Part
 from fusionkit.encode.failed_parts import clear_failure, failures, record_failure
 from fusionkit.encode.job import EncodeProgress, PartsRunner
@@ -46,11 +46,11 @@ def cluster_parts(
             return
         assert encoder.loading is not None, "an encoder that no other process can load"
         job = job_of(store, plan, encoder.loading, settings.threads)
-        aside: list[SetAside[Part]] = []
-        left, pace = len(parts), Pace()
+        aside: list[FailedItem[Part]] = []
+        left, pace = len(parts), Throughput()
         known = {(each["split"], each["chunk"]) for each in failures(store)}
 
-        def set_aside(one: SetAside[Part]) -> None:
+        def set_aside(one: FailedItem[Part]) -> None:
             aside.append(one)
             record_failure(store, one.item, one.error, one.attempts)
             watch.say(f"{name_of(one.item)} failed {one.attempts} times and is set aside: {_first(one.error)}")
@@ -89,7 +89,7 @@ def cluster_parts(
     return run
 
 
-class Pace:
+class Throughput:
     """Sub-tokens a second since the first part was done."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ def _clear_half_written(store: Place) -> None:
                 left.unlink(missing_ok=True)
 
 
-def _failed(store: Place, aside: list[SetAside[Part]], total: int) -> FusionkitError:
+def _failed(store: Place, aside: list[FailedItem[Part]], total: int) -> FusionkitError:
     first = aside[0].error
     names = ", ".join(name_of(one.item) for one in aside[:8]) + (" …" if len(aside) > 8 else "")
     kind = type(first) if isinstance(first, FusionkitError) else FusionkitError

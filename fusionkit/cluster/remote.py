@@ -9,7 +9,7 @@ from distributed import Client
 
 from fusionkit.cluster.dask_config import configured, security_of
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.worker_count import Census
+from fusionkit.cluster.worker_count import WorkerCount
 from fusionkit.errors import FusionkitError
 
 
@@ -18,7 +18,7 @@ class RemoteCluster:
 
     def __init__(self, client: Client, address: str, wanted: int | None) -> None:
         self.client, self._address, self._wanted = client, address, wanted
-        self._census = Census(client)
+        self._census = WorkerCount(client)
         self._census.look()
 
     @property

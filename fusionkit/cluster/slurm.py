@@ -21,7 +21,7 @@ from fusionkit.cluster import slurm_commands
 from fusionkit.cluster.dask_config import NO_PAGES, configured, security_of
 from fusionkit.cluster.job_script import job_script, log_file
 from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
-from fusionkit.cluster.worker_count import Census
+from fusionkit.cluster.worker_count import WorkerCount
 from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.files import disk_errors
 
@@ -47,7 +47,7 @@ class SlurmCluster:
     def __init__(self, client: Client, scheduler: Scheduler, settings: ClusterSettings, name: str, script: str) -> None:
         self.client, self._scheduler, self._settings = client, scheduler, settings
         self._workers = settings.workers or 1
-        self._name, self._script, self._census = name, script, Census(client)
+        self._name, self._script, self._census = name, script, WorkerCount(client)
         self._jobs: set[int] = set()  # submitted, and not known to have ended
         self._arrived: dict[int, float] = {}  # of these, those that were workers: when they were last seen
         self._came = False  # whether any job ever was a worker

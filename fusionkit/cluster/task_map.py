@@ -30,7 +30,7 @@ GIVE_UP = 3  # items set aside before one is done: what fails is not the items
 
 
 @dataclass(frozen=True)
-class SetAside(Generic[Item]):
+class FailedItem(Generic[Item]):
     """An item that was given up, with the last error; ``attempts``: how often it was tried."""
 
     item: Item
@@ -47,13 +47,13 @@ def map_tasks(
     on_done: Callable[[Item, Record], None],
     attempts: int = 3,
     **how: Any,
-) -> list[SetAside[Item]]:
+) -> list[FailedItem[Item]]:
     """Do all items; those set aside come back with their errors.
 
     Args:
         on_done: called here, once an item, in the order in which they end. others: as :func:`each_done`.
     """
-    aside: list[SetAside[Item]] = []
+    aside: list[FailedItem[Item]] = []
     for item, record in each_done(
         cluster, function, items, key=key, attempts=attempts, **{"on_aside": aside.append, **how}
     ):
@@ -67,7 +67,7 @@ def each_done(
     items: Iterable[Item],
     *,
     key: Callable[[Item], str],
-    on_aside: Callable[[SetAside[Item]], None],
+    on_aside: Callable[[FailedItem[Item]], None],
     attempts: int = 3,
     tick: Callable[[], None] = lambda: None,
     hopeless: Callable[[Exception], bool] = lambda _: False,
@@ -86,7 +86,7 @@ def each_done(
         FusionkitError: no worker came in time, or the scheduler is gone. Others: from ``tick``, or hopeless.
     """
     work = _Work(cluster, function, key)
-    patience = Patience(cluster, start_timeout)
+    patience = WorkerGrace(cluster, start_timeout)
     left, done, given_up = iter(items), 0, 0
     try:
         while True:
@@ -105,7 +105,7 @@ def each_done(
                     given_up += 1
                     if hopeless(error) or (not done and given_up >= GIVE_UP):
                         raise
-                    on_aside(SetAside(task.item, error, task.attempt))
+                    on_aside(FailedItem(task.item, error, task.attempt))
                 else:
                     done += 1
                     yield task.item, record
@@ -118,7 +118,7 @@ def each_done(
         work.cancel()
 
 
-class Patience:
+class WorkerGrace:
     """How long a cluster may be without workers.
 
     Args:

@@ -10,7 +10,7 @@ from distributed import Client
 LOOK_SECONDS = 1.0  # between two questions
 
 
-class Census:
+class WorkerCount:
     """Counts.
 
     Attributes:

@@ -10,7 +10,7 @@ from torch import Tensor
 FILLING = -100  # the target of a row that is no one's: PyTorch's cross-entropy passes over it
 
 
-class Place:
+class SharedBuffer:
     """Memory that minibatches come in again and again; itself and no other, and gone with the last that lies there."""
 
 
@@ -36,7 +36,7 @@ class Batch:
     read: Tensor | None
     read_offsets: Tensor
     slots: Batch | None = None
-    place: Place | None = None
+    place: SharedBuffer | None = None
 
     @property
     def parts(self) -> tuple[Batch, ...]:

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fusionkit.dataset.split import Chunked, States, TaskSplit
+from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
 from fusionkit.ragged import IntArray, offsets_of
 
 
-class JoinedStates:
+class ConcatenatedStates:
     """The states of several splits, one behind the other.
 
     Args:
@@ -81,10 +81,10 @@ class JoinedStates:
             before += int(split.chunk_of(np.array([split.shape[0] - 1]))[0]) + 1
         return found
 
-    def load(self, rows: IntArray, layers: Sequence[int], room: JoinedStates | None = None) -> JoinedStates:
+    def load(self, rows: IntArray, layers: Sequence[int], room: ConcatenatedStates | None = None) -> ConcatenatedStates:
         """Rows ascending, each once, read into memory: the same splits, of which these alone are there."""
         bounds, rooms = np.searchsorted(rows, self.starts), [None] * len(self._splits) if room is None else room._splits
-        return JoinedStates(
+        return ConcatenatedStates(
             [
                 split.load(rows[a:b] - start, [own[layer] for layer in layers], old)
                 for split, own, start, a, b, old in zip(
@@ -94,9 +94,9 @@ class JoinedStates:
             self._positions,
         )
 
-    def _chunked(self) -> list[Chunked]:
-        assert all(isinstance(split, Chunked) for split in self._splits)
-        return [split for split in self._splits if isinstance(split, Chunked)]
+    def _chunked(self) -> list[ChunkedStates]:
+        assert all(isinstance(split, ChunkedStates) for split in self._splits)
+        return [split for split in self._splits if isinstance(split, ChunkedStates)]
 
 
 def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSplit:
@@ -107,7 +107,7 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
             among its store's. All of one task and as many sequences an example.
     """
     names, splits, positions = zip(*parts, strict=True)
-    states = JoinedStates([split.states for split in splits], positions)
+    states = ConcatenatedStates([split.states for split in splits], positions)
     whole = [split.read is None for split in splits]
     words = splits[0].kept is not None
     return TaskSplit(

@@ -129,7 +129,7 @@ def _is_measured(column: pd.Series[Any] | None) -> bool:
     return bool((values[np.isfinite(values)] % 1 != 0).any())
 
 
-class Stored(Protocol):
+class StoreFacts(Protocol):
     """What a fusion must know of a store, or of several that are read as one."""
 
     rows: str
@@ -138,7 +138,7 @@ class Stored(Protocol):
     manifest: dict[str, Any]
 
 
-def choose_fusion(store: Stored, fusion: str, layers: str | None) -> tuple[str, str | None]:
+def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[str, str | None]:
     """A fusion's one spelling, and the layers it reads where the user chose them.
 
     Raises:
@@ -171,7 +171,7 @@ def choose_fusion(store: Stored, fusion: str, layers: str | None) -> tuple[str, 
     return name, None if chosen is None else ",".join(map(str, read))
 
 
-def choose_pool(store: Stored, task: Task, pool: str | None, head: str | None = None) -> str | None:
+def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | None = None) -> str | None:
     """How rows become one vector an example: None where there is nothing to pool.
 
     Args:

@@ -35,7 +35,7 @@ class States(Protocol):
 
 
 @runtime_checkable
-class Chunked(States, Protocol):
+class ChunkedStates(States, Protocol):
     """States that lie in chunks, of which some rows can be read into memory."""
 
     def chunk_of(self, rows: IntArray) -> IntArray:

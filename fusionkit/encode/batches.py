@@ -54,7 +54,7 @@ class PartInput:
         rows: the examples' rows. first_row: where the first of those rows lies, counted from the part's own
             first row: negative where the part begins inside an example.
         first_number: the first example's number among all of the store's.
-        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.duplicates.Alike` gives it.
+        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.duplicates.DuplicateFinder` gives it.
     """
 
     token_ids: Tensor

@@ -17,7 +17,7 @@ from fusionkit.ragged import IntArray
 NONE = -1
 
 
-class Alike:
+class DuplicateFinder:
     """Collects a digest of each example (16 bytes) and finds those that come more than once."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from fusionkit.encode.job import STAGINGS
 from fusionkit.encode.output_blocks import TORCH_DTYPES
 from fusionkit.encode.parts import all_parts, compute_part, staging_for
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
-from fusionkit.encode.repeats import KEPT_BYTES, Repeats
+from fusionkit.encode.repeats import KEPT_BYTES, RepeatCache
 from fusionkit.encode.rows import forward
 from fusionkit.encode.text_pairs import choose_pair_as, paired
 from fusionkit.encoder import Encoder
@@ -165,7 +165,7 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
         found = all_parts(stretches)
         chosen = [found[(2 * k + 1) * len(found) // (2 * STRETCHES)] for k in range(STRETCHES)]
     reader, staging = PartReader(store, stretches), staging_for(stretches, encoder)
-    repeats = Repeats(store, stretches, encoder, reader, TORCH_DTYPES[plan["dtype"]])
+    repeats = RepeatCache(store, stretches, encoder, reader, TORCH_DTYPES[plan["dtype"]])
     raw = squeezed = 0
     for part in chosen:
         compute_part(stretches, encoder, part, reader.read(part), repeats, staging, lambda _: None)

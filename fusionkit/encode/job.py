@@ -16,7 +16,7 @@ from fusionkit.encode.batches import Part, PartReader
 from fusionkit.encode.failed_parts import clear_failures
 from fusionkit.encode.freed_memory import give_back
 from fusionkit.encode.lock import only_encoder
-from fusionkit.encode.output_blocks import TORCH_DTYPES, Block, Staging, StagingPool
+from fusionkit.encode.output_blocks import TORCH_DTYPES, OutputBlock, PartBuffer, PartBufferPool
 from fusionkit.encode.parts import (
     NotFiniteError,
     PartRecord,
@@ -29,7 +29,7 @@ from fusionkit.encode.parts import (
 )
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
 from fusionkit.encode.publish import clear_leftovers, refuse_foreign
-from fusionkit.encode.repeats import Repeats
+from fusionkit.encode.repeats import RepeatCache
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.files import disk_errors, write_json
@@ -69,7 +69,7 @@ class EncodeProgress(Protocol):
         """Something the user should know."""
 
 
-class Silent:
+class NoProgress:
     """Nobody watches."""
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
@@ -202,7 +202,7 @@ def job_of(
     Raises:
         UsageError: ``out`` holds other files.
     """
-    watch = progress or Silent()
+    watch = progress or NoProgress()
     # The plan is renamed into its place: not over a link, nor onto ".".
     if isinstance(out, Path) and (out.is_symlink() or not out.name):
         out = out.resolve()
@@ -265,12 +265,16 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
         waiting: list[tuple[Part, Future[PartRecord]]] = []
         done = 0
         inputs = PartReader(store, plan)
-        repeats = Repeats(store, plan, encoder, PartReader(store, plan), TORCH_DTYPES[plan["dtype"]])
-        pool = StagingPool(STAGINGS, lambda: staging_for(plan, encoder))
-        kept: list[Block] = []  # the writer's own, filled again and again
+        repeats = RepeatCache(store, plan, encoder, PartReader(store, plan), TORCH_DTYPES[plan["dtype"]])
+        pool = PartBufferPool(STAGINGS, lambda: staging_for(plan, encoder))
+        kept: list[OutputBlock] = []  # the writer's own, filled again and again
 
         def write(
-            part: Part, tokens: int, staging: Staging, arrive: Callable[[Block | None], Block], start: float
+            part: Part,
+            tokens: int,
+            staging: PartBuffer,
+            arrive: Callable[[OutputBlock | None], OutputBlock],
+            start: float,
         ) -> Any:
             try:
                 kept[:] = [arrive(kept[0] if kept else None)]

@@ -28,7 +28,7 @@ TORCH_DTYPES = {
 INT8_LARGEST = 127
 
 
-class Block(NamedTuple):
+class OutputBlock(NamedTuple):
     """One chunk in memory, rows in the store's order, zeros where none was computed.
 
     Attributes:
@@ -45,7 +45,7 @@ class Block(NamedTuple):
         return found if self.scales is None else {**found, "scales": self.scales.numpy()}
 
 
-class Staging:
+class PartBuffer:
     """Room for one part's rows.
 
     Args:
@@ -94,7 +94,7 @@ class Staging:
         self._order[targets] = np.arange(self._filled, self._filled + len(targets))
         self._filled += len(targets)
 
-    def hand_over(self) -> Callable[[Block | None], Block]:
+    def hand_over(self) -> Callable[[OutputBlock | None], OutputBlock]:
         """Begin to bring the rows into the store's order.
 
         Returns:
@@ -113,18 +113,18 @@ class Staging:
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
 
-        def arrived(_: Block | None) -> Block:
+        def arrived(_: OutputBlock | None) -> OutputBlock:
             copied.synchronize()
             return block
 
         return arrived
 
-    def _ordered(self, block: Block | None) -> Block:
+    def _ordered(self, block: OutputBlock | None) -> OutputBlock:
         """NumPy's take: it needs no second thread, and the encoder has them all."""
         layers, rows, hidden = self.states.shape
         if block is None or block.states.shape != (layers, rows - 1, hidden):
             scales = None if self.scales is None else torch.empty(layers, rows - 1)
-            block = Block(torch.empty(layers, rows - 1, hidden, dtype=self.states.dtype), scales)
+            block = OutputBlock(torch.empty(layers, rows - 1, hidden, dtype=self.states.dtype), scales)
         bits = {1: torch.int8, 2: torch.int16, 4: torch.int32}[self.states.element_size()]
         for source, target in zip(self.states.view(bits).numpy(), block.states.view(bits).numpy(), strict=True):
             np.take(source, self._order, axis=0, out=target, mode="clip")
@@ -138,29 +138,29 @@ class Staging:
             torch.empty(len(self._scales), dtype=torch.float32, pin_memory=True),
         )
 
-    def _host_block(self) -> Block:
+    def _host_block(self) -> OutputBlock:
         assert self._host is not None
         layers, rows, hidden = self.states.shape
         states = self._host[0][: layers * (rows - 1) * hidden].view(layers, rows - 1, hidden)
         scales = None if self.scales is None else self._host[1][: layers * (rows - 1)].view(layers, rows - 1)
-        return Block(states, scales)
+        return OutputBlock(states, scales)
 
 
-class StagingPool:
+class PartBufferPool:
     """A few stagings that go round between the encoder and the writer: memory stays what it is at the start."""
 
-    def __init__(self, count: int, make: Callable[[], Staging]) -> None:
-        self._free: queue.SimpleQueue[Staging] = queue.SimpleQueue()
+    def __init__(self, count: int, make: Callable[[], PartBuffer]) -> None:
+        self._free: queue.SimpleQueue[PartBuffer] = queue.SimpleQueue()
         self._unmade, self._make = count, make
 
-    def take(self) -> Staging:
+    def take(self) -> PartBuffer:
         """A free staging; waits for the writer where there is none."""
         if self._free.empty() and self._unmade:
             self._unmade -= 1
             return self._make()
         return self._free.get()
 
-    def give(self, staging: Staging) -> None:
+    def give(self, staging: PartBuffer) -> None:
         """Back from the writer."""
         self._free.put(staging)
 
@@ -177,7 +177,7 @@ def rounded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     return values, scales.where(largest != 0, 0.0)  # a row of zeros has the scale 0
 
 
-def is_finite(block: Block) -> bool:
+def is_finite(block: OutputBlock) -> bool:
     """Whether all states are numbers: read from their bits, a quarter of the time of a test of each."""
     if block.scales is not None:
         return bool(torch.isfinite(block.scales).all())

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from fusionkit.encode.batches import Part, PartInput, PartReader
-from fusionkit.encode.output_blocks import TORCH_DTYPES, Block, Staging, is_finite
-from fusionkit.encode.repeats import Repeats
+from fusionkit.encode.output_blocks import TORCH_DTYPES, OutputBlock, PartBuffer, is_finite
+from fusionkit.encode.repeats import RepeatCache
 from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
@@ -116,8 +116,8 @@ def compute_part(
     encoder: Encoder,
     part: Part,
     given: PartInput,
-    repeats: Repeats,
-    staging: Staging,
+    repeats: RepeatCache,
+    staging: PartBuffer,
     on_tokens: Callable[[int], None],
 ) -> None:
     """Encode the examples of a part; their rows are in ``staging`` afterwards.
@@ -153,7 +153,9 @@ def compute_part(
     on_tokens(int(lengths[again].sum()))
 
 
-def finish_part(store: Place, plan: dict[str, Any], part: Part, block: Block, tokens: int, start: float) -> PartRecord:
+def finish_part(
+    store: Place, plan: dict[str, Any], part: Part, block: OutputBlock, tokens: int, start: float
+) -> PartRecord:
     """Check a part's states, write its chunks durably, then record it.
 
     Raises:
@@ -189,9 +191,9 @@ class PartMaker:
     def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder) -> None:
         self._store, self._plan, self._encoder = store, plan, encoder
         self._reader = PartReader(store, plan)
-        self._repeats = Repeats(store, plan, encoder, self._reader, TORCH_DTYPES[plan["dtype"]])
+        self._repeats = RepeatCache(store, plan, encoder, self._reader, TORCH_DTYPES[plan["dtype"]])
         self._staging = staging_for(plan, encoder)
-        self._block: Block | None = None
+        self._block: OutputBlock | None = None
 
     def make(
         self, part: Part, on_tokens: Callable[[int], None] = lambda _: None, ready: Callable[[], object] = lambda: None
@@ -224,16 +226,16 @@ def encode_part(
     return PartMaker(store, plan, encoder).make(part, on_tokens)
 
 
-def staging_for(plan: dict[str, Any], encoder: Encoder, dtype: str | None = None) -> Staging:
+def staging_for(plan: dict[str, Any], encoder: Encoder, dtype: str | None = None) -> PartBuffer:
     """Room for any part of a plan, in the store's precision unless another is given."""
     layouts: list[StatesLayout] = [split_layout(plan, split) for split in plan["splits"]]
-    return Staging(layouts, TORCH_DTYPES[dtype or plan["dtype"]], encoder.device)
+    return PartBuffer(layouts, TORCH_DTYPES[dtype or plan["dtype"]], encoder.device)
 
 
 def not_finite(store: Place, plan: dict[str, Any], encoder: Encoder, part: Part) -> NotFiniteError:
     """The full account of a part that :func:`finish_part` refused: its states once more, in float32."""
     staging, reader = staging_for(plan, encoder, "float32"), PartReader(store, plan)
-    repeats = Repeats(store, plan, encoder, reader, torch.float32)
+    repeats = RepeatCache(store, plan, encoder, reader, torch.float32)
     compute_part(plan, encoder, part, reader.read(part), repeats, staging, lambda _: None)
     block = staging.hand_over()(None).states  # [layers, rows, hidden]; the staging itself has rows of an older part
     kept = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]

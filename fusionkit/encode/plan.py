@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fusionkit.alignment import lay_rows
-from fusionkit.encode.duplicates import Alike
+from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.masking import Masking, masked, masking_of
 from fusionkit.encode.publish import growing
 from fusionkit.encode.text_pairs import choose_pair_as, fresh_texts, paired
@@ -143,7 +143,7 @@ def write_plan(
             "identity": identity,
             "splits": {},
         }
-        alike, masking = Alike(), masking_of(spec, encoder)
+        alike, masking = DuplicateFinder(), masking_of(spec, encoder)
         if encoder.masked_lm is not None and masking is not None:
             write_lm_head(aside, encoder.masked_lm.head)
         for split, examples in source.splits.items():
@@ -169,7 +169,7 @@ def _plan_split(
     columns: Columns,
     encoder: Encoder,
     plan: dict[str, Any],
-    alike: Alike,
+    alike: DuplicateFinder,
     masking: Masking | None,
     on_examples: Callable[[int], None],
 ) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def _plan_split(
     return {**counts, "rows_per_chunk": height}
 
 
-def _write_alike(store: Path, plan: dict[str, Any], alike: Alike, whole_store: bool) -> None:
+def _write_alike(store: Path, plan: dict[str, Any], alike: DuplicateFinder, whole_store: bool) -> None:
     """Known when all splits have been seen: an example of test may be like one of train."""
     first, start = alike.first(None if whole_store else _parts_of_examples(store, plan)), 0
     for split, fields in plan["splits"].items():

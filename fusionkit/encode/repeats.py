@@ -30,7 +30,7 @@ from fusionkit.store.manifest import split_layout
 KEPT_BYTES = 32 << 20
 
 
-class Kept(NamedTuple):
+class CachedRows(NamedTuple):
     """All rows of one sequence, in the store's precision.
 
     Attributes:
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
         return self.states.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
 
-class Repeats:
+class RepeatCache:
     """Gives the rows of repeated sequences; keeps those used last, up to :data:`KEPT_BYTES`.
 
     Args:
@@ -57,7 +57,7 @@ class Repeats:
         self, store: Place, plan: dict[str, Any], encoder: Encoder, reader: PartReader, dtype: torch.dtype
     ) -> None:
         self._store, self._plan, self._encoder, self._reader, self._dtype = store, plan, encoder, reader, dtype
-        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        self._kept: OrderedDict[int, CachedRows] = OrderedDict()
         self._bytes = 0
         self._mapped = plan["compression"] == "none" and TORCH_DTYPES[plan["dtype"]] == dtype
         self._sound: dict[Part, bool] = {}
@@ -66,7 +66,7 @@ class Repeats:
         """This process has just written a part's chunk: it need not be checked before its rows are copied."""
         self._sound[part] = True
 
-    def rows_of(self, part: Part, given: PartInput, numbers: IntArray) -> dict[int, Kept]:
+    def rows_of(self, part: Part, given: PartInput, numbers: IntArray) -> dict[int, CachedRows]:
         """The rows of these sequences, each named by the number of the first example that has it.
 
         Args:
@@ -92,7 +92,7 @@ class Repeats:
             self._bytes -= self._kept.popitem(last=False)[1].size
         return found
 
-    def _stored(self, number: int, split: str) -> Kept | None:
+    def _stored(self, number: int, split: str) -> CachedRows | None:
         """A sequence's rows out of the chunks that hold them, if these are finished and sound."""
         if not self._mapped or not isinstance(self._store, Path):
             return None
@@ -111,7 +111,7 @@ class Repeats:
         scales = [piece[1] for piece in pieces if len(piece) > 1]
         device = self._encoder.device
         joined = torch.from_numpy(np.concatenate(scales, axis=1)).to(device) if scales else None
-        return Kept(states.to(device), joined)
+        return CachedRows(states.to(device), joined)
 
     def _is_sound(self, part: Part) -> bool:
         """Whether a part is finished; its bytes are read once, so that damage in a chunk does not spread to others."""
@@ -129,7 +129,7 @@ class Repeats:
                 self._sound[part] = False
         return self._sound[part]
 
-    def _encoded(self, home: PartInput, wanted: set[int]) -> dict[int, Kept]:
+    def _encoded(self, home: PartInput, wanted: set[int]) -> dict[int, CachedRows]:
         """From those batches of the home's that hold what is wanted; each is run whole, or its numbers would differ."""
         found = {}
         for batch in home.batches(home.firsts(), self._plan["batch_tokens"], self._encoder.pad_id):
@@ -142,10 +142,10 @@ class Repeats:
                     rows = slice(ends[at], ends[at + 1])
                     # A copy of its own: a view would hold the whole batch.
                     scales = None if block.scales is None else block.scales[:, rows].clone()
-                    found[number] = Kept(block.states[:, rows].clone(), scales)
+                    found[number] = CachedRows(block.states[:, rows].clone(), scales)
         return found
 
-    def _all_rows(self, home: PartInput, batch: PaddedBatch) -> tuple[Kept, IntArray]:
+    def _all_rows(self, home: PartInput, batch: PaddedBatch) -> tuple[CachedRows, IntArray]:
         """Each row of a batch's examples, zeros where masked, and the examples' offsets among them."""
         states = forward(self._encoder, batch)
         picked, ends = flat_rows(home.rows.row_offsets, batch.examples)
@@ -153,7 +153,7 @@ class Repeats:
         sound = np.flatnonzero(home.rows.mask[picked])
         target = torch.from_numpy(sound).to(self._encoder.device)
         shape, device = (len(self._plan["layers"]), len(picked)), self._encoder.device
-        block = Kept(
+        block = CachedRows(
             torch.zeros(*shape, self._plan["hidden"], dtype=self._dtype, device=device),
             torch.zeros(shape, device=device) if self._dtype == torch.int8 else None,
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from fusionkit.encode.job import EncodeReport, Job, Silent, commit, planned, serial_parts
+from fusionkit.encode.job import EncodeReport, Job, NoProgress, commit, planned, serial_parts
 from fusionkit.encode.lock import HeldError, only_encoder
 from fusionkit.encode.parts import all_parts, finished_parts
 from fusionkit.encode.publish import clear_leftovers
@@ -25,21 +25,21 @@ from fusionkit.store.manifest import is_complete, is_store
 WAIT_SECONDS = 0.5
 
 
-class Share(NamedTuple):
+class Shard(NamedTuple):
     """Share ``number`` of ``of``: 1 to ``of``, or 0 for the plan alone."""
 
     number: int
     of: int
 
 
-def parse_share(text: str) -> Share:
+def parse_shard(text: str) -> Shard:
     """``3/16`` as the command line has it.
 
     Raises:
         UsageError: it is none.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text)
-    share = Share(int(found[1]), int(found[2])) if found else Share(-1, 0)
+    share = Shard(int(found[1]), int(found[2])) if found else Shard(-1, 0)
     if not 0 <= share.number <= share.of or share.of < 1:
         raise UsageError(
             "no share of the parts", expected="I/N with I from 1 to N, or 0/N for the plan alone", received=text
@@ -47,7 +47,7 @@ def parse_share(text: str) -> Share:
     return share
 
 
-def encode_share(job: Job, share: Share, stop: Callable[[], bool] = lambda: False) -> EncodeReport:
+def encode_shard(job: Job, share: Shard, stop: Callable[[], bool] = lambda: False) -> EncodeReport:
     """Encode one share of the parts.
 
     Returns:
@@ -76,7 +76,7 @@ def encode_share(job: Job, share: Share, stop: Callable[[], bool] = lambda: Fals
             return stop()
 
         tokens = 0
-        for record in serial_parts(job.encoder, stops)(out, plan, missing, Silent()):
+        for record in serial_parts(job.encoder, stops)(out, plan, missing, NoProgress()):
             job.watch.advance(1)
             tokens += record.tokens
         with _store_of(job, stop):

@@ -58,12 +58,12 @@ def do_part(job: EncodeJob, part: Part) -> dict[str, Any]:
     Raises:
         UnfitWorkerError: no part can be done here. FusionkitError: as encoding raises.
     """
-    session = _session(job)
+    session = _encode_session(job)
     with place_errors(session.store):
         return asdict(session.do(part))
 
 
-class _Session:
+class _EncodeSession:
     """A job in this process."""
 
     def __init__(self, job: EncodeJob) -> None:
@@ -111,14 +111,14 @@ class _Session:
 
 
 # One of each a process: two encoders rarely have room on one GPU.
-_sessions: list[_Session] = []
+_sessions: list[_EncodeSession] = []
 _encoders: list[tuple[Loading, Encoder]] = []
 
 
-def _session(job: EncodeJob) -> _Session:
+def _encode_session(job: EncodeJob) -> _EncodeSession:
     if not _sessions or _sessions[0].job != job:
         _sessions.clear()
-        _sessions.append(_Session(job))
+        _sessions.append(_EncodeSession(job))
     return _sessions[0]
 
 

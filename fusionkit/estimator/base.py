@@ -15,7 +15,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import carve
 from fusionkit.errors import unknown_name
 from fusionkit.fit.model.fused import build_model
-from fusionkit.fit.train.arrays import Examples, example_split, examples_of, word_split
+from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of, word_split
 from fusionkit.fit.train.loop import train_run
 from fusionkit.fusions import fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences
@@ -30,7 +30,7 @@ Given = Ragged | Split | ArrayLike
 class FusionEstimator(BaseEstimator):  # type: ignore[misc]
     """What the three share: reading X, training a run, and what a run leaves."""
 
-    def _examples(self, X: Given, *, reset: bool) -> Examples:  # noqa: N803
+    def _examples(self, X: Given, *, reset: bool) -> ArrayExamples:  # noqa: N803
         if isinstance(X, (Ragged, Split)):
             if isinstance(X, Split) and X.sides == 2:
                 raise ValueError("X has two sequences an example: `fusionkit fit` reads such pairs, estimators do not")
@@ -58,12 +58,12 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             return word_split(examples)
         return self._split(examples, self.spec_)
 
-    def _split(self, examples: Examples, spec: RunSpec, *labels: Any) -> TaskSplit:
+    def _split(self, examples: ArrayExamples, spec: RunSpec, *labels: Any) -> TaskSplit:
         """Examples with their targets and gold labels, if any, as the fusion and the head read them."""
         whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
         return example_split(examples, spec.pool, whole, *labels, unpooled=unpooled)
 
-    def _spec(self, task: str, examples: Examples) -> RunSpec:
+    def _spec(self, task: str, examples: ArrayExamples) -> RunSpec:
         """The run that these parameters are."""
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):

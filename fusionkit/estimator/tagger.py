@@ -10,7 +10,7 @@ from sklearn.utils import check_consistent_length
 
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.train.arrays import Examples, word_split
+from fusionkit.fit.train.arrays import ArrayExamples, word_split
 from fusionkit.fit.train.decisions import predict
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import TASKS
@@ -104,7 +104,7 @@ class FusionTagger(FusionEstimator):
         return tags
 
 
-def _tags_of(y: Any, examples: Examples) -> list[list[str]]:
+def _tags_of(y: Any, examples: ArrayExamples) -> list[list[str]]:
     if y is None:
         raise ValueError("FusionTagger requires y to be passed, but the target y is None.")
     check_consistent_length(range(len(examples)), y)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.fusions.padding import Lines
+from fusionkit.fusions.padding import PaddedExamples
 
 HEAD, STD = 64, 0.02
 
@@ -50,7 +50,7 @@ class ExtraLayers(nn.Module):
         x = states[:, -1]
         if not len(x):
             return x
-        lines = Lines(offsets)
+        lines = PaddedExamples(offsets)
         for layer in self.layers:
             x = layer(x, lines)
         return x
@@ -73,18 +73,18 @@ class TransformerLayer(nn.Module):
             nn.init.normal_(linear.weight, std=STD)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor, lines: Lines) -> Tensor:
+    def forward(self, x: Tensor, lines: PaddedExamples) -> Tensor:
         """The next states of the rows, ``[rows, hidden]`` → ``[rows, hidden]``, laid out as ``lines`` say."""
         a = self.attention_norm(x + self.out(self._attend(x, lines)))
         return self.norm(a + self.down(functional.gelu(self.up(a))))  # type: ignore[no-any-return]
 
-    def _attend(self, x: Tensor, lines: Lines) -> Tensor:
+    def _attend(self, x: Tensor, lines: PaddedExamples) -> Tensor:
         # Written out: torch's own attention on CPUs cannot be stacked over runs.
         q, k, v = (self._side_by_side(f(x), lines) for f in (self.query, self.key, self.value))
         scores = q @ k.mT / math.sqrt(q.shape[-1])  # [examples, heads, longest, longest]
         weights = scores.masked_fill(~lines.seen[:, None, None, :], -torch.inf).softmax(-1)
         return lines.taken((weights @ v).transpose(1, 2).reshape(-1, x.shape[-1]))  # [rows, hidden]
 
-    def _side_by_side(self, x: Tensor, lines: Lines) -> Tensor:
+    def _side_by_side(self, x: Tensor, lines: PaddedExamples) -> Tensor:
         """``[rows, hidden]`` → ``[examples, heads, longest, width of a head]``."""
         return lines.laid(x).reshape(*lines.seen.shape, self.heads, -1).transpose(1, 2)

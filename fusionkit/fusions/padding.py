@@ -18,7 +18,7 @@ from torch import Tensor
 from fusionkit.ragged import side_by_side
 
 
-class Lines:
+class PaddedExamples:
     """How the rows of some examples lie in lines.
 
     Attributes:
@@ -38,14 +38,14 @@ class Lines:
         """``[rows, d]`` → ``[examples · longest, d]``."""
         if self._whole:
             return rows
-        found: Tensor = _Laid.apply(rows, self._places, self._own)  # type: ignore[no-untyped-call]
+        found: Tensor = _Pad.apply(rows, self._places, self._own)  # type: ignore[no-untyped-call]
         return found
 
     def taken(self, places: Tensor) -> Tensor:
         """``[examples · longest, d]`` → ``[rows, d]``."""
         if self._whole:
             return places
-        found: Tensor = _Taken.apply(places, self._places, self._own, self._mask)  # type: ignore[no-untyped-call]
+        found: Tensor = _Unpad.apply(places, self._places, self._own, self._mask)  # type: ignore[no-untyped-call]
         return found
 
 
@@ -59,7 +59,7 @@ def _chosen(rows: Tensor, at: Tensor) -> Tensor:
     return rows.reshape(-1, width).index_select(0, every).view(runs, len(at), width)
 
 
-class _Laid(torch.autograd.Function):
+class _Pad(torch.autograd.Function):
     @staticmethod
     def forward(rows: Tensor, places: Tensor, own: Tensor) -> Tensor:
         return _chosen(rows, places)
@@ -72,7 +72,7 @@ class _Laid(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], rows: Tensor, places: Tensor, own: Tensor
     ) -> tuple[Tensor, int]:
-        found: Tensor = _Laid.apply(rows.movedim(in_dims[0] or 0, 0), places, own)  # type: ignore[no-untyped-call]
+        found: Tensor = _Pad.apply(rows.movedim(in_dims[0] or 0, 0), places, own)  # type: ignore[no-untyped-call]
         return found, 0
 
     @staticmethod
@@ -80,7 +80,7 @@ class _Laid(torch.autograd.Function):
         return _chosen(gradients[0], ctx.saved_tensors[0]), None, None
 
 
-class _Taken(torch.autograd.Function):
+class _Unpad(torch.autograd.Function):
     @staticmethod
     def forward(laid: Tensor, places: Tensor, own: Tensor, mask: Tensor) -> Tensor:
         return _chosen(laid, own)
@@ -93,7 +93,7 @@ class _Taken(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], laid: Tensor, places: Tensor, own: Tensor, mask: Tensor
     ) -> tuple[Tensor, int]:
-        found: Tensor = _Taken.apply(laid.movedim(in_dims[0] or 0, 0), places, own, mask)  # type: ignore[no-untyped-call]
+        found: Tensor = _Unpad.apply(laid.movedim(in_dims[0] or 0, 0), places, own, mask)  # type: ignore[no-untyped-call]
         return found, 0
 
     @staticmethod

@@ -7,14 +7,14 @@ import pandas as pd
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
 from fusionkit.report.display_names import METHOD_AXES
-from fusionkit.report.report_data import CELL, Study
+from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
 from fusionkit.runs.summary import summarise
 
 PLAIN = "last"  # compared with unless the user names another
 
 
-def compared(study: Study, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
     """One row a task, size of draw and method: what :func:`fusionkit.fit.compare` says, and whether it is the best.
 
     Args:

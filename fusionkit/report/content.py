@@ -9,11 +9,11 @@ from typing import Any
 from fusionkit.report.colours import colour
 from fusionkit.report.comparison_table import compared
 from fusionkit.report.page_tables import groups_table, matrix_table, runs_table
-from fusionkit.report.predictions import Looks
+from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.provenance import provenance_of
-from fusionkit.report.render import Drawn
-from fusionkit.report.report_data import Study
+from fusionkit.report.render import RenderedFigure
+from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import config
 
 # Charts stand in these sections of the page, in this order.
@@ -30,7 +30,12 @@ SECTIONS = (
 
 
 def content_of(
-    study: Study, looks: Looks, figures: Sequence[Drawn], baseline: str | None, title: str | None, out: Path
+    study: ReportData,
+    looks: AllPredictions,
+    figures: Sequence[RenderedFigure],
+    baseline: str | None,
+    title: str | None,
+    out: Path,
 ) -> dict[str, Any]:
     """Everything that the page holds.
 
@@ -69,7 +74,7 @@ def content_of(
     }
 
 
-def lead_of(study: Study, failed: int) -> str:
+def lead_of(study: ReportData, failed: int) -> str:
     """One paragraph that says what is here."""
     encoders = list(dict.fromkeys(study.frame["encoder"]))
     seeds = study.frame.groupby(["task_name", "shots_name", "method"])["digest"].nunique()
@@ -86,7 +91,7 @@ def lead_of(study: Study, failed: int) -> str:
     return told + (f" {_many(failed, 'run')} failed." if failed else "")
 
 
-def _title(study: Study) -> str:
+def _title(study: ReportData) -> str:
     data = list(dict.fromkeys(study.frame["data"].astype(str)))
     return f"Layer fusion over {_listed(list(dict.fromkeys(study.frame['encoder'])))}: {_listed(data)}"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.report.display_names import metric_name, times_of, unit_of
-from fusionkit.report.report_data import Study
+from fusionkit.report.report_data import ReportData
 
 STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
 NOTHING = "–"
@@ -16,7 +16,7 @@ NOTHING = "–"
 Cell = dict[str, Any]
 
 
-def matrix_table(study: Study, table: pd.DataFrame) -> dict[str, Any]:
+def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
     """The table of a paper: a line a method, a column a task and size of draw."""
     several = len(study.shots) > 1
     pairs = list(dict.fromkeys(zip(table["task_name"], table["shots_name"], strict=True)))
@@ -35,7 +35,7 @@ def matrix_table(study: Study, table: pd.DataFrame) -> dict[str, Any]:
     return {"columns": columns, "rows": rows}
 
 
-def groups_table(study: Study, table: pd.DataFrame) -> dict[str, Any]:
+def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
     """A line a task, size of draw and method, with everything that is known of it."""
     columns = [
         {"label": "task", "kind": "text", "filter": True},
@@ -73,7 +73,7 @@ def groups_table(study: Study, table: pd.DataFrame) -> dict[str, Any]:
     return {"columns": columns, "rows": rows}
 
 
-def runs_table(study: Study) -> dict[str, Any]:
+def runs_table(study: ReportData) -> dict[str, Any]:
     """A line a run."""
     columns = [
         {"label": "run", "kind": "text"},

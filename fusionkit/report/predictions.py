@@ -22,14 +22,14 @@ from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.train.decisions import predict, read_blocks
 from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray, flat_rows
-from fusionkit.report.report_data import Study
+from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -39,7 +39,7 @@ MOST = 40  # runs that are looked at
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class RunPredictions:
     """One head of one run over one split.
 
     Attributes:
@@ -77,19 +77,19 @@ class Look:
 
 
 @dataclass
-class Looks:
+class AllPredictions:
     """The looks of a study, made when they are asked for. Attributes: left_out: what cannot be shown, and why."""
 
-    study: Study
+    study: ReportData
     most: int = MOST
     left_out: list[str] = field(default_factory=list)
 
     @cached_property
-    def all(self) -> list[Look]:
+    def all(self) -> list[RunPredictions]:
         """Every look, task by task, the methods in their order."""
         gone: dict[str, int] = {}
-        found: list[Look] = []
-        materials: dict[Any, Materials] = {}
+        found: list[RunPredictions] = []
+        materials: dict[Any, SweepContext] = {}
         for digest, task, method in self._wanted():
             try:
                 found += look_at(self.study, digest, task, method, materials)
@@ -123,8 +123,8 @@ class Looks:
 
 
 def look_at(
-    study: Study, digest: str, task: str, method: str, materials: dict[Any, Materials] | None = None
-) -> list[Look]:
+    study: ReportData, digest: str, task: str, method: str, materials: dict[Any, SweepContext] | None = None
+) -> list[RunPredictions]:
     """What a run says, a look for each column that it answers.
 
     Args:
@@ -137,7 +137,7 @@ def look_at(
     spec = RunSpec.from_dict(study.records[digest]["spec"])
     key = (spec.store, spec.mix, spec.evaluate_on)
     if key not in materials:
-        materials[key] = Materials(_source(study, spec))
+        materials[key] = SweepContext(_source(study, spec))
     made = materials[key]
     # The report needs no draw and no start: only the split that is scored.
     data = made.data(spec)
@@ -161,7 +161,7 @@ def look_at(
 def _look(
     digest: str, task: str, method: str, split_name: str, data: TaskData, split: TaskSplit, said: list[Any],
     model: FusedModel, positions: Layers, layers: tuple[int, ...], texts: Texts,
-) -> Look:  # fmt: skip
+) -> RunPredictions:  # fmt: skip
     words = split.kept is not None and split.word_offsets is not None
     kind = "number" if data.task.numeric else "class"
     if words:
@@ -182,7 +182,7 @@ def _look(
         tokens = [texts.rows(rows[start:stop]) for start, stop in pairwise(offsets)]
         has_row = [np.ones(len(one), dtype=bool) for one in tokens]
         whole = [texts.whole(rows[start:stop]) for start, stop in pairwise(offsets)]
-    return Look(
+    return RunPredictions(
         digest, task, method, data.label, kind, split_name, layers, list(split.gold), said, tokens, whole, weights,
         offsets, has_row,
     )  # fmt: skip
@@ -203,7 +203,7 @@ def row_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> NDArray[
     return found
 
 
-def _source(study: Study, spec: RunSpec) -> Store | Mix:
+def _source(study: ReportData, spec: RunSpec) -> Store | Mix:
     def one(digest: str) -> Store:
         store = study.stores.get(digest)
         if store is None:
@@ -221,12 +221,12 @@ def _has_weights(record: dict[str, Any]) -> bool:
     return record.get("layer_weights") is not None or (record.get("slots") or {}).get("layer_weights") is not None
 
 
-def validation_of(study: Study, look: Look) -> float:
+def validation_of(study: ReportData, look: RunPredictions) -> float:
     """The validation score of a run that is looked at, the larger the better: perplexities are not looked at."""
     return float(study.records[look.digest]["validation_score"])
 
 
-def sample(look: Look, rows: int, examples: int, seed: int = 0) -> list[int]:
+def sample(look: RunPredictions, rows: int, examples: int, seed: int = 0) -> list[int]:
     """At most so many examples drawn at random whose rows are at most so many together, in their order.
 
     The same for equal seeds, and those of fewer rows are among those of more.
@@ -236,7 +236,7 @@ def sample(look: Look, rows: int, examples: int, seed: int = 0) -> list[int]:
     return sorted(order[: int(np.searchsorted(np.cumsum(sizes), rows, side="right"))].tolist())
 
 
-def confusion(look: Look) -> list[tuple[str, str, int]]:
+def confusion(look: RunPredictions) -> list[tuple[str, str, int]]:
     """``(gold, predicted, count)`` over all examples or words; of a number there is none."""
     if look.kind == "number":
         return []
@@ -247,7 +247,7 @@ def confusion(look: Look) -> list[tuple[str, str, int]]:
     return [(one, other, count) for (one, other), count in sorted(counts.items())]
 
 
-def label_weights(look: Look) -> dict[str, tuple[int, Sequence[float]]]:
+def label_weights(look: RunPredictions) -> dict[str, tuple[int, Sequence[float]]]:
     """By gold label how many rows there are and their mean weights; of span tags the entity type counts."""
     if look.weights is None or look.kind == "number":
         return {}

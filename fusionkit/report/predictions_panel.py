@@ -17,13 +17,13 @@ import numpy as np
 from fusionkit.report.display_names import metric_name, times_of
 from fusionkit.report.entities import KINDS, count_kinds, verdicts
 from fusionkit.report.figures.confusions import counted
-from fusionkit.report.predictions import Look, Looks, sample
+from fusionkit.report.predictions import AllPredictions, RunPredictions, sample
 
 ROWS = 50_000
 MOST_EXAMPLES = 400  # of one run: a list that people still look through
 
 
-def inside_of(looks: Looks, rows: int = ROWS) -> dict[str, Any]:
+def inside_of(looks: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
     """``sources``, the sentences with their gold labels, and ``looks``, each with its ``source``'s place among them."""
     found = looks.all
     budget = _fair([_size(look) for look in found if look.weights is not None], rows)
@@ -49,13 +49,13 @@ def _fair(sizes: list[int], total: int) -> int:
     return max(sizes, default=total)
 
 
-def _size(look: Look) -> int:
+def _size(look: RunPredictions) -> int:
     """Rows of the examples that a page would list."""
     every = sum(max(len(tokens), 1) for tokens in look.tokens)
     return sum(max(len(look.tokens[i]), 1) for i in sample(look, every, MOST_EXAMPLES))
 
 
-def _source(look: Look, chosen: list[int]) -> dict[str, Any]:
+def _source(look: RunPredictions, chosen: list[int]) -> dict[str, Any]:
     return {
         "tokens": [look.tokens[i] for i in chosen],
         "gold": [look.gold[i] for i in chosen],
@@ -67,7 +67,7 @@ def _source(look: Look, chosen: list[int]) -> dict[str, Any]:
     }
 
 
-def _look(looks: Looks, look: Look, chosen: list[int]) -> dict[str, Any]:
+def _look(looks: AllPredictions, look: RunPredictions, chosen: list[int]) -> dict[str, Any]:
     record = looks.study.records[look.digest]
     times = times_of(record["metric"])
     score = record["validation_score"] if look.split == "validation" or record["score"] is None else record["score"]
@@ -92,13 +92,13 @@ def _look(looks: Looks, look: Look, chosen: list[int]) -> dict[str, Any]:
     }
 
 
-def _mistakes(look: Look, example: int) -> list[list[Any]]:
+def _mistakes(look: RunPredictions, example: int) -> list[list[Any]]:
     """The kind of each mistake with the gold span and the predicted one, or null for either."""
     found = verdicts(look.gold[example], look.predicted[example])
     return [[KINDS.index(one.kind), one.gold, one.predicted] for one in found if one.kind != KINDS[0]]
 
 
-def _bytes(look: Look, chosen: list[int]) -> str:
+def _bytes(look: RunPredictions, chosen: list[int]) -> str:
     assert look.weights is not None
     rows = [look.weights[look.offsets[i] : look.offsets[i + 1]] for i in chosen]
     packed = np.rint(255 * np.concatenate(rows)).clip(0, 255).astype(np.uint8) if rows else np.zeros(0, np.uint8)

@@ -8,12 +8,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fusionkit.report.report_data import Study
+from fusionkit.report.report_data import ReportData
 
 PACKAGES = ("fusionkit", "torch", "numpy", "scipy", "zarr", "altair", "vl-convert-python")
 
 
-def provenance_of(study: Study, baseline: str | None, out: Path) -> dict[str, Any]:
+def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[str, Any]:
     """Plain values; no path of this machine but those that the user gave."""
     seen: dict[str, dict[str, Any]] = {}
     for record in study.records.values():

@@ -14,15 +14,15 @@ from fusionkit.errors import UsageError, unknown_name
 from fusionkit.files import write_durably
 from fusionkit.report.altair import vl_convert
 from fusionkit.report.figures.table import FIGURES
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import THEMES, config
 
 PIXELS = 2.0  # of a PNG for each of the SVG's
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RenderedFigure:
     """A figure of a study.
 
     Attributes:
@@ -37,7 +37,7 @@ class Drawn:
     spec: dict[str, Any]
 
 
-def draw(study: Study, looks: Looks, names: Sequence[str] | None = None) -> list[Drawn]:
+def draw(study: ReportData, looks: AllPredictions, names: Sequence[str] | None = None) -> list[RenderedFigure]:
     """Figures of a study; without ``names`` all that it has data for.
 
     Raises:
@@ -49,7 +49,7 @@ def draw(study: Study, looks: Looks, names: Sequence[str] | None = None) -> list
     return [drawn for name in names or FIGURES if (drawn := _draw(study, looks, name, names is not None)) is not None]
 
 
-def _draw(study: Study, looks: Looks, name: str, wanted: bool) -> Drawn | None:
+def _draw(study: ReportData, looks: AllPredictions, name: str, wanted: bool) -> RenderedFigure | None:
     figure = FIGURES[name]
     data = figure.data(study, looks)
     if data is None or data.empty:
@@ -65,10 +65,10 @@ def _draw(study: Study, looks: Looks, name: str, wanted: bool) -> Drawn | None:
     spec = figure.chart(study, _short(_bounded(data))).to_dict()
     spec.pop("config", None)
     caption = " ".join(part for part in (figure.caption, figure.about(data)) if part)
-    return Drawn(name, figure.title, caption, data, spec)
+    return RenderedFigure(name, figure.title, caption, data, spec)
 
 
-def write_figures(drawn: Iterable[Drawn], folder: Path) -> list[Path]:
+def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
     """Write each figure as SVG, PNG and CSV, and its specification beside them; the files that were written."""
     library, files = vl_convert(), []
     for one in drawn:
@@ -87,7 +87,7 @@ def write_figures(drawn: Iterable[Drawn], folder: Path) -> list[Path]:
     return files
 
 
-def csv_of(drawn: Drawn) -> str:
+def csv_of(drawn: RenderedFigure) -> str:
     """A figure's data with a line of names."""
     return str(drawn.data.to_csv(index=False))
 

@@ -13,7 +13,7 @@ import pandas as pd
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, name_methods, name_tasks, shots_name
-from fusionkit.report.stores import Stores, find_stores
+from fusionkit.report.stores import FoundStores, find_stores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
 from fusionkit.runs.summary import AXES
 
@@ -23,7 +23,7 @@ CELL = ["task_name", "shots_name", "method"]
 
 
 @dataclass(frozen=True)
-class Study:
+class ReportData:
     """Runs, read and named.
 
     Attributes:
@@ -36,7 +36,7 @@ class Study:
     folders: list[Path]
     records: dict[str, dict[str, Any]]
     frame: pd.DataFrame
-    stores: Stores
+    stores: FoundStores
     encoding: dict[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -80,7 +80,9 @@ class Study:
         return str(found.iloc[0]) if len(found) else None
 
 
-def read_study(runs: Sequence[Path], stores: Sequence[Path] = (), encoding: dict[str, float] | None = None) -> Study:
+def read_report_data(
+    runs: Sequence[Path], stores: Sequence[Path] = (), encoding: dict[str, float] | None = None
+) -> ReportData:
     """Read folders of runs; a run that lies in several counts once.
 
     Args:
@@ -104,7 +106,7 @@ def read_study(runs: Sequence[Path], stores: Sequence[Path] = (), encoding: dict
     frame = pd.DataFrame(rows)
     frame["task_name"], frame["method"] = name_tasks(frame), name_methods(frame)
     frame["shots_name"] = frame["shots"].map(shots_name)
-    return Study(folders, records, frame, find_stores(folders, stores), dict(encoding or {}))
+    return ReportData(folders, records, frame, find_stores(folders, stores), dict(encoding or {}))
 
 
 def _best_by_validation(group: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from fusionkit.store import Store, is_complete, open_store
 
 
 @dataclass(frozen=True)
-class Stores:
+class FoundStores:
     """Stores by digest. Attributes: found: those that open. looked: the folders that were looked through."""
 
     found: dict[str, Store]
@@ -23,7 +23,7 @@ class Stores:
         return self.found.get(digest)
 
 
-def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> Stores:
+def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> FoundStores:
     """Stores that are given, then those that lie beside the runs, in them or beside their parent folder.
 
     Args:
@@ -39,7 +39,7 @@ def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> Stores:
                 found.setdefault(store.digest, store)
         except (FusionkitError, OSError):
             continue  # damaged or another's: to the report it is gone
-    return Stores(found, looked)
+    return FoundStores(found, looked)
 
 
 def encode_seconds(store: Store) -> dict[str, float] | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusionkit.report.report_data import Study
+from fusionkit.report.report_data import ReportData
 from fusionkit.tasks import TASKS
 
 
-def examples_learned(study: Study, record: dict[str, Any]) -> int | None:
+def examples_learned(study: ReportData, record: dict[str, Any]) -> int | None:
     """Examples of an epoch; None where neither the record nor a store that is still there tells.
 
     Of a whole training split all examples count; those without a label, which are left out, are too few to show.

@@ -11,9 +11,9 @@ from fusionkit.files import write_durably
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.report.content import content_of
 from fusionkit.report.html import fill_page
-from fusionkit.report.predictions import Looks
+from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
-from fusionkit.report.report_data import read_study
+from fusionkit.report.report_data import read_report_data
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def write_report(
     altair(), vl_convert()  # before any work
     if out.is_dir():
         raise UsageError(f"{out} is a folder", expected="a file to write, report.html", remedy="name a file in it")
-    study = read_study(runs, stores, dict(costs or {}))
-    looks = Looks(study)
+    study = read_report_data(runs, stores, dict(costs or {}))
+    looks = AllPredictions(study)
     drawn = draw(study, looks)
     content = content_of(study, looks, drawn, baseline, title, out)
     page = fill_page(content).encode()
@@ -80,5 +80,5 @@ def draw_figures(runs: Sequence[Path], folder: Path, names: Sequence[str] | None
         UsageError: an unknown name, runs without data for a figure that was named, or the extra is missing.
     """
     altair(), vl_convert()
-    study = read_study(runs)
-    return write_figures(draw(study, Looks(study), names), folder)
+    study = read_report_data(runs)
+    return write_figures(draw(study, AllPredictions(study), names), folder)

@@ -13,7 +13,7 @@ from fusionkit.specs import RunSpec
 MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in memory
 
 
-class Keeping:
+class RunWriter:
     """Writes runs beside the work, one after the other: what waits four times a run for the disk is not the work.
 
     Args:

@@ -84,7 +84,7 @@ class _UnnamedFile:
         return
 
 
-class _Place:
+class _ReadPosition:
     """A reader's own place in an unnamed file."""
 
     closed = False
@@ -99,7 +99,7 @@ class _Place:
 
 
 def _read(file: _UnnamedFile, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
-    place = _Place(file)
+    place = _ReadPosition(file)
     source = pa.PythonFile(place, "r")
     while place.at < file.size:  # one stream for each width of the columns
         for batch in pa.ipc.open_stream(source):

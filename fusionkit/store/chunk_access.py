@@ -26,7 +26,7 @@ from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path, damag
 AHEAD = 4  # chunks fetched before they are asked for
 
 
-class Block(NamedTuple):
+class ChunkStates(NamedTuple):
     """One chunk, read-only.
 
     Attributes:
@@ -37,10 +37,10 @@ class Block(NamedTuple):
     scales: NDArray[Any] | None
 
 
-class Blocks(Protocol):
+class ChunkReader(Protocol):
     """A way of reading chunks."""
 
-    def read(self, chunk: int) -> Block:
+    def read(self, chunk: int) -> ChunkStates:
         """One chunk. Raises StoreError: it is missing or damaged."""
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
@@ -57,28 +57,28 @@ class Blocks(Protocol):
         """These chunks will be read next, in this order."""
 
 
-class MappedBlocks:
+class MappedChunks:
     """Uncompressed local chunks: their files are mapped."""
 
     def __init__(self, store: Path, split: str, layout: StatesLayout) -> None:
         self._place = store, split
         self._layout = layout
-        self._held: list[Block | None] = [None] * layout.chunks
+        self._held: list[ChunkStates | None] = [None] * layout.chunks
 
-    def __reduce__(self) -> tuple[type[MappedBlocks], tuple[Path, str, StatesLayout]]:
+    def __reduce__(self) -> tuple[type[MappedChunks], tuple[Path, str, StatesLayout]]:
         # A map would be pickled as its bytes: another process maps the files itself.
-        return MappedBlocks, (*self._place, self._layout)
+        return MappedChunks, (*self._place, self._layout)
 
-    def read(self, chunk: int) -> Block:
+    def read(self, chunk: int) -> ChunkStates:
         found = self._held[chunk]
         if found is None:
             paths = [chunk_path(*self._place, chunk, array.name) for array in self._layout.arrays]
             maps = [map_chunk(path, array) for path, array in zip(paths, self._layout.arrays, strict=True)]
-            found = self._held[chunk] = Block(maps[0], maps[1] if len(maps) > 1 else None)
+            found = self._held[chunk] = ChunkStates(maps[0], maps[1] if len(maps) > 1 else None)
         return found
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """As :class:`Blocks` says: one read, no map."""
+        """As :class:`ChunkReader` says: one read, no map."""
         kind = self._layout.arrays[array]
         read_rows(chunk_path(*self._place, chunk, kind.name), kind, layer, start, out)
 
@@ -86,7 +86,7 @@ class MappedBlocks:
         return
 
 
-class FetchedBlocks:
+class FetchedChunks:
     """Chunks that are remote or compressed: Zarr fetches, checks and decodes them, some ahead of need.
 
     Args:
@@ -119,16 +119,16 @@ class FetchedBlocks:
         """Forget what a forked child cannot use: threads, what they had begun, and connections to the store."""
         self._store = copy.copy(self._store)  # an address keeps its connection to itself; its copy makes another
         self._arrays: dict[str, zarr.Array[Any]] = {}
-        self._held: OrderedDict[int, Future[Block]] = OrderedDict()
+        self._held: OrderedDict[int, Future[ChunkStates]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[FetchedBlocks], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[FetchedChunks], tuple[Any, ...]]:
         # Another process has threads of its own, and the same cache on disk.
         given = self._store, self._split, self._layout, self._name, self._cache, self._recorded
-        return FetchedBlocks, given
+        return FetchedChunks, given
 
-    def read(self, chunk: int) -> Block:
+    def read(self, chunk: int) -> ChunkStates:
         with self._lock:
             held = self._held.get(chunk)
             if held is not None and held.done() and held.exception() is not None:
@@ -146,7 +146,7 @@ class FetchedBlocks:
         return block
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """As :class:`Blocks` says: out of the cache's map."""
+        """As :class:`ChunkReader` says: out of the cache's map."""
         found = self.read(chunk)[array]
         assert found is not None
         out[:] = found[layer, start : start + len(out)]
@@ -161,7 +161,7 @@ class FetchedBlocks:
             return announced
         return range(chunk + 1, min(chunk + 1 + AHEAD, self._layout.chunks)) if chunk == self._last + 1 else []
 
-    def _begin(self, chunk: int) -> Future[Block]:
+    def _begin(self, chunk: int) -> Future[ChunkStates]:
         found = self._held.get(chunk)
         if found is None:
             if self._pool is None:
@@ -169,9 +169,9 @@ class FetchedBlocks:
             found = self._held[chunk] = self._pool.submit(self._fetch, chunk)
         return found
 
-    def _fetch(self, chunk: int) -> Block:
+    def _fetch(self, chunk: int) -> ChunkStates:
         arrays = [self._one(array, chunk) for array in self._layout.arrays]
-        return Block(arrays[0], arrays[1] if len(arrays) > 1 else None)
+        return ChunkStates(arrays[0], arrays[1] if len(arrays) > 1 else None)
 
     def _array(self, name: str) -> zarr.Array[Any]:
         if name not in self._arrays:
@@ -203,7 +203,7 @@ class FetchedBlocks:
 
 
 # A forked child (a DataLoader's worker) has none of the threads that fetch: it would wait for them for ever.
-_alive: weakref.WeakSet[FetchedBlocks] = weakref.WeakSet()
+_alive: weakref.WeakSet[FetchedChunks] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

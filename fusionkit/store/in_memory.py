@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
-from fusionkit.store.chunk_access import Blocks
+from fusionkit.store.chunk_access import ChunkReader
 from fusionkit.store.layout import StatesLayout
 
 SPARE = 16  # memory that is taken has a sixteenth to spare: windows differ in size by a little
@@ -85,7 +85,7 @@ class LoadedStates:
 
 
 def load(
-    blocks: Blocks, layout: StatesLayout, rows: IntArray, layers: Sequence[int], room: LoadedStates | None = None
+    blocks: ChunkReader, layout: StatesLayout, rows: IntArray, layers: Sequence[int], room: LoadedStates | None = None
 ) -> LoadedStates:
     """Read rows.
 

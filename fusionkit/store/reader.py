@@ -18,7 +18,7 @@ from fusionkit.places import Place, place_errors, place_of, read_bytes
 from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.cache import default_cache
-from fusionkit.store.chunk_access import Blocks, FetchedBlocks, MappedBlocks
+from fusionkit.store.chunk_access import ChunkReader, FetchedChunks, MappedChunks
 from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, damaged, examples_path, read_small
 from fusionkit.store.manifest import agreed_layout, is_two, read_manifest, store_digest
 from fusionkit.store.states import HiddenStates, positions
@@ -217,12 +217,12 @@ def _is_mapped(path: Place, manifest: dict[str, Any]) -> bool:
     return isinstance(path, Path) and manifest["compression"] == "none"
 
 
-def _blocks_of(path: Place, manifest: dict[str, Any], split: str, layout: StatesLayout) -> Blocks:
+def _blocks_of(path: Place, manifest: dict[str, Any], split: str, layout: StatesLayout) -> ChunkReader:
     if isinstance(path, Path) and _is_mapped(path, manifest):
-        return MappedBlocks(path, split, layout)
+        return MappedChunks(path, split, layout)
     # The chunks' checksums are the content: a store made anew at the same address has other names in the cache.
     recorded = manifest["splits"][split]["chunks"]
-    return FetchedBlocks(
+    return FetchedChunks(
         path, split, layout, digest_of([manifest["identity"], split, recorded]), default_cache(), recorded
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
-from fusionkit.store.chunk_access import Blocks
+from fusionkit.store.chunk_access import ChunkReader
 from fusionkit.store.in_memory import LoadedStates, load
 from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
 
@@ -23,7 +23,7 @@ class HiddenStates:
     ones come multiplied by their scales, as float32.
     """
 
-    def __init__(self, blocks: Blocks, layout: StatesLayout) -> None:
+    def __init__(self, blocks: ChunkReader, layout: StatesLayout) -> None:
         self._blocks = blocks
         self._layout = layout
         self.shape = (layout.rows, layout.layers, layout.hidden)

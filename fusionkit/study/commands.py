@@ -15,7 +15,7 @@ from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.store import Store
 
 
-class Hands(Protocol):
+class Commands(Protocol):
     """What a study asks of whoever runs it.
 
     Attributes:

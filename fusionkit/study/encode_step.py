@@ -8,13 +8,13 @@ from typing import Any
 
 from fusionkit.errors import IdentityError
 from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
-from fusionkit.study.commands import Hands
-from fusionkit.study.folder import Work, content_of
+from fusionkit.study.commands import Commands
+from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Made, Step
 from fusionkit.study.study import UNSAID, SourceStep
 
 
-def encode_step(source: SourceStep, work: Work, hands: Hands) -> Step:
+def encode_step(source: SourceStep, work: StudyFolder, hands: Commands) -> Step:
     """Encode, go on with a begun store, or find it complete."""
     store = work.store(source.name)
 

@@ -20,21 +20,21 @@ from fusionkit.places import Place
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.specs import canonical_json, digest_of
 from fusionkit.store import Store, open_store
-from fusionkit.study.commands import Hands
-from fusionkit.study.folder import Work, content_of
+from fusionkit.study.commands import Commands
+from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Made, Step
 from fusionkit.study.study import SweepStep
 from fusionkit.study.sweeps import sweep_text
 
 
-class Fitting:
+class SweepFit:
     """A sweep over stores that are complete.
 
     Args:
         store_of: places of stores by the names of sources; the study's own unless given.
     """
 
-    def __init__(self, step: SweepStep, work: Work, store_of: Mapping[str, Place] | None = None) -> None:
+    def __init__(self, step: SweepStep, work: StudyFolder, store_of: Mapping[str, Place] | None = None) -> None:
         self.step, self._work = step, work
         self._places = store_of or {name: work.store(name) for name in step.sources}
         self.folder = RunsFolder(work.runs(step.name))
@@ -83,7 +83,7 @@ class Fitting:
         return [record for record in found if record is not None]
 
 
-def fit_step(step: SweepStep, work: Work, hands: Hands, fitting: Fitting) -> Step:
+def fit_step(step: SweepStep, work: StudyFolder, hands: Commands, fitting: SweepFit) -> Step:
     """Train what is missing."""
     runs, file = work.runs(step.name), work.sweep(step.name)
 

@@ -30,7 +30,7 @@ OURS = ("stores", "sweeps", "runs", "tables", "figures", "report.html", LEDGER, 
 
 
 @dataclass(frozen=True)
-class Work:
+class StudyFolder:
     """The folder."""
 
     path: Path
@@ -117,7 +117,7 @@ class Work:
 class Ledger:
     """``study.json``: of each step what it was made from, what it made, its command and its time."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: StudyFolder) -> None:
         self._work, self._path = work, work.path / LEDGER
         found = read_json(self._path) if self._path.is_file() else {}
         self._steps: dict[str, Any] = found.get("steps", {})

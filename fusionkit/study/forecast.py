@@ -10,10 +10,10 @@ from typing import Any
 
 from fusionkit.places import sizes_below
 from fusionkit.store.manifest import is_complete, is_store, read_manifest
-from fusionkit.study.commands import Hands
+from fusionkit.study.commands import Commands
 from fusionkit.study.encode_step import encode_options
-from fusionkit.study.fit_step import Fitting
-from fusionkit.study.folder import Ledger, Work
+from fusionkit.study.fit_step import SweepFit
+from fusionkit.study.folder import Ledger, StudyFolder
 from fusionkit.study.preflight import preflight
 from fusionkit.study.rehearsal import Counts, counts_of, rehearse, sample_of
 from fusionkit.study.run import is_encoded, steps_of
@@ -43,7 +43,7 @@ class Foreseen:
         return asdict(self)
 
 
-def foresee_study(study: Study, work: Work, hands: Hands) -> list[Foreseen]:
+def foresee_study(study: Study, work: StudyFolder, hands: Commands) -> list[Foreseen]:
     """Each step, in order; nothing is kept.
 
     Raises:
@@ -51,7 +51,7 @@ def foresee_study(study: Study, work: Work, hands: Hands) -> list[Foreseen]:
     """
     work.check()
     ledger = Ledger(work)
-    fittings = {name: Fitting(sweep, work) for name, sweep in study.sweeps.items()}
+    fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
     steps = {step.name: step for step in steps_of(study, work, hands, fittings)}
     done = [step.name for step in steps.values() if is_encoded(step, ledger)]
     preflight(study, fittings, done)
@@ -76,7 +76,7 @@ def _last(step: Step, ledger: Ledger, changed: bool) -> Foreseen:
 class _Planner:
     """Estimates of one study; ``samples`` of its missing sources lie in a folder aside."""
 
-    def __init__(self, study: Study, work: Work, hands: Hands, folder: Path) -> None:
+    def __init__(self, study: Study, work: StudyFolder, hands: Commands, folder: Path) -> None:
         self._study, self._work, self._hands, self._folder = study, work, hands, folder
         self._counts: dict[str, Counts] = {}
         self._places: dict[str, Path] = {}
@@ -97,7 +97,7 @@ class _Planner:
         state = BEGUN if is_store(store) else MISSING
         return Foreseen(f"encode {name}", state, found.bytes, found.seconds, f"{rows:,} rows of {found.rows}")
 
-    def fit(self, sweep: SweepStep, fitting: Fitting) -> Foreseen:
+    def fit(self, sweep: SweepStep, fitting: SweepFit) -> Foreseen:
         """The step of a sweep: as ``fit --dry-run`` where its stores are there, else by a rehearsal."""
         name = f"fit {sweep.name}"
         stored = all(is_complete(self._work.store(each)) for each in sweep.sources)

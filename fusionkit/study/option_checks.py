@@ -15,7 +15,7 @@ from fusionkit.report import FIGURES
 from fusionkit.runs.folder import FLAT
 from fusionkit.specs import AUTO, ORDERS, PARTS, RunSpec
 from fusionkit.study.study import Comparison
-from fusionkit.study.yaml_tree import Written
+from fusionkit.study.yaml_tree import YamlNode
 from fusionkit.tasks import TASKS
 from fusionkit.yaml_texts import Keys
 
@@ -56,7 +56,7 @@ def check_together(block: Mapping[str, Any]) -> None:
     check_options(dataclasses.replace(ANY, head=chosen, **taken))
 
 
-def check_comparison(written: Written, keys: Keys, comparison: Comparison) -> None:
+def check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> None:
     """Refuse columns that no table of results has."""
     for number, name in enumerate(comparison.by):
         written.among((*keys, "by", str(number)), "column of the results", name, COLUMNS)
@@ -74,7 +74,7 @@ def check_comparison(written: Written, keys: Keys, comparison: Comparison) -> No
             written.among((*keys, "baseline"), "column of the results", name, COLUMNS)
 
 
-def check_figures(written: Written, names: tuple[str, ...]) -> None:
+def check_figures(written: YamlNode, names: tuple[str, ...]) -> None:
     """Refuse figures that there are none of."""
     for number, name in enumerate(names):
         written.among(("figures", str(number)), "figure", name, FIGURES)

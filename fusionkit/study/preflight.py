@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.sources import guess_columns, open_source
-from fusionkit.study.fit_step import Fitting
+from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.study import SourceStep, Study
 
 
-def preflight(study: Study, fittings: Mapping[str, Fitting], done: Sequence[str]) -> None:
+def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str]) -> None:
     """Open the sources that are not encoded yet, and expand the sweeps whose stores are there.
 
     Args:

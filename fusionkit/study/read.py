@@ -15,7 +15,7 @@ from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPO
 from fusionkit.study.option_checks import check_comparison, check_figures
 from fusionkit.study.study import Comparison, Report, SourceStep, Study
 from fusionkit.study.sweeps import read_sweep_step
-from fusionkit.study.yaml_tree import Written, read_written
+from fusionkit.study.yaml_tree import YamlNode, read_written
 from fusionkit.yaml_texts import Keys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of a source, sweep or comparison: it names a file or folder
@@ -63,7 +63,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     return _only(study, only) if only else study
 
 
-def _block(written: Written, keys: Keys) -> dict[str, Any]:
+def _block(written: YamlNode, keys: Keys) -> dict[str, Any]:
     value = written.value
     for key in keys:
         value = value.get(key, {})
@@ -72,7 +72,7 @@ def _block(written: Written, keys: Keys) -> dict[str, Any]:
     return value
 
 
-def _fields(written: Written, keys: Keys, known: Mapping[str, Field]) -> dict[str, Any]:
+def _fields(written: YamlNode, keys: Keys, known: Mapping[str, Field]) -> dict[str, Any]:
     """The values of those keys of a block that are known, by parameter."""
     block = _block(written, keys) if keys else written.value
     return {
@@ -82,7 +82,7 @@ def _fields(written: Written, keys: Keys, known: Mapping[str, Field]) -> dict[st
     }
 
 
-def _value(written: Written, keys: Keys, value: Any, field: Field) -> Any:
+def _value(written: YamlNode, keys: Keys, value: Any, field: Field) -> Any:
     if field.several:
         items = value if isinstance(value, list) else [value]
         single = replace(field, several=False)
@@ -104,7 +104,7 @@ def _value(written: Written, keys: Keys, value: Any, field: Field) -> Any:
     return read
 
 
-def _source(written: Written, name: str, shared: Mapping[str, Any]) -> SourceStep:
+def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceStep:
     keys: Keys = ("sources", name)
     value = written.value["sources"][name]
     own: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def _source(written: Written, name: str, shared: Mapping[str, Any]) -> SourceSte
     return step
 
 
-def _place(written: Written, keys: Keys, text: str) -> str:
+def _place(written: YamlNode, keys: Keys, text: str) -> str:
     """A source's place: a path beside the file, or a hub id as it is.
 
     Raises:
@@ -146,12 +146,12 @@ def _place(written: Written, keys: Keys, text: str) -> str:
     return text
 
 
-def _beside(written: Written, keys: Keys, text: str) -> str | None:
+def _beside(written: YamlNode, keys: Keys, text: str) -> str | None:
     path = written.folder_of(*keys) / Path(text).expanduser()
     return str(path) if path.exists() else None
 
 
-def _comparison(written: Written, name: str, sweeps: list[str]) -> Comparison:
+def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
     keys = ("comparisons", name)
     for key in _block(written, keys):
         written.among((*keys, key), "key of a comparison", key, COMPARISON)
@@ -163,7 +163,7 @@ def _comparison(written: Written, name: str, sweeps: list[str]) -> Comparison:
     return made
 
 
-def _figures(written: Written) -> tuple[str, ...] | None:
+def _figures(written: YamlNode) -> tuple[str, ...] | None:
     if "figures" not in written.value:
         return ()
     names: tuple[str, ...] = _value(written, ("figures",), written.value["figures"], TOP["figures"])
@@ -173,7 +173,7 @@ def _figures(written: Written) -> tuple[str, ...] | None:
     return names
 
 
-def _report(written: Written) -> Report | None:
+def _report(written: YamlNode) -> Report | None:
     value = written.value.get("report", "no")
     title = str(written.value.get("title") or written.path.name.split(".")[0])
     if isinstance(value, str):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.estimate import TIMING_SECONDS
 from fusionkit.fit.executor.parallelism import START_SECONDS
 from fusionkit.fit.executor.profile import Cost, kind_of, measure
@@ -26,8 +26,8 @@ from fusionkit.machine import cores
 from fusionkit.places import Place
 from fusionkit.sources import open_source
 from fusionkit.specs import RunSpec
-from fusionkit.study.fit_step import Fitting
-from fusionkit.study.folder import Work
+from fusionkit.study.fit_step import SweepFit
+from fusionkit.study.folder import StudyFolder
 from fusionkit.study.study import SourceStep, SweepStep
 
 SAMPLE = {"train": 256, "validation": 96, "test": 32}
@@ -65,7 +65,7 @@ class _Sizes:
 
 
 def rehearse(
-    sweep: SweepStep, work: Work, places: Mapping[str, Place], counts: Mapping[str, Counts], workers: int | None
+    sweep: SweepStep, work: StudyFolder, places: Mapping[str, Place], counts: Mapping[str, Counts], workers: int | None
 ) -> tuple[int, float]:
     """How many runs a sweep has, and their seconds by so many processes.
 
@@ -80,8 +80,8 @@ def rehearse(
         for block in sweep.blocks
     )
     parts = tuple((name, share if share and share.endswith("%") else None) for name, share in sweep.parts)
-    fitting = Fitting(dataclasses.replace(sweep, blocks=blocks, begins=(), parts=parts), work, places)
-    materials = Materials(fitting.store)
+    fitting = SweepFit(dataclasses.replace(sweep, blocks=blocks, begins=(), parts=parts), work, places)
+    materials = SweepContext(fitting.store)
     specs = fitting.sweep.specs
     kinds: dict[RunSpec, list[tuple[RunSpec, int]]] = {}
     for spec in specs:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fusionkit.study.commands import Hands
+from fusionkit.study.commands import Commands
 from fusionkit.study.encode_step import encode_step
-from fusionkit.study.fit_step import Fitting, fit_step
-from fusionkit.study.folder import Ledger, Work
+from fusionkit.study.fit_step import SweepFit, fit_step
+from fusionkit.study.folder import Ledger, StudyFolder
 from fusionkit.study.preflight import preflight
 from fusionkit.study.report_steps import figures_step, report_step
 from fusionkit.study.steps import Step
@@ -21,7 +21,7 @@ from fusionkit.study.table_step import table_step
 
 
 @dataclass(frozen=True)
-class Done:
+class StepResult:
     """What became of a step.
 
     Attributes:
@@ -33,7 +33,7 @@ class Done:
     seconds: float
 
 
-def steps_of(study: Study, work: Work, hands: Hands, fittings: Mapping[str, Fitting]) -> list[Step]:
+def steps_of(study: Study, work: StudyFolder, hands: Commands, fittings: Mapping[str, SweepFit]) -> list[Step]:
     """All steps, in their order."""
     steps = [encode_step(source, work, hands) for source in study.sources.values()]
     steps += [fit_step(sweep, work, hands, fittings[name]) for name, sweep in study.sweeps.items()]
@@ -50,7 +50,7 @@ def is_encoded(step: Step, ledger: Ledger) -> bool:
     return step.name.startswith("encode ") and step.is_done(ledger.step(step.name))
 
 
-def run_study(study: Study, work: Work, hands: Hands, command: str) -> Iterator[Done]:
+def run_study(study: Study, work: StudyFolder, hands: Commands, command: str) -> Iterator[StepResult]:
     """Do what is missing, a step at a time.
 
     Args:
@@ -63,7 +63,7 @@ def run_study(study: Study, work: Work, hands: Hands, command: str) -> Iterator[
     work.check()
     with work.held():
         ledger = Ledger(work)
-        fittings = {name: Fitting(sweep, work) for name, sweep in study.sweeps.items()}
+        fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
         steps = steps_of(study, work, hands, fittings)
         preflight(study, fittings, [step.name for step in steps if is_encoded(step, ledger)])
         ledger.begin(command, study.value)
@@ -71,9 +71,9 @@ def run_study(study: Study, work: Work, hands: Hands, command: str) -> Iterator[
         for step in steps:
             began = time.monotonic()
             if step.is_done(ledger.step(step.name)):
-                yield Done(step.name, False, 0.0)
+                yield StepResult(step.name, False, 0.0)
                 continue
             made = step.make()
             seconds = time.monotonic() - began
             ledger.keep(step.name, step.command, step.source(), made, seconds, **step.more())
-            yield Done(step.name, True, seconds)
+            yield StepResult(step.name, True, seconds)

@@ -10,12 +10,12 @@ from fusionkit.fit.sweep.file import KEYS, SHARED, Block, overlaid, products, re
 from fusionkit.study.keys import FROM, SWEEP
 from fusionkit.study.option_checks import check_option, check_together
 from fusionkit.study.study import SweepStep
-from fusionkit.study.yaml_tree import Written
+from fusionkit.study.yaml_tree import YamlNode
 from fusionkit.yaml_texts import Keys
 
 
 def read_sweep_step(
-    written: Written, name: str, sources: Mapping[str, object], before: Mapping[str, object]
+    written: YamlNode, name: str, sources: Mapping[str, object], before: Mapping[str, object]
 ) -> SweepStep:
     """One sweep.
 
@@ -64,7 +64,7 @@ def read_sweep_step(
     )
 
 
-def shared_options(written: Written) -> dict[str, Any]:
+def shared_options(written: YamlNode) -> dict[str, Any]:
     """The options below ``fit:``, as texts.
 
     Raises:
@@ -84,7 +84,7 @@ def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
     return {option: every[option] for option in overlaid(*named).values() if option in every and option not in own}
 
 
-def _options(written: Written, keys: Keys, block: Mapping[str, Any], before: Mapping[str, object]) -> Block:
+def _options(written: YamlNode, keys: Keys, block: Mapping[str, Any], before: Mapping[str, object]) -> Block:
     """Values by parameter, each checked; names of sweeps stay names."""
     read: Block = {}
     for option, value in block.items():
@@ -105,7 +105,7 @@ def _options(written: Written, keys: Keys, block: Mapping[str, Any], before: Map
 
 
 def _stores(
-    written: Written, keys: Keys, value: Any, sources: Mapping[str, object], shares: bool
+    written: YamlNode, keys: Keys, value: Any, sources: Mapping[str, object], shares: bool
 ) -> list[tuple[str, str | None]]:
     """Names of sources, with the share of each that is trained on."""
     items = value if isinstance(value, list) else [value]

@@ -14,14 +14,14 @@ from fusionkit.files import write_durably
 from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
 from fusionkit.runs.summary import summarise
-from fusionkit.study.commands import Hands
-from fusionkit.study.fit_step import Fitting, runs_content
-from fusionkit.study.folder import Work, content_of
+from fusionkit.study.commands import Commands
+from fusionkit.study.fit_step import SweepFit, runs_content
+from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Made, Step
 from fusionkit.study.study import Comparison
 
 
-def table_step(comparison: Comparison, work: Work, hands: Hands, fittings: Mapping[str, Fitting]) -> Step:
+def table_step(comparison: Comparison, work: StudyFolder, hands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
     """Make the table from the runs that the study asks for, and no others of their folders."""
 
     def made_from() -> dict[str, Any]:
@@ -52,7 +52,7 @@ def plain(comparison: Comparison) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def frame_of(comparison: Comparison, fittings: Mapping[str, Fitting]) -> pd.DataFrame:
+def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.DataFrame:
     """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
 
     Raises:
@@ -67,7 +67,7 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Fitting]) -> pd.Data
     return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
 
 
-def summary_of(comparison: Comparison, frame: pd.DataFrame, hands: Hands) -> tuple[pd.DataFrame, list[str]]:
+def summary_of(comparison: Comparison, frame: pd.DataFrame, hands: Commands) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
     by = list(comparison.by) or None
     if comparison.baseline is None:
@@ -81,7 +81,7 @@ def summary_of(comparison: Comparison, frame: pd.DataFrame, hands: Hands) -> tup
     return summary, list(hands.notes(summary, **choice))
 
 
-def command_of(comparison: Comparison, work: Work) -> str:
+def command_of(comparison: Comparison, work: StudyFolder) -> str:
     """What shows the same of the runs of one sweep."""
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]

@@ -24,7 +24,7 @@ HOLE = re.compile(r"\$\{([^}]*)\}")
 
 
 @dataclass(frozen=True)
-class Written:
+class YamlNode:
     """What a file says, and where.
 
     Attributes:
@@ -70,7 +70,7 @@ class Written:
             raise self.placed(keys, unknown_name(kind, name, known))
 
 
-def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, str] | None = None) -> Written:
+def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, str] | None = None) -> YamlNode:
     """Read a file, lay ``--set KEY.KEY=VALUE`` over it and fill in ``${…}``.
 
     Args:
@@ -87,7 +87,7 @@ def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, s
         )
     for setting in settings:
         _set(value, setting, path, places)
-    return _filled(Written(path, value, places), given or {})
+    return _filled(YamlNode(path, value, places), given or {})
 
 
 def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str]) -> None:
@@ -128,7 +128,7 @@ def _item(items: Any, number: str) -> Any:
     return items[int(number)] if number.isdecimal() and int(number) < len(items) else None
 
 
-def _filled(written: Written, given: Mapping[str, str]) -> Written:
+def _filled(written: YamlNode, given: Mapping[str, str]) -> YamlNode:
     """The same with each ``${…}`` replaced by what it stands for."""
     names = dict(given)
     if isinstance(data := written.value.get("data"), str) and data:
@@ -151,4 +151,4 @@ def _filled(written: Written, given: Mapping[str, str]) -> Written:
             written.among(keys, "name to stand between ${ and }", name, names)
         return HOLE.sub(lambda hole: names[hole[1]], value)
 
-    return Written(written.path, fill(written.value, ()), written.places)
+    return YamlNode(written.path, fill(written.value, ()), written.places)

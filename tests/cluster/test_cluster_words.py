@@ -15,7 +15,7 @@ from fusionkit.cluster import fit_job
 from fusionkit.cluster.fit_job import FitJob, do_unit_here
 from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor.scheduler import Schedule
-from fusionkit.fit.executor.unit_job import Hear, Word
+from fusionkit.fit.executor.unit_job import Event, OnEvent
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
@@ -29,20 +29,22 @@ class Told:
 
     def __init__(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._runs, self._patch = runs, monkeypatch
-        self.events: list[Word] = []
+        self.events: list[Event] = []
 
-    def tell(self, *words: Word) -> list[Word]:
-        def work(given: Any, materials: Any, runs: Any, claims: Any, hear: Hear) -> None:
+    def tell(self, *words: Event) -> list[Event]:
+        def work(given: Any, materials: Any, runs: Any, claims: Any, hear: OnEvent) -> None:
             for word in words:
                 hear(word)
 
         def log_event(topic: str, event: dict[str, Any]) -> None:
-            self.events.append(Word.from_dict(json.loads(json.dumps(event["word"]))))
+            self.events.append(Event.from_dict(json.loads(json.dumps(event["word"]))))
 
         self._patch.setattr(fit_job, "do_unit", work)
         self._patch.setattr(fit_job, "get_worker", lambda: SimpleNamespace(log_event=log_event))
-        self._patch.setattr(fit_job, "_session", lambda job: SimpleNamespace(materials=None, runs=None, claims=None))
-        return [Word.from_dict(values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
+        self._patch.setattr(
+            fit_job, "_fit_session", lambda job: SimpleNamespace(materials=None, runs=None, claims=None)
+        )
+        return [Event.from_dict(values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
 
 
 @pytest.fixture
@@ -52,8 +54,8 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
 
 def test_what_would_count_twice_is_told_by_the_result_alone(told: Told) -> None:
     words = [
-        Word("others", ("a",), text="somebody"), Word("there", ("b",)), Word("note", text="slow"),
-        Word("epochs", count=1, work=2.0), Word("run", ("c",)), Word("lost", ("d",), text="out of memory"),
+        Event("others", ("a",), text="somebody"), Event("there", ("b",)), Event("note", text="slow"),
+        Event("epochs", count=1, work=2.0), Event("run", ("c",)), Event("lost", ("d",), text="out of memory"),
     ]  # fmt: skip
     assert told.tell(*words) == [word for word in words if word.kind != "epochs"]
     assert told.events == [word for word in words if word.kind not in ("others", "lost")]
@@ -63,7 +65,7 @@ def test_a_run_whose_memory_did_not_suffice_once_is_tried_once_more(told: Told, 
     """The run is given to another worker as soon as its loss is heard of; the rest of what was said comes later."""
     runs, said = RunsFolder(tmp_path / "runs"), list[str]()
     progress: Any = SimpleNamespace(say=said.append, run=lambda record: None, epoch=lambda work: None)
-    returned = told.tell(Word("lost", (SPEC.digest,), text="out of memory"))
+    returned = told.tell(Event("lost", (SPEC.digest,), text="out of memory"))
     late = [*told.events, *returned]
 
     class Hands:
@@ -74,7 +76,7 @@ def test_a_run_whose_memory_did_not_suffice_once_is_tried_once_more(told: Told, 
                 schedule.hear(late.pop(0))
             else:
                 runs.write(SPEC, {"spec": SPEC.to_dict(), "status": "finished"}, {})
-                schedule.hear(Word("run", (SPEC.digest,)))
+                schedule.hear(Event("run", (SPEC.digest,)))
 
         def wait(self, seconds: float) -> None:
             pass

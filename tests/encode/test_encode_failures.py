@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fusionkit.encode import EncodeReport
-from fusionkit.encode.output_blocks import Staging
+from fusionkit.encode.output_blocks import PartBuffer
 from fusionkit.encoder import load_encoder
 from fusionkit.errors import EncoderError, FusionkitError, StoreError
 from fusionkit.sources import Source
@@ -175,7 +175,7 @@ def test_a_write_that_fails_midway_ends_the_encode_and_leaves_nothing_running(
     assert [thread for thread in threading.enumerate() if thread.name.startswith(("writer", "reader"))] == []
     del caught[:]
     gc.collect()
-    assert [each for each in gc.get_objects() if type(each) is Staging] == []
+    assert [each for each in gc.get_objects() if type(each) is PartBuffer] == []
     parts = len(list((tmp_path / "s" / "parts").iterdir()))
     assert 1 <= parts <= 5
     assert list((tmp_path / "s").rglob("*.partial")) == []

@@ -16,7 +16,7 @@ import torch
 from fusionkit.alignment import lay_rows
 from fusionkit.encode import EncodeProgress, encode, repeats
 from fusionkit.encode.batches import Part, PartInput
-from fusionkit.encode.duplicates import Alike
+from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.job import serial_parts
 from fusionkit.encode.parts import PartRecord
 from fusionkit.encoder import Encoder, Tokenized
@@ -29,7 +29,7 @@ COMMON = [["ab", "c"], ["ef"], ["gh", "ab", "c", "d"]]
 
 def alike(sequences: list[list[int]], segments: list[list[int]] | None = None) -> list[int]:
     """What is found among sequences, two at a time."""
-    found = Alike()
+    found = DuplicateFinder()
     for start in range(0, len(sequences), 2):
         few = sequences[start : start + 2]
         marks = segments[start : start + 2] if segments else [[0] * len(sequence) for sequence in few]

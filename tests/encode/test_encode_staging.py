@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fusionkit.encode.output_blocks import TORCH_DTYPES, Block, Staging, StagingPool, is_finite, rounded
+from fusionkit.encode.output_blocks import TORCH_DTYPES, OutputBlock, PartBuffer, PartBufferPool, is_finite, rounded
 from fusionkit.store.layout import StatesLayout
 
 LAYERS, HIDDEN = 3, 6
@@ -42,7 +42,7 @@ def as_stored(rows: NDArray[np.float32], dtype: str) -> tuple[NDArray[Any], NDAr
     return rows.astype(dtype), None
 
 
-def fill(staging: Staging, layout: StatesLayout, seed: int, fraction: float = 0.7) -> dict[str, NDArray[Any]]:
+def fill(staging: PartBuffer, layout: StatesLayout, seed: int, fraction: float = 0.7) -> dict[str, NDArray[Any]]:
     """Put batches of rows at random places, in random order, and scatter the same rows plainly."""
     rng, dtype = np.random.default_rng(seed), layout.dtype
     height, width = layout.rows_per_chunk, layout.hidden
@@ -68,7 +68,7 @@ def fill(staging: Staging, layout: StatesLayout, seed: int, fraction: float = 0.
     return expected
 
 
-def assert_bits(block: Block, expected: dict[str, NDArray[Any]]) -> None:
+def assert_bits(block: OutputBlock, expected: dict[str, NDArray[Any]]) -> None:
     found = block.arrays()
     assert list(found) == list(expected)
     for name, values in expected.items():
@@ -80,7 +80,7 @@ def assert_bits(block: Block, expected: dict[str, NDArray[Any]]) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_in_any_order_are_a_plain_scatter_bit_for_bit(dtype: str, seed: int) -> None:
     layout = layout_of(40, dtype)
-    staging = Staging([layout], TORCH_DTYPES[dtype], CPU)
+    staging = PartBuffer([layout], TORCH_DTYPES[dtype], CPU)
     expected = fill(staging, layout, seed)
     assert_bits(staging.hand_over()(None), expected)
 
@@ -101,13 +101,13 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
 ) -> None:
     """Two stagings in turn and one block for all, as the job has them; memory begins as NaN or its like."""
     layouts = [layout_of(rows, dtype, hidden) for rows, hidden, _ in sequence]
-    stagings = [Staging(layouts, TORCH_DTYPES[dtype], torch.device(device)) for _ in range(2)]
+    stagings = [PartBuffer(layouts, TORCH_DTYPES[dtype], torch.device(device)) for _ in range(2)]
     for staging in stagings:
         fill(staging, layouts[0], seed=99, fraction=1.0)
         staging.states.view(torch.int8)[:] = -1  # NaN in every float, -1 in int8
         if staging.scales is not None:
             staging.scales[:] = torch.nan
-    kept: Block | None = None
+    kept: OutputBlock | None = None
     for turn, (layout, (_, _, fraction)) in enumerate(zip(layouts, sequence, strict=True)):
         staging = stagings[turn % 2]
         expected = fill(staging, layout, turn, fraction)
@@ -121,8 +121,8 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
 def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
     """Pinned memory and a stream of its own, while the next part is put into another staging already."""
     layout = layout_of(2000, dtype, hidden=64)
-    card = [Staging([layout], TORCH_DTYPES[dtype], torch.device("cuda")) for _ in range(2)]
-    arriving: list[tuple[Callable[[Block | None], Block], dict[str, NDArray[Any]]]] = []
+    card = [PartBuffer([layout], TORCH_DTYPES[dtype], torch.device("cuda")) for _ in range(2)]
+    arriving: list[tuple[Callable[[OutputBlock | None], OutputBlock], dict[str, NDArray[Any]]]] = []
     for part in range(6):
         if part >= 2:  # the writer has been there
             arrive, expected = arriving.pop(0)
@@ -138,7 +138,7 @@ def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
 def int8_of(rows: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Rows ``[n, hidden]`` through a staging of int8."""
     layout = layout_of(len(rows), "int8", rows.shape[1], layers=1)
-    staging = Staging([layout], torch.int8, CPU)
+    staging = PartBuffer([layout], torch.int8, CPU)
     staging.begin(layout)
     staging.put(0, torch.from_numpy(rows))
     staging.placed(np.arange(len(rows)))
@@ -211,7 +211,7 @@ def test_a_single_number_that_is_none_is_seen_anywhere(dtype: str, name: str) ->
     for at in ((0, 0, 0), (1, 2, 3), (2, 4, 5)):
         states = torch.zeros(3, 5, 6, dtype=of)
         states[at] = special(name, of)
-        assert is_finite(Block(states, None)) == (name.removeprefix("-") not in ("nan", "inf"))
+        assert is_finite(OutputBlock(states, None)) == (name.removeprefix("-") not in ("nan", "inf"))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -221,7 +221,7 @@ def test_whether_bits_are_numbers_is_seen_as_torch_sees_it(dtype: str, bits: lis
     of = TORCH_DTYPES[dtype]
     unsigned = np.array(bits, np.uint32).astype(np.uint32 if dtype == "float32" else np.uint16)
     states = torch.from_numpy(unsigned.view(np.int32 if dtype == "float32" else np.int16)).view(of)
-    block = Block(states.reshape(1, len(bits), 1), None)
+    block = OutputBlock(states.reshape(1, len(bits), 1), None)
     assert is_finite(block) == bool(torch.isfinite(states).all())
 
 
@@ -229,7 +229,7 @@ def test_whether_bits_are_numbers_is_seen_as_torch_sees_it(dtype: str, bits: lis
 def test_what_int8_cannot_hold_shows_in_its_scale(value: str) -> None:
     rows = np.ones((3, 4), np.float32)
     layout = layout_of(3, "int8", 4, layers=1)
-    staging = Staging([layout], torch.int8, CPU)
+    staging = PartBuffer([layout], torch.int8, CPU)
     staging.begin(layout)
     rows[1, 2] = float(value)
     staging.put(0, torch.from_numpy(rows))
@@ -243,22 +243,22 @@ def test_what_int8_cannot_hold_shows_in_its_scale(value: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_block_without_a_number_is_finite(dtype: str) -> None:
     scales = torch.zeros(3, 0) if dtype == "int8" else None
-    assert is_finite(Block(torch.zeros(3, 0, 6, dtype=TORCH_DTYPES[dtype]), scales))
+    assert is_finite(OutputBlock(torch.zeros(3, 0, 6, dtype=TORCH_DTYPES[dtype]), scales))
 
 
 def test_a_pool_makes_so_many_stagings_and_then_waits() -> None:
     layout, made = layout_of(2, "float16"), []
 
-    def make() -> Staging:
-        made.append(Staging([layout], torch.float16, CPU))
+    def make() -> PartBuffer:
+        made.append(PartBuffer([layout], torch.float16, CPU))
         return made[-1]
 
-    pool = StagingPool(3, make)
+    pool = PartBufferPool(3, make)
     first = pool.take()
     pool.give(first)
     assert pool.take() is first  # a free one before a new one
     assert len({id(first), id(pool.take()), id(pool.take())}) == len(made) == 3
-    got: list[Staging] = []
+    got: list[PartBuffer] = []
     waiting = threading.Thread(target=lambda: got.append(pool.take()), daemon=True)
     waiting.start()
     time.sleep(0.05)

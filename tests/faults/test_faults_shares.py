@@ -13,7 +13,7 @@ from fusionkit.encode import EncodeReport
 from fusionkit.encode.job import job_of
 from fusionkit.encode.lock import HeldError, only_encoder
 from fusionkit.encode.parts import all_parts, finished_parts
-from fusionkit.encode.shard import Share, encode_share, parse_share
+from fusionkit.encode.shard import Shard, encode_shard, parse_shard
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.sources import Source, guess_columns
@@ -27,12 +27,12 @@ Sharing = Callable[..., EncodeReport]
 
 @pytest.fixture
 def shared(source: Source, encoder: Encoder, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> Sharing:
-    """``encode_share`` of the source into a place."""
+    """``encode_shard`` of the source into a place."""
     monkeypatch.setattr(layout, "CHUNK_BYTES", chunk_bytes)
 
     def run(out: Path, index: int, count: int, stop: Callable[[], bool] = lambda: False) -> EncodeReport:
         job = job_of(source, guess_columns(source), out, EncodeSpec(), encoder, None, None)
-        return encode_share(job, Share(index, count), stop)
+        return encode_shard(job, Shard(index, count), stop)
 
     return run
 
@@ -124,9 +124,9 @@ def test_a_share_that_waits_for_the_lock_can_be_stopped(shared: Sharing, tmp_pat
 @pytest.mark.parametrize("text", ["", "3", "4/3", "-1/3", "1/0", "0/0", "a/b", "1/3/5", "1 / 3"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="I/N"):
-        parse_share(text)
-    assert parse_share("3/16") == Share(3, 16)
-    assert parse_share("0/1") == Share(0, 1)
+        parse_shard(text)
+    assert parse_shard("3/16") == Shard(3, 16)
+    assert parse_shard("0/1") == Shard(0, 1)
 
 
 def test_of_more_shares_than_parts_some_have_nothing_to_do(shared: Sharing, assert_same: Same, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import HiddenStates, Store, open_store
-from fusionkit.store.chunk_access import MappedBlocks
+from fusionkit.store.chunk_access import MappedChunks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import StatesLayout, chunk_path
 from fusionkit.tasks import TASKS
@@ -180,7 +180,7 @@ def _toy_split(
     names = np.array(["ADJ", "NOUN"] if words else ["left", "right"])[classes].tolist()
     gold = [names[a:b] for a, b in pairwise(offsets)] if words else names
     return TaskSplit(
-        HiddenStates(MappedBlocks(folder, split, layout), layout),
+        HiddenStates(MappedChunks(folder, split, layout), layout),
         np.arange(n, dtype=np.int64),
         offsets,
         classes,

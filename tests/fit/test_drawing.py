@@ -25,11 +25,11 @@ from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.model.fused import build_model
-from fusionkit.fit.sweep.fixed_draws import Drawn, open_draws, with_draws
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws, with_draws
 from fusionkit.fit.sweep.grid import seed_pairs
 from fusionkit.fit.train.decisions import score
 from fusionkit.fit.train.loop import train_run, train_unit
-from fusionkit.fit.train.result import Outcome
+from fusionkit.fit.train.result import RunResult
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -185,7 +185,7 @@ def test_runs_trained_together_learn_and_are_judged_as_alone(toy: Toy) -> None:
     sizes = set()
     for spec in specs:
         outcome, alone = together[spec], train_run(spec, data, layers(spec), 6, idle)
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, RunResult)
         assert (outcome.draw, outcome.watched, outcome.best_epoch) == (alone.draw, 30, alone.best_epoch)
         assert outcome.scores == alone.scores
         losses = [[point["loss"] for point in each.curve] for each in (outcome, alone)]
@@ -220,7 +220,7 @@ def test_a_list_of_ids_is_a_draw_of_every_run_in_any_order(store: Store, tmp_pat
 
 
 def test_an_id_that_is_not_in_train_is_refused_before_any_run(store: Store, tmp_path: Path, watch: Any) -> None:
-    draws = [Drawn(("train-0", "99", "x"))]
+    draws = [FixedDraws(("train-0", "99", "x"))]
     specs = expand(store, task="tagging", fusions=("last",), draws=draws)
     with pytest.raises(UsageError) as caught:
         fit(store, specs, RunsFolder(tmp_path / "runs"), watch, draws=draws)
@@ -232,7 +232,7 @@ def test_an_id_that_is_not_in_train_is_refused_before_any_run(store: Store, tmp_
 def test_an_id_of_several_examples_is_refused(toy: Toy) -> None:
     data = toy()
     twins = replace(data.train, ids=["twin", "twin", *data.train.ids[2:]])
-    drawn = Drawn(("twin", "train-5"))
+    drawn = FixedDraws(("twin", "train-5"))
     data = replace(data, train=twins, draws={drawn.digest: drawn.ids})
     with pytest.raises(UsageError, match="1 of 2 ids to draw are those of several training examples") as caught:
         draw_of(run_spec(data, draw="ids", draw_ids=drawn.digest), data)
@@ -262,12 +262,12 @@ def test_a_file_that_is_no_list_of_ids_is_refused(tmp_path: Path, content: str, 
 def test_ids_may_be_written_as_numbers(tmp_path: Path) -> None:
     path = tmp_path / "ids.json"
     path.write_text('[3, "5"]')
-    assert open_draws(path) == [Drawn(("3", "5"))]
+    assert open_draws(path) == [FixedDraws(("3", "5"))]
 
 
-def drawn(ids: str, **fields: Any) -> Drawn:
+def drawn(ids: str, **fields: Any) -> FixedDraws:
     plain = {"store": "s", "task": "tagging", "label": "x", "fusion": "last", "head": "crf", "shots": 2}
-    return Drawn(tuple(ids), RunSpec(**{**plain, **fields}))
+    return FixedDraws(tuple(ids), RunSpec(**{**plain, **fields}))
 
 
 def test_runs_over_the_same_store_and_column_are_taken_first() -> None:
@@ -275,7 +275,7 @@ def test_runs_over_the_same_store_and_column_are_taken_first() -> None:
     assert wanted is not None
     others = [drawn("cd", store="t"), drawn("ef", label="y"), drawn("gh", data_seed=1), drawn("ij", shots=3)]
     [spec] = with_draws([wanted], [*others, drawn("ab")])
-    assert spec.draw_ids == Drawn(("b", "a")).digest
+    assert spec.draw_ids == FixedDraws(("b", "a")).digest
     [spec] = with_draws([wanted], [others[0], *others[2:]])  # the same data, encoded by another encoder
     assert spec.draw_ids == others[0].digest
 
@@ -287,7 +287,7 @@ def test_runs_over_the_same_store_and_column_are_taken_first() -> None:
         ([drawn("ab"), drawn("cd", draw="nested")], "different draws", "(uniform)"),
     ],
 )
-def test_a_draw_that_is_none_or_several_is_refused(given: list[Drawn], what: str, received: str) -> None:
+def test_a_draw_that_is_none_or_several_is_refused(given: list[FixedDraws], what: str, received: str) -> None:
     spec = drawn("").run
     assert spec is not None
     with pytest.raises(UsageError) as caught:
@@ -312,7 +312,7 @@ def test_runs_that_drew_nothing_have_nothing_to_give(store: Store, tmp_path: Pat
 )
 def test_a_list_leaves_nothing_to_choose(store: Store, choices: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError) as caught:
-        expand(store, task="tagging", draws=[Drawn(("1",))], **choices)
+        expand(store, task="tagging", draws=[FixedDraws(("1",))], **choices)
     assert caught.value.what == what
 
 
@@ -409,7 +409,7 @@ def test_draws_of_other_data_are_said(store: Store, tmp_path: Path) -> None:
     [spec] = expand(store, task="tagging", fusions=("last",), shots=(2,))
     ids = loaded(store, "tagging").train.ids[:4]
     for name, said in ((store.name, 0), (None, 0), ("another", 1)):
-        given = [Drawn(tuple(ids), spec, name)]
+        given = [FixedDraws(tuple(ids), spec, name)]
         prepared = prepare(store, with_draws([spec], given), RunsFolder(tmp_path / "runs"), draws=given)
         notes = [note for note in prepared.notes if "--draw-from" in note]
         assert notes == [f"--draw-from: examples of another are drawn from {store.name}, by their ids alone"] * said

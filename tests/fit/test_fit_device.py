@@ -23,9 +23,9 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.loader.minibatches import hold
 from fusionkit.fit.train.loop import train_unit
-from fusionkit.fit.train.result import DivergenceError, Outcome
+from fusionkit.fit.train.result import DivergenceError, RunResult
 from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, decide_most
-from fusionkit.fit.vectorized.cuda_graphs import Graphs
+from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.stack import Stacked, stack_of
 from fusionkit.fusions import sees_examples
@@ -86,15 +86,15 @@ def specs_of(data: TaskData, **fields: Any) -> list[RunSpec]:
     return [base, replace(base, init_seed=1, lr=1e-3, clip_norm=0.5)]
 
 
-def trained(specs: list[RunSpec], data: TaskData, device: torch.device) -> list[Outcome]:
-    found: dict[RunSpec, Outcome] = {}
+def trained(specs: list[RunSpec], data: TaskData, device: torch.device) -> list[RunResult]:
+    found: dict[RunSpec, RunResult] = {}
     for spec, outcome in train_unit(specs, data, lambda _: LAYERS, HIDDEN, lambda _: None, device=device):
         assert not isinstance(outcome, DivergenceError)
         found[spec] = outcome
     return [found[spec] for spec in specs]
 
 
-def assert_alike(ours: Outcome, theirs: Outcome) -> None:
+def assert_alike(ours: RunResult, theirs: RunResult) -> None:
     assert ours.weights.keys() == theirs.weights.keys()
     for name, weights in ours.weights.items():
         assert weights.device == CPU
@@ -169,13 +169,13 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> list[list[RunSpec]]:
 
 
 class Recordings:
-    """Every :class:`Graphs` that was made."""
+    """Every :class:`CudaGraphs` that was made."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made: list[Graphs] = []
+        self.made: list[CudaGraphs] = []
 
-        def kept(*given: Any) -> Graphs:
-            self.made.append(Graphs(*given))
+        def kept(*given: Any) -> CudaGraphs:
+            self.made.append(CudaGraphs(*given))
             return self.made[-1]
 
         monkeypatch.setattr("fusionkit.fit.vectorized.stack.Graphs", kept)
@@ -200,7 +200,7 @@ def test_every_fusion_is_recorded_and_learns_what_it_learns_told_kernel_by_kerne
     watched = Recordings(monkeypatch)
     replayed = trained(specs, data, device)
     assert watched.recorded >= 3  # shapes of minibatches, and validation
-    monkeypatch.setattr(Graphs, "do", lambda graphs, place, what, work: work())
+    monkeypatch.setattr(CudaGraphs, "do", lambda graphs, place, what, work: work())
     for ours, theirs in zip(replayed, trained(specs, data, device), strict=True):
         for name, weights in ours.weights.items():
             if not name.endswith("key.bias"):
@@ -291,7 +291,7 @@ def test_recorded_dropout_is_each_runs_own(toy: Toy, device: torch.device, monke
     for spec, ours in zip(specs, together, strict=True):
         (alone,) = trained([spec], data, device)
         assert_alike(ours, alone)
-    monkeypatch.setattr(Graphs, "do", lambda graphs, place, what, work: work())
+    monkeypatch.setattr(CudaGraphs, "do", lambda graphs, place, what, work: work())
     for ours, theirs in zip(together, trained(specs, data, device), strict=True):
         assert_alike(ours, theirs)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fusionkit.child_processes import Child
+from fusionkit.child_processes import ChildProcess
 from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor import executors
-from fusionkit.fit.executor.context import Opening
-from fusionkit.fit.executor.executors import Workers
-from fusionkit.fit.executor.unit_job import Word
+from fusionkit.fit.executor.context import ContextOpener
+from fusionkit.fit.executor.executors import WorkerPool
+from fusionkit.fit.executor.unit_job import Event
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
@@ -36,10 +36,10 @@ class Heard:
     """Keeps words; fails at the first as a full disk does."""
 
     def __init__(self, fails: bool) -> None:
-        self.words: list[Word] = []
+        self.words: list[Event] = []
         self._fails = fails
 
-    def __call__(self, word: Word) -> None:
+    def __call__(self, word: Event) -> None:
         self.words.append(word)
         if self._fails:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -50,17 +50,19 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """``begun(hear)``: one worker, given one run."""
     (tmp_path / "speaking.py").write_text(SPEAKING)
     monkeypatch.syspath_prepend(tmp_path)
-    started: list[Child] = []
+    started: list[ChildProcess] = []
 
-    def start(_: str, environment: dict[str, str]) -> Child:
-        started.append(Child("speaking", environment))
+    def start(_: str, environment: dict[str, str]) -> ChildProcess:
+        started.append(ChildProcess("speaking", environment))
         return started[-1]
 
-    monkeypatch.setattr(executors, "Child", start)
-    opened: list[Workers] = []
+    monkeypatch.setattr(executors, "ChildProcess", start)
+    opened: list[WorkerPool] = []
 
-    def begin(hear: Heard) -> tuple[Workers, Child]:
-        opened.append(Workers(1, Opening((("nowhere", None),), (), (), {}), RunsFolder(tmp_path / "runs"), hear))
+    def begin(hear: Heard) -> tuple[WorkerPool, ChildProcess]:
+        opened.append(
+            WorkerPool(1, ContextOpener((("nowhere", None),), (), (), {}), RunsFolder(tmp_path / "runs"), hear)
+        )
         opened[-1].give([SPEC])
         return opened[-1], started[-1]
 
@@ -69,7 +71,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         workers.close()
 
 
-def wait_for(workers: Workers, heard: Heard, count: int) -> None:
+def wait_for(workers: WorkerPool, heard: Heard, count: int) -> None:
     deadline = time.monotonic() + 60
     while len(heard.words) < count:
         assert time.monotonic() < deadline, "it said nothing"

@@ -18,7 +18,7 @@ from fusionkit.fit.model.fused import FusedModel, build_model
 from fusionkit.fit.model.joint import JointModel, halves_of, model_of
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fit.train.loop import train_run
-from fusionkit.fit.train.result import Outcome
+from fusionkit.fit.train.result import RunResult
 from fusionkit.fusions import sees_examples
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -166,7 +166,7 @@ def test_no_weight_has_two_names_and_all_are_learned(labelled: Callable[[str], S
         assert used == {id(p) for p in model.parameters()}
 
 
-def run(spec: RunSpec, data: TaskData) -> Outcome:
+def run(spec: RunSpec, data: TaskData) -> RunResult:
     return train_run(spec, data, PLACES, 384, lambda: None)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from fusionkit.errors import FusionkitError
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.runs.writer import MOST_WAITING, Keeping
+from fusionkit.runs.writer import MOST_WAITING, RunWriter
 from fusionkit.specs import RunSpec
 
 SPECS = [
@@ -34,7 +34,7 @@ def test_runs_are_told_of_in_their_order_when_they_are_there(tmp_path: Path) -> 
         assert found["weights_sha256"]
         told.append(spec)
 
-    with Keeping(runs, kept) as keeping:
+    with RunWriter(runs, kept) as keeping:
         for spec in SPECS:
             keeping.write(spec, record_of(spec), {"a": torch.ones(3)})
     assert told == SPECS
@@ -46,7 +46,7 @@ def test_runs_are_told_of_in_their_order_when_they_are_there(tmp_path: Path) -> 
 def test_what_waits_for_a_slow_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go, told = threading.Event(), list[RunSpec]()
     monkeypatch.setattr(RunsFolder, "write", lambda runs, *given: go.wait(60))
-    with Keeping(RunsFolder(tmp_path), told.append) as keeping:
+    with RunWriter(RunsFolder(tmp_path), told.append) as keeping:
         for spec in SPECS[:MOST_WAITING]:
             keeping.write(spec, {}, {})
         assert told == []
@@ -69,7 +69,7 @@ def test_a_disk_that_refuses_one_run_is_an_error_and_the_runs_before_it_are_told
     monkeypatch.setattr(RunsFolder, "write", full)
 
     def keep_five() -> None:
-        with Keeping(RunsFolder(tmp_path), told.append) as keeping:
+        with RunWriter(RunsFolder(tmp_path), told.append) as keeping:
             for spec in SPECS[:5]:
                 keeping.write(spec, record_of(spec), {})
 

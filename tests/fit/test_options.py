@@ -21,7 +21,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.options import balanced_weights, rate_factor
-from fusionkit.fit.train.result import Outcome
+from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.vectorized.adam import clipped, limits_of
 from fusionkit.specs import LATER, SCHEDULES, RunSpec
 from fusionkit.store import Store
@@ -35,7 +35,7 @@ def run_spec(data: TaskData, **fields: Any) -> RunSpec:
     return RunSpec(**{"store": "s", "task": data.task.name, "label": "x", "fusion": "layer:1", "head": head} | fields)
 
 
-def train(spec: RunSpec, data: TaskData) -> Outcome:
+def train(spec: RunSpec, data: TaskData) -> RunResult:
     return train_run(spec, data, (1,), HIDDEN, lambda: None)
 
 
@@ -116,7 +116,7 @@ def adam_loop(spec: RunSpec, data: TaskData) -> list[Tensor]:
     return found
 
 
-def flat(outcome: Outcome) -> Tensor:
+def flat(outcome: RunResult) -> Tensor:
     names = [f"head.score.{layer}.{kind}" for layer in (0, 3, 6) for kind in ("weight", "bias")]
     assert set(names) == set(outcome.weights)
     return torch.cat([outcome.weights[name].flatten() for name in names])
@@ -227,7 +227,7 @@ def test_no_run_of_a_stack_is_scored_because_another_one_is(toy: Toy) -> None:
     beside = dict(train_unit([short, longer], data, lambda _: (1,), HIDDEN, lambda _: None))
     for spec, due in ((short, [4, 5]), (longer, [4, 7])):
         outcome = beside[spec]
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, RunResult)
         assert [point["epoch"] for point in outcome.curve if point["validation_score"] is not None] == due
         assert outcome.best_epoch in due
 

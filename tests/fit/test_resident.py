@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.dataset.batch import FILLING, Place
+from fusionkit.dataset.batch import FILLING, SharedBuffer
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU
-from fusionkit.fit.loader.gpu import Resident, filled
-from fusionkit.fit.loader.minibatches import Gathered, SideBySide, hold_together, layers_of_batch
-from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.loader.gpu import GpuLoader, filled
+from fusionkit.fit.loader.minibatches import GatherLoader, SeparateLoaders, hold_together, layers_of_batch
+from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.inputs import is_plain
 from fusionkit.fit.vectorized.stack import Stacked
@@ -38,11 +38,11 @@ def draws_of(split: TaskSplit, seeds: int, count: int) -> dict[int, TaskSplit]:
     return {seed: plain.subset(np.random.default_rng(seed).permutation(len(plain))[:count]) for seed in range(seeds)}
 
 
-def feedings(draws: dict[int, TaskSplit], size: int) -> tuple[Resident, SideBySide]:
-    orders = {seed: Order(draw, "shuffle", seed) for seed, draw in draws.items()}
+def feedings(draws: dict[int, TaskSplit], size: int) -> tuple[GpuLoader, SeparateLoaders]:
+    orders = {seed: Sampler(draw, "shuffle", seed) for seed, draw in draws.items()}
     held = dict(zip(draws, hold_together(list(draws.values()), LAYERS), strict=True))
-    plain = {seed: Gathered(draw, LAYERS, orders[seed], size) for seed, draw in draws.items()}
-    return Resident(held, orders, size, CPU), SideBySide(plain)
+    plain = {seed: GatherLoader(draw, LAYERS, orders[seed], size) for seed, draw in draws.items()}
+    return GpuLoader(held, orders, size, CPU), SeparateLoaders(plain)
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -137,7 +137,7 @@ def test_an_example_without_rows_or_with_rows_that_are_not_read_is_not_plain(toy
 
 
 def test_a_place_goes_along_with_layers_that_are_no_copy(toy: Toy) -> None:
-    batch = replace(toy().train.batch(np.arange(3), (0, 1, 2)), place=(place := Place()))
+    batch = replace(toy().train.batch(np.arange(3), (0, 1, 2)), place=(place := SharedBuffer()))
     assert layers_of_batch(batch, (1, 2)).place is place
     assert layers_of_batch(batch, (0, 2)).place is None
 
@@ -146,10 +146,10 @@ class Replays:
     """In the place of :class:`Graphs`: does the work as it comes, and sees that it is of the same memory each time."""
 
     def __init__(self) -> None:
-        self.seen: dict[tuple[Place, str], tuple[int, ...]] = {}
+        self.seen: dict[tuple[SharedBuffer, str], tuple[int, ...]] = {}
         self.again = 0
 
-    def do(self, place: Place, what: str, work: Callable[[], torch.Tensor]) -> torch.Tensor:
+    def do(self, place: SharedBuffer, what: str, work: Callable[[], torch.Tensor]) -> torch.Tensor:
         found = inspect.getclosurevars(work).nonlocals
         batches = found["batches"] if "batches" in found else [found["batch"]]
         tensors = [x for b in batches for x in (b.states, b.targets, b.offsets, b.read_offsets)]

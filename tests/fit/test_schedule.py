@@ -12,7 +12,7 @@ import pytest
 
 from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor.scheduler import Schedule
-from fusionkit.fit.executor.unit_job import Word
+from fusionkit.fit.executor.unit_job import Event
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
@@ -61,8 +61,8 @@ def keep(runs: RunsFolder, spec: RunSpec, status: str = "finished") -> None:
     runs.write(spec, {"spec": spec.to_dict(), "status": status}, {})
 
 
-def told(kind: str, specs: Sequence[RunSpec], text: str = "") -> Word:
-    return Word(kind, tuple(spec.digest for spec in specs), text=text)
+def told(kind: str, specs: Sequence[RunSpec], text: str = "") -> Event:
+    return Event(kind, tuple(spec.digest for spec in specs), text=text)
 
 
 @pytest.mark.parametrize("kind", ["run", "there"])

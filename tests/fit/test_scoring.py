@@ -15,7 +15,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.train.decisions import named
-from fusionkit.fit.train.evaluate import Judge
+from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.span_f1 import Spans
 from fusionkit.tasks import TASKS
 
@@ -72,7 +72,7 @@ def test_a_split_of_hardly_any_words_has_its_spans(words: int) -> None:
 @pytest.mark.parametrize("words", [False, True])
 def test_the_own_metric_is_the_tasks_first(toy: Callable[..., TaskData], words: bool) -> None:
     data = toy(words=words)
-    judge = Judge(data, data.validation)
+    judge = Evaluator(data, data.validation)
     random = np.random.default_rng(2)
     decided = np.where(random.random(len(data.validation.targets)) < 0.6, data.validation.targets, 0)
     both = torch.from_numpy(np.stack([decided, data.validation.targets]))
@@ -105,7 +105,7 @@ def test_entities_have_the_tasks_scores(
         targets=np.where(gold < 4, gold, -1)[kept],
     )
     decided = torch.from_numpy(np.where(random.random(len(gold)) < 0.7, np.minimum(gold, 3), 0)[kept])
-    judge = Judge(data, split)
+    judge = Evaluator(data, split)
     several = torch.stack([decided, torch.zeros_like(decided), decided])
     together = judge.own(several), judge.scores(several)
     with monkeypatch.context() as patch:
@@ -126,7 +126,7 @@ def test_words_without_a_row_count_as_the_default_tag(toy: Callable[..., TaskDat
     kept[::5] = False
     assert split.word_offsets is not None
     part = replace(split, kept=kept, targets=split.targets[kept], rows=split.rows[kept])
-    judge = Judge(data, part)
+    judge = Evaluator(data, part)
     decided = torch.from_numpy(part.targets).unsqueeze(0)
     (own,), (scores,) = judge.own(decided), judge.scores(decided)
     assert own == pytest.approx(scores["accuracy"], abs=1e-12)
@@ -137,7 +137,7 @@ def test_numbers_are_judged_by_pearsons_correlation(toy: Callable[..., TaskData]
     data = toy()
     gold = np.random.default_rng(0).normal(size=len(data.validation)).astype(np.float32)
     numeric = replace(data, task=TASKS["regression"], labels=[])
-    judge = Judge(numeric, replace(data.validation, targets=gold, gold=gold.tolist()))
+    judge = Evaluator(numeric, replace(data.validation, targets=gold, gold=gold.tolist()))
     noisy = gold + np.random.default_rng(1).normal(size=len(gold)).astype(np.float32)
     assert judge.metric == "pearson"
     found = judge.own(torch.from_numpy(np.stack([noisy, gold])))

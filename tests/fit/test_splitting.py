@@ -20,7 +20,7 @@ from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.evaluate import decide_all
 from fusionkit.fit.vectorized import stack as stacks
 from fusionkit.fit.vectorized import width
-from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.stack import Stacked, stack_of
 from fusionkit.fit.vectorized.width import STACK_BYTES, even, width_of
@@ -131,7 +131,7 @@ def test_one_run_alone_that_runs_out_of_memory_and_other_errors_are_raised(monke
     with pytest.raises(RuntimeError, match="size"):
         Splitting(stack_for(specs_of(2)), lambda runs: None).step([batch_of(20, 0, hidden=7)], [1e-3] * 2)
     single = Splitting(stack_for(specs_of(1)), lambda runs: None)
-    assert isinstance(stack_for(specs_of(1)), Row)
+    assert isinstance(stack_for(specs_of(1)), LoopedRuns)
     assert single.step([batch_of(20, 0)], [1e-3]).shape == (1,)
 
 

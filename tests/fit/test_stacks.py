@@ -15,7 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.options import check_options, rate_factor
 from fusionkit.fit.vectorized import layer_mixes
-from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import Stack, Stacked, can_stack, stack_of
 from fusionkit.fusions import FUSIONS, sees_examples
 from fusionkit.fusions.attention import Attention
@@ -107,7 +107,7 @@ def check_like_alone(
     assert isinstance(stack, Stacked)
     together = train(stack, [feeds[seed] for seed in seeds])
     for run, spec in enumerate(specs):
-        alone = Row([spec], [model.to(dtype) for model in models_of([spec])])
+        alone = LoopedRuns([spec], [model.to(dtype) for model in models_of([spec])])
         begun = alone.weights(0)
         losses = train(alone, [feeds[spec.data_seed]])
         learned = alone.weights(0)
@@ -260,11 +260,11 @@ def test_what_cannot_be_stacked_goes_one_by_one_over_the_same_minibatches(head: 
     models = models_of(specs)
     assert not can_stack(models[0])
     stack = stack_of(specs, models)
-    assert isinstance(stack, Row)
+    assert isinstance(stack, LoopedRuns)
     feed = batches_of(specs[0], 0, steps=4)
     train(stack, [feed])
     for run, spec in enumerate(specs):
-        alone = Row([spec], models_of([spec]))
+        alone = LoopedRuns([spec], models_of([spec]))
         train(alone, [feed])
         assert apart(alone.weights(0), stack.weights(run)) == 0.0
 

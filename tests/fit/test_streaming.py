@@ -26,11 +26,11 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import WINDOW_CHUNKS
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.units import plan_units
-from fusionkit.fit.loader.minibatches import Gathered, hold
-from fusionkit.fit.loader.sampler import Order, begin_chunks
-from fusionkit.fit.loader.streaming import Streamed
+from fusionkit.fit.loader.minibatches import GatherLoader, hold
+from fusionkit.fit.loader.sampler import Sampler, begin_chunks
+from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.fit.train.loop import train_run, train_unit
-from fusionkit.fit.train.result import Outcome
+from fusionkit.fit.train.result import RunResult
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -83,8 +83,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
 def test_streamed_minibatches_are_those_of_memory(toy: Toy, words: bool, size: int) -> None:
     """The order is the same whether or not the split fits, and the numbers are too. 50 are more than a window has."""
     split = toy(words=words, height=HEIGHT).train
-    streamed, layers = Streamed(split, (0, 2), Order(split, "window", 3), size), (0, 1)
-    held = Gathered(hold(split, (0, 2)), layers, Order(split, "window", 3), size)
+    streamed, layers = StreamingLoader(split, (0, 2), Sampler(split, "window", 3), size), (0, 1)
+    held = GatherLoader(hold(split, (0, 2)), layers, Sampler(split, "window", 3), size)
     assert len(streamed) == len(held) == -(-60 // size)
     for epoch in (1, 2):
         assert_same(batches(streamed, epoch), batches(held, epoch))
@@ -94,9 +94,9 @@ def test_an_epoch_has_every_example_once_in_an_order_of_its_own(toy: Toy) -> Non
     split = toy(words=True, height=HEIGHT).train
     orders = []
     for seed, epoch in ((0, 1), (0, 2), (1, 1), (0, 1)):
-        order = Order(split, "window", seed).examples(epoch)
+        order = Sampler(split, "window", seed).examples(epoch)
         found = torch.cat(
-            [batch.states for batch in Streamed(split, ALL, Order(split, "window", seed), 8).epoch(epoch)]
+            [batch.states for batch in StreamingLoader(split, ALL, Sampler(split, "window", seed), 8).epoch(epoch)]
         )
         bounds = [np.arange(split.offsets[i], split.offsets[i + 1]) for i in order]
         assert torch.equal(found, split.states.gather(np.concatenate(bounds)))
@@ -111,14 +111,14 @@ def test_every_row_is_read_once_an_epoch_also_where_examples_cross_chunks(toy: T
     begins, ends = split.offsets[:-1] // HEIGHT, (split.offsets[1:] - 1) // HEIGHT
     assert (begins < ends).sum() > 10  # they do
     for epoch in (1, 2):
-        batches(Streamed(split, (1, 2), Order(split, "window", 0), 8), epoch)
+        batches(StreamingLoader(split, (1, 2), Sampler(split, "window", 0), 8), epoch)
         assert len(read) == len(split.rows) * 2 * HIDDEN
         assert set(read.values()) == {epoch}
 
 
 def test_a_chunk_comes_in_one_window_and_at_most_its_first_rows_in_another(toy: Toy, read: Counter[Any]) -> None:
     split = toy(words=True, height=HEIGHT).train
-    order = Order(split, "window", 0)
+    order = Sampler(split, "window", 0)
     assert len(order.windows(1)) == -(-int(begin_chunks(split).max() + 1) // WINDOW_CHUNKS) > 4
     for window in order.windows(1):
         read.clear()
@@ -175,12 +175,12 @@ def test_all_kinds_of_splits_stream(toy: Toy, tmp_path: Path, kind: str) -> None
         )
         split = replace(split, targets=split.targets[:60])
     layers = (0, 1)
-    streamed = batches(Streamed(split, layers, Order(split, "window", 1), 7), 1)
-    assert_same(streamed, batches(Gathered(split, layers, Order(split, "window", 1), 7), 1))
+    streamed = batches(StreamingLoader(split, layers, Sampler(split, "window", 1), 7), 1)
+    assert_same(streamed, batches(GatherLoader(split, layers, Sampler(split, "window", 1), 7), 1))
     assert sum(len(batch.states) for batch in streamed) == len(split.rows)
 
 
-def same_outcome(one: Outcome, other: Outcome) -> None:
+def same_outcome(one: RunResult, other: RunResult) -> None:
     assert one.curve == other.curve
     assert one.scores == other.scores
     assert one.weights.keys() == other.weights.keys()
@@ -216,7 +216,7 @@ def test_runs_of_a_unit_share_the_reading_and_learn_what_they_learn_alone(
     assert set(read.values()) == {2}  # epochs
     for spec in specs:
         alone, outcome = train_run(spec, data, ALL, HIDDEN, lambda: None), together[spec]
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, RunResult)
         for name, weight in alone.weights.items():
             assert torch.allclose(outcome.weights[name], weight, rtol=1e-4, atol=1e-5), name
         assert [point["validation_score"] for point in outcome.curve] == [p["validation_score"] for p in alone.curve]

@@ -17,14 +17,14 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import RunsFolder, expand, fit, foresee
 from fusionkit.fit.executor import estimate, parallelism
 from fusionkit.fit.executor.bounds import PEAK, Bounds
-from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.estimate import plan
 from fusionkit.fit.executor.memory import resident
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.profile import Cost, kind_of, measure
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.model.precision import has_bfloat16
-from fusionkit.fit.sweep.fixed_draws import Drawn, with_draws
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -70,7 +70,7 @@ def test_runs_that_cost_the_same_a_step_are_one_kind() -> None:
 
 
 def test_a_sample_measures_steps_and_scorings_and_changes_nothing(store: Store) -> None:
-    materials = Materials(store)
+    materials = SweepContext(store)
     (spec,) = expand(store, task="tagging", fusions=("attention",), seeds=1)
     before = materials.data(spec).train.ids
     cost = measure(kind_of(spec, materials.learned(spec)), 2, materials, seconds=0.02)
@@ -110,12 +110,12 @@ def test_every_way_of_drawing_and_watching_can_be_foreseen(store: Store, tmp_pat
     choices: dict[str, Any] = {"task": "tagging", "fusions": ("last",), "epochs": (1,), "shots": (2,)}
     specs = [*expand(store, **choices, draw="stratified"), *expand(store, **choices, draw="nested", validate_on=2)]
     (whole,) = expand(store, task="tagging", fusions=("last",), epochs=(1,))
-    drawn = Drawn(tuple(Materials(store).data(whole).train.ids[:3]))
+    drawn = FixedDraws(tuple(SweepContext(store).data(whole).train.ids[:3]))
     specs += with_draws([whole], [drawn])
     found, _ = foresee(store, specs, RunsFolder(tmp_path / "runs"), draws=[drawn])
     assert [part["runs"] for part in found.parts] == [2, 1]  # both of two shots, and the list
     assert all(part["seconds"] > 0 for part in found.parts)
-    materials = Materials(store, draws={drawn.digest: drawn.ids})
+    materials = SweepContext(store, draws={drawn.digest: drawn.ids})
     assert [materials.learned(spec) for spec in specs] == [4, 4, 3]
 
 
@@ -185,7 +185,7 @@ def test_cores_and_memory_are_the_containers_where_those_are_less(
 
 def test_an_epoch_counts_by_the_products_of_what_reads_its_rows(store: Store) -> None:
     (spec,) = expand(store, task="tagging", fusions=("linear",), head="linear-tagger", compute_dtype="bfloat16")
-    materials = Materials(store)
+    materials = SweepContext(store)
     bounds, data = Bounds(materials), materials.data(spec)
     layers, tags = len(store.layers), len(data.labels)
     read = 3 * len(data.train.rows) + len(data.validation.rows)
@@ -207,7 +207,7 @@ def test_an_epoch_of_a_linear_map_counts_what_is_multiplied_of_it(store: Store) 
     """Of eight examples a step: nine tags are fewer than the fusion's numbers, so that they are folded."""
     chosen: dict[str, Any] = {"fusions": ("concat-affine",), "batch_sizes": (8,), "compute_dtype": "bfloat16"}
     (spec,) = expand(store, task="tagging", head="linear-tagger", **chosen)
-    materials = Materials(store)
+    materials = SweepContext(store)
     bounds, data = Bounds(materials), materials.data(spec)
     tags, states = len(data.labels), (len(store.layers) - 1) * store.hidden
     learned, scored = len(data.train.rows), len(data.validation.rows)
@@ -227,7 +227,7 @@ def test_an_epoch_of_a_linear_map_counts_what_is_multiplied_of_it(store: Store) 
 def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
     chosen: dict[str, Any] = {"fusions": ("last",), "head": "linear-tagger", "shots": (1,), "epochs": (7,)}
     specs = expand(store, task="tagging", seeds=2, **chosen)
-    materials = Materials(store)
+    materials = SweepContext(store)
     bounds, (unit,) = Bounds(materials), plan_units(specs)
     data = materials.data(specs[0])
     numbers = (store.hidden + 1) * len(data.labels)

@@ -20,8 +20,8 @@ from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
 from fusionkit.fit import RunsFolder, expand, fit, open_starts
 from fusionkit.fit.executor import unit_job as work
-from fusionkit.fit.executor.context import Materials, Opening
-from fusionkit.fit.sweep.fixed_draws import Drawn, by_digest
+from fusionkit.fit.executor.context import ContextOpener, SweepContext
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest
 from fusionkit.fit.train import loop as training
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
@@ -63,10 +63,10 @@ def test_what_workers_open_again_is_the_same_mix_and_the_same_runs_to_start_from
     mix = mix_of([Share(store), Share(other, "60%")], [store])
     assert isinstance(mix, Mix)
     assert isinstance(mix, Mix)
-    materials = Materials(mix, starts, by_digest([Drawn(("a", "b"))]))
-    opening = Opening.of(materials)
+    materials = SweepContext(mix, starts, by_digest([FixedDraws(("a", "b"))]))
+    opening = ContextOpener.of(materials)
     assert opening is not None
-    again = Opening.from_dict(opening.to_dict()).open()
+    again = ContextOpener.from_dict(opening.to_dict()).open()
     assert isinstance(again.store, Mix)
     assert (again.store.text, again.store.evaluate_on) == (mix.text, mix.evaluate_on)
     assert set(again.starts) == set(materials.starts) == {RunSpec.from_dict(each["spec"]).digest for each in first}
@@ -83,8 +83,8 @@ def test_a_store_that_is_no_longer_where_it_was_is_fitted_by_this_process(
     for split in here.splits:
         _ = here[split].examples, here[split].hidden_states[:], here[split].row_offsets, here[split].row_mask
     (tmp_path / "here").rename(tmp_path / "there")
-    assert Opening.of(Materials(here)) is None
-    assert Opening.of(Materials(open_store(tmp_path / "there"))) is not None
+    assert ContextOpener.of(SweepContext(here)) is None
+    assert ContextOpener.of(SweepContext(open_store(tmp_path / "there"))) is not None
 
 
 def test_a_unit_whose_memory_does_not_suffice_is_halved_until_it_does(

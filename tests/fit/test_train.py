@@ -16,7 +16,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit.train.loop import train_run
-from fusionkit.fit.train.result import DivergenceError, Outcome
+from fusionkit.fit.train.result import DivergenceError, RunResult
 from fusionkit.specs import SCHEDULES, RunSpec
 
 Toy = Callable[..., TaskData]
@@ -29,11 +29,11 @@ def run_spec(data: TaskData, **fields: Any) -> RunSpec:
     return RunSpec(**{"store": "s", "task": data.task.name, "label": "x", "fusion": "linear", "head": head} | fields)
 
 
-def train(spec: RunSpec, data: TaskData, layers: tuple[int, ...] = ALL) -> Outcome:
+def train(spec: RunSpec, data: TaskData, layers: tuple[int, ...] = ALL) -> RunResult:
     return train_run(spec, data, layers, HIDDEN, lambda: None)
 
 
-def same_weights(one: Outcome, other: Outcome) -> list[bool]:
+def same_weights(one: RunResult, other: RunResult) -> list[bool]:
     assert one.weights.keys() == other.weights.keys()
     return [torch.equal(one.weights[name], other.weights[name]) for name in one.weights]
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.dataset.concatenation import JoinedStates, join_splits
+from fusionkit.dataset.concatenation import ConcatenatedStates, join_splits
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import share_draw
 from fusionkit.store import HiddenStates
-from fusionkit.store.chunk_access import MappedBlocks
+from fusionkit.store.chunk_access import MappedChunks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import StatesLayout, chunk_path
 
@@ -34,15 +34,15 @@ def stored(folder: Path, rows: int, layers: int, dtype: str) -> tuple[HiddenStat
         raw = block.view(np.uint32) >> 16 if dtype == "bfloat16" else block  # such whole numbers are exact in each
         kind: Any = {"bfloat16": np.uint16}.get(dtype, dtype)
         write_chunk(chunk_path(folder, "train", chunk), raw.astype(kind), layout.arrays[0])
-    return HiddenStates(MappedBlocks(folder, "train", layout), layout), values
+    return HiddenStates(MappedChunks(folder, "train", layout), layout), values
 
 
-def joined(tmp_path: Path, dtypes: tuple[str, ...]) -> tuple[JoinedStates, NDArray[np.float32]]:
+def joined(tmp_path: Path, dtypes: tuple[str, ...]) -> tuple[ConcatenatedStates, NDArray[np.float32]]:
     """Three splits of 7, 12 and 3 rows; of 5, 3 and 3 layers, three of them shared; and the shared numbers of all."""
     shapes, positions = ((7, 5), (12, 3), (3, 3)), ([0, 2, 4], [0, 1, 2], [2, 0, 1])
     parts = [stored(tmp_path / str(k), *shape, dtypes[k]) for k, shape in enumerate(shapes)]
     values = [values[at] for (_, values), at in zip(parts, positions, strict=True)]
-    return JoinedStates([states for states, _ in parts], positions), np.concatenate(values, axis=1)
+    return ConcatenatedStates([states for states, _ in parts], positions), np.concatenate(values, axis=1)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.fused import build_model
-from fusionkit.fit.model.warm_start import Start, begin, open_starts
+from fusionkit.fit.model.warm_start import WarmStart, begin, open_starts
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fusions import FUSIONS
 from fusionkit.heads import HEADS
@@ -77,7 +77,7 @@ def test_a_frozen_part_stays_bit_for_bit_and_the_other_moves(
     assert record["init_data"] == store.name
 
 
-def starts_of(starts: list[Start], spec: RunSpec) -> Start:
+def starts_of(starts: list[WarmStart], spec: RunSpec) -> WarmStart:
     return next(start for start in starts if start.run.spec.digest == spec.init_from)
 
 

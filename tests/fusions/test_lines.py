@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from fusionkit.fusions.extra_layers import ExtraLayers
-from fusionkit.fusions.padding import Lines
+from fusionkit.fusions.padding import PaddedExamples
 
 LENGTHS = [[3, 1, 4], [0, 2, 0, 5], [2, 2], [1], [4, 0]]
 HIDDEN = 6
@@ -21,7 +21,7 @@ def offsets_of(lengths: list[int]) -> Tensor:
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_lines_hold_each_example_and_give_its_rows_back(lengths: list[int]) -> None:
     rows = torch.randn(sum(lengths), HIDDEN)
-    lines = Lines(offsets_of(lengths))
+    lines = PaddedExamples(offsets_of(lengths))
     laid = lines.laid(rows).reshape(len(lengths), max(lengths), HIDDEN)
     for line, own in zip(laid, torch.split(rows, lengths), strict=True):
         assert torch.equal(line[: len(own)], own)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from fusionkit.dataset.mlm import load_masked
 from fusionkit.encode import EncodeReport, encode
-from fusionkit.encode.duplicates import Alike
+from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.estimate import estimate
 from fusionkit.encode.fidelity import compare_sample
 from fusionkit.encode.repair import damaged_parts, repair
@@ -283,7 +283,7 @@ def test_the_same_sub_tokens_with_rows_elsewhere_are_not_alike() -> None:
     ids, offsets = np.tile(np.arange(4, dtype=np.int32), 3), np.array([0, 4, 8, 12])
     tokenized = Tokenized(ids, ids, np.zeros(12, np.uint8), offsets, np.zeros(3, bool))
     masked = np.array([0, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0], dtype=bool)
-    alike = Alike()
+    alike = DuplicateFinder()
     alike.add(tokenized, np.array([0, 1, 2, 3]), masked)
     assert alike.first().tolist() == [0, -1, 0]
 

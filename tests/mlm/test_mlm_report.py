@@ -13,7 +13,7 @@ from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.report import write_report
 from fusionkit.report.comparison_table import compared
 from fusionkit.report.page_tables import matrix_table
-from fusionkit.report.report_data import read_study
+from fusionkit.report.report_data import read_report_data
 from fusionkit.store import Store
 
 FUSIONS = ("last", "linear", "concat-affine")
@@ -33,7 +33,7 @@ def test_perplexities_are_shown_as_they_are_and_the_least_is_the_best(
     assert shown == pytest.approx(means)  # no percent
     assert "perplexity" in page.read_text(encoding="utf-8")
     assert not (figures / "confusion.csv").exists()
-    study = read_study([runs.path], [place])
+    study = read_report_data([runs.path], [place])
     table = matrix_table(study, compared(study)[0])
     best = [line[0]["t"] for line in table["rows"] if line[1].get("b")]
     assert best == [min(means, key=lambda fusion: means[fusion])]

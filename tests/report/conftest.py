@@ -19,8 +19,8 @@ from playwright.sync_api import sync_playwright
 
 from fusionkit.bundled import travel_desk
 from fusionkit.cli.main import main
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import Study, read_study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData, read_report_data
 
 SCRIPT = "<script>window.stolen=1</script>"
 HOSTILE = [
@@ -92,15 +92,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="session")
-def study(made: Made) -> Study:
+def study(made: Made) -> ReportData:
     """The same runs as the figures see them."""
-    return read_study([made.runs])
+    return read_report_data([made.runs])
 
 
 @pytest.fixture(scope="session")
-def looks(study: Study) -> Looks:
+def looks(study: ReportData) -> AllPredictions:
     """What can be looked into."""
-    return Looks(study)
+    return AllPredictions(study)
 
 
 def chromium() -> str | None:

@@ -21,10 +21,10 @@ from fusionkit.report.content import SECTIONS
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.weights import language_of
 from fusionkit.report.html import json_for_html
-from fusionkit.report.predictions import Looks, confusion
+from fusionkit.report.predictions import AllPredictions, confusion
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
-from fusionkit.report.report_data import Study
+from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import DARK, LIGHT
 from fusionkit.store import open_store
 
@@ -40,13 +40,15 @@ def only(records: list[dict[str, Any]], **spec: Any) -> list[dict[str, Any]]:
     return [one for one in records if all(one["spec"][name] == value for name, value in spec.items())]
 
 
-def data_of(study: Study, looks: Looks, name: str) -> pd.DataFrame:
+def data_of(study: ReportData, looks: AllPredictions, name: str) -> pd.DataFrame:
     """The rows of one figure."""
     (drawn,) = draw(study, looks, [name])
     return drawn.data
 
 
-def test_few_shot_curves_have_the_mean_and_the_t_interval(study: Study, looks: Looks, records: Any) -> None:
+def test_few_shot_curves_have_the_mean_and_the_t_interval(
+    study: ReportData, looks: AllPredictions, records: Any
+) -> None:
     found = data_of(study, looks, "shots")
     assert len(found) == 9
     for row in (SimpleNamespace(**each) for each in json.loads(found.to_json(orient="records"))):
@@ -58,7 +60,9 @@ def test_few_shot_curves_have_the_mean_and_the_t_interval(study: Study, looks: L
         assert (row.low, row.high) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_curves_have_each_epoch_and_its_steps_and_seconds(study: Study, looks: Looks, records: Any) -> None:
+def test_curves_have_each_epoch_and_its_steps_and_seconds(
+    study: ReportData, looks: AllPredictions, records: Any
+) -> None:
     losses = data_of(study, looks, "loss-by-step").query("method == 'linear'")
     curves = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=None)]
     assert losses["value"].tolist() == pytest.approx([np.mean([c[e]["loss"] for c in curves]) for e in range(6)])
@@ -72,7 +76,7 @@ def test_curves_have_each_epoch_and_its_steps_and_seconds(study: Study, looks: L
     )
 
 
-def test_layer_weights_are_those_of_the_records(study: Study, looks: Looks, records: Any) -> None:
+def test_layer_weights_are_those_of_the_records(study: ReportData, looks: AllPredictions, records: Any) -> None:
     found = data_of(study, looks, "layer-weights").query("task == 'desk-de · slots' and method == 'attention'")
     those = [one["layer_weights"] for one in only(records, label="slots", fusion="attention", shots=None)]
     assert found["layer"].tolist() == [0, 3, 6]
@@ -81,7 +85,7 @@ def test_layer_weights_are_those_of_the_records(study: Study, looks: Looks, reco
     assert sorted(each["weight"]) == pytest.approx(sorted(np.ravel(those)))
 
 
-def test_a_single_layer_stands_at_its_number(study: Study, looks: Looks, records: Any) -> None:
+def test_a_single_layer_stands_at_its_number(study: ReportData, looks: AllPredictions, records: Any) -> None:
     found = data_of(study, looks, "single-layers")
     probes = found[found["layer"].notna()]
     assert probes["layer"].tolist() == [0, 3]
@@ -91,7 +95,7 @@ def test_a_single_layer_stands_at_its_number(study: Study, looks: Looks, records
     assert set(found[found["layer"].isna()]["method"]) == {"last", "linear", "attention", "attention:scale=yes"}
 
 
-def test_encoding_once_is_what_was_measured(study: Study, looks: Looks, records: Any, made: Any) -> None:
+def test_encoding_once_is_what_was_measured(study: ReportData, looks: AllPredictions, records: Any, made: Any) -> None:
     found = data_of(study, looks, "break-even")
     parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
     encoded = sum(part["seconds"] for part in parts)
@@ -109,7 +113,7 @@ def test_encoding_once_is_what_was_measured(study: Study, looks: Looks, records:
     assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds"] for one in records))
 
 
-def test_what_is_looked_at_has_the_recorded_score(study: Study, looks: Looks) -> None:
+def test_what_is_looked_at_has_the_recorded_score(study: ReportData, looks: AllPredictions) -> None:
     tags = [look for look in looks.all if look.kind == "spans"]
     assert len(tags) == 6
     for look in tags:
@@ -122,14 +126,14 @@ def test_what_is_looked_at_has_the_recorded_score(study: Study, looks: Looks) ->
     assert next(look for look in tags if look.method == "last").weights is None
 
 
-def test_the_words_are_the_sources_own(looks: Looks, made: Any) -> None:
+def test_the_words_are_the_sources_own(looks: AllPredictions, made: Any) -> None:
     look = next(look for look in looks.all if look.kind == "spans")
     examples = open_store(str(made.store))["test"].examples
     assert look.tokens == [list(words) for words in examples["tokens"]]
     assert look.gold == [list(tags) for tags in examples["slots"]]
 
 
-def test_weights_by_label_weigh_rows_by_their_number(study: Study, looks: Looks) -> None:
+def test_weights_by_label_weigh_rows_by_their_number(study: ReportData, looks: AllPredictions) -> None:
     found = data_of(study, looks, "layer-weights-by-label")
     slots = found[found["task"] == "desk-de · slots"]
     look = next(one for one in looks.all if one.kind == "spans" and one.method == slots["method"].iloc[0])
@@ -139,7 +143,7 @@ def test_weights_by_label_weigh_rows_by_their_number(study: Study, looks: Looks)
     assert "O" in set(slots["label"])
 
 
-def test_a_page_holds_no_more_rows_of_weights_than_it_may(looks: Looks) -> None:
+def test_a_page_holds_no_more_rows_of_weights_than_it_may(looks: AllPredictions) -> None:
     inside = inside_of(looks, rows=300)
     assert inside["looks"]
     sources = [inside["sources"][look["source"]] for look in inside["looks"] if look["weights"]]
@@ -153,7 +157,9 @@ def test_every_figure_stands_in_a_section_of_the_page() -> None:
     assert len(listed) == len(FIGURES) - 1
 
 
-def test_every_figure_is_drawn_or_says_what_it_needs(made: Any, study: Study, looks: Looks, tmp_path: Path) -> None:
+def test_every_figure_is_drawn_or_says_what_it_needs(
+    made: Any, study: ReportData, looks: AllPredictions, tmp_path: Path
+) -> None:
     names = {Path(path).name.split(".")[0] for path in made.told["figures"]}
     assert set(FIGURES) - names == {"layer-weights-by-language", "epochs"}  # one language alone, one number of epochs
     for name in names:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusionkit.report.predictions import Looks
+from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw
-from fusionkit.report.report_data import Study, read_study
+from fusionkit.report.report_data import ReportData, read_report_data
 
 Command = Callable[..., str]
 FIRST = ["rain in Oslo", "snow over Bergen", "a bowl of soup", "two tickets to Rome"]
@@ -53,8 +53,8 @@ def test_a_page_of_two_texts_shows_both_of_them(open_page: Callable[..., Any], p
 
 
 def test_a_number_is_looked_into_without_a_confusion(pairs: Path) -> None:
-    study = read_study([pairs / "runs"])
-    looks = Looks(study)
+    study = read_report_data([pairs / "runs"])
+    looks = AllPredictions(study)
     kinds = {look.column: look.kind for look in looks.all}
     assert kinds == {"label": "class", "score": "number"}
     assert looks.left_out == []
@@ -77,7 +77,7 @@ def test_a_joint_run_is_looked_into_by_each_of_its_columns(
     options = ["--label", "intent,slots", "--head", "classifier+tagger", "--pool", "mean", "--epochs", 2]
     command("fit", made.store, "--task", "joint", *options, "--fusion", "attention", "--out", runs)
     command("report", runs, "--store", made.store, "--out", page)
-    looks = Looks(read_study([runs], [made.store]))
+    looks = AllPredictions(read_report_data([runs], [made.store]))
     assert [(look.column, look.kind) for look in looks.all] == [("intent", "class"), ("slots", "spans")]
     assert looks.left_out == []
     shown = open_page(place=page)
@@ -91,8 +91,8 @@ def test_lengths_of_training_are_told_apart(command: Command, made: Any, tmp_pat
            "--shots", 2]  # fmt: skip
     command("fit", made.store, "--label", "slots", "--head", "tagger", *few, "--lr", "1e-2", "--lr", "2e-2",
             "--out", runs)  # fmt: skip
-    study: Study = read_study([runs])
-    (drawn,) = draw(study, Looks(study), ["epochs"])
+    study: ReportData = read_report_data([runs])
+    (drawn,) = draw(study, AllPredictions(study), ["epochs"])
     found = drawn.data
     assert sorted(set(found["epochs"])) == [1, 3]
     assert set(found["task"]) == {"desk-de · slots · 1 a class (F1, %)", "desk-de · slots · 2 a class (F1, %)"}

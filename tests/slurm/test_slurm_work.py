@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fusionkit.bundled import travel_desk
-from fusionkit.cluster.encode_workers import Elsewhere, open_elsewhere
-from fusionkit.cluster.executor import ClusterCrew
+from fusionkit.cluster.encode_workers import EncodeWorkers, open_encode_workers
+from fusionkit.cluster.executor import ClusterExecutorFactory
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.encode import encode
-from fusionkit.encode.job import Silent
+from fusionkit.encode.job import NoProgress
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.sources import guess_columns, open_source
@@ -32,14 +32,14 @@ Content = Callable[[Path], dict[str, Any]]
 class Workers:
     """Two for all tests here, each of which loads its encoder once; ``doomed`` is out of time at some moment."""
 
-    elsewhere: Elsewhere
+    elsewhere: EncodeWorkers
     doomed: int
 
 
 @pytest.fixture(scope="module")
 def workers(slurm: Any, tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Workers]:
     logs = tmp_path_factory.mktemp("a folder") / "logs"
-    with open_elsewhere(ClusterSettings(kind="slurm", workers=2, log_folder=str(logs)), "auto") as elsewhere:
+    with open_encode_workers(ClusterSettings(kind="slurm", workers=2, log_folder=str(logs)), "auto") as elsewhere:
         assert elsewhere.device == "cpu"  # the GPUs are none
         until(lambda: up(elsewhere) == 2)
         doomed = max(slurm.jobs())
@@ -49,7 +49,7 @@ def workers(slurm: Any, tmp_path_factory: pytest.TempPathFactory, until: Until) 
     assert slurm.jobs() == {}, "a job outlived its driver"
 
 
-def up(elsewhere: Elsewhere) -> int:
+def up(elsewhere: EncodeWorkers) -> int:
     """The workers that are there."""
     elsewhere.cluster.heal()
     return elsewhere.cluster.up
@@ -80,7 +80,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "conll")
 
 
-class Meanwhile(Silent):
+class Meanwhile(NoProgress):
     """Watches an encode, and does something when it has advanced so often."""
 
     def __init__(self, often: int, do: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ def test_a_job_that_is_cancelled_in_the_middle_leaves_the_bytes_of_one_process(
     elsewhere, opened = workers.elsewhere, open_source(source)
     lost = elsewhere.cluster.lost
     for out, runner, watch in (
-        (tmp_path / "serial", None, Silent()),
+        (tmp_path / "serial", None, NoProgress()),
         (
             tmp_path / "cluster",
             elsewhere.parts(minilm, lambda: False, lambda _: None),
@@ -154,7 +154,7 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
         epochs=(8,),
     )  # fmt: skip
     cluster, harm = workers.elsewhere.cluster, cancelled(slurm, workers, until)
-    lost, crew = cluster.lost, ClusterCrew(cluster, workers.elsewhere.settings)
+    lost, crew = cluster.lost, ClusterExecutorFactory(cluster, workers.elsewhere.settings)
     shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, crew=crew)
     alone = fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
     assert [record["status"] for record in shared] == ["finished"] * len(specs)

@@ -14,7 +14,7 @@ import torch
 
 from fusionkit.errors import StoreError
 from fusionkit.store import HiddenStates, open_store
-from fusionkit.store.chunk_access import MappedBlocks
+from fusionkit.store.chunk_access import MappedChunks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.in_memory import GAP_BYTES
 from fusionkit.store.layout import StatesLayout, chunk_path
@@ -68,7 +68,7 @@ def test_rows_far_apart_are_read_by_themselves_and_near_ones_together(
     block = np.random.default_rng(1).normal(size=(2, 120, 2048)).astype(np.float32)
     for chunk, (start, stop) in enumerate(pairwise((0, 60, 120))):
         write_chunk(chunk_path(tmp_path, "train", chunk), block[:, start:stop], layout.arrays[0])
-    states = HiddenStates(MappedBlocks(tmp_path, "train", layout), layout)
+    states = HiddenStates(MappedChunks(tmp_path, "train", layout), layout)
     assert layout.arrays[0].row_bytes * 8 == GAP_BYTES
     read: Counter[int] = Counter()
     real = os.preadv

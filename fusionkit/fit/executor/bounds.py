@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.memory import resident
 from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES
@@ -43,7 +43,7 @@ WIDE = 2.0  # times that a product in float32 takes of one in bfloat16, with ins
 class Bounds:
     """Bounds on the runs of one sweep, and what they cost beside each other."""
 
-    def __init__(self, materials: Materials) -> None:
+    def __init__(self, materials: SweepContext) -> None:
         self._materials = materials
         self._shapes: dict[tuple[Any, ...], _Shape] = {}
 

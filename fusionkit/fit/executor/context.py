@@ -1,6 +1,6 @@
 """What runs are made of: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
 
-Another process has the same from :class:`Opening`: addresses, shares and folders, no tensors.
+Another process has the same from :class:`ContextOpener`: addresses, shares and folders, no tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.fit.executor.units import data_key
-from fusionkit.fit.model.warm_start import Start, open_starts
+from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
@@ -33,7 +33,7 @@ from fusionkit.specs import RunSpec
 from fusionkit.store import Store, is_complete, open_store
 
 
-class Materials:
+class SweepContext:
     """What the runs of one sweep are made of.
 
     Args:
@@ -48,7 +48,7 @@ class Materials:
     def __init__(
         self,
         store: Store | Mix,
-        starts: Sequence[Start] = (),
+        starts: Sequence[WarmStart] = (),
         draws: Mapping[str, Sequence[str]] | None = None,
         sharers: int = 1,
         device: torch.device = CPU,
@@ -81,7 +81,7 @@ class Materials:
             self._learned[key] = len(data.train) if drawn is None else len(drawn)
         return self._learned[key]
 
-    def start(self, spec: RunSpec) -> Start | None:
+    def start(self, spec: RunSpec) -> WarmStart | None:
         """The run that this one begins with.
 
         Raises:
@@ -108,13 +108,13 @@ class Materials:
 
 
 @dataclass(frozen=True)
-class Opening:
+class ContextOpener:
     """How another process on this machine comes by the same materials.
 
     Attributes:
         parts: addresses of stores with the share of each that is trained on. judges: addresses; none for a store that
             is no mix. starts: folders of finished runs. draws: ids of examples by their digest. sharers, device: as of
-            :class:`Materials`.
+            :class:`SweepContext`.
     """
 
     parts: tuple[tuple[str, str | None], ...]
@@ -125,7 +125,7 @@ class Opening:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, materials: Materials) -> Self | None:
+    def of(cls, materials: SweepContext) -> Self | None:
         """None for materials that are not where they say, so that nobody could open them again."""
         store = materials.store
         stores = store.stores if isinstance(store, Mix) else (store,)
@@ -140,14 +140,14 @@ class Opening:
         judges = tuple(address(judge.path) for judge in store.judges)
         return cls(places, judges, starts, materials.draws, materials.sharers, str(materials.device))
 
-    def open(self) -> Materials:
+    def open(self) -> SweepContext:
         """The materials, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
         starts = open_starts(self.starts)
         parts = [Share(open_store(place), part) for place, part in self.parts]
         if not self.judges:
-            return Materials(parts[0].store, starts, self.draws, self.sharers, device_of(self.device))
+            return SweepContext(parts[0].store, starts, self.draws, self.sharers, device_of(self.device))
         mix = Mix(parts, [open_store(place) for place in self.judges])
-        return Materials(mix, starts, self.draws, self.sharers, device_of(self.device))
+        return SweepContext(mix, starts, self.draws, self.sharers, device_of(self.device))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fusionkit.fit.executor.bounds import Bounds
-from fusionkit.fit.executor.context import Materials, Opening
+from fusionkit.fit.executor.context import ContextOpener, SweepContext
 from fusionkit.fit.executor.memory import out_of_memory, resident
 from fusionkit.fit.executor.parallelism import START_SECONDS, share_out, worth_it
 from fusionkit.fit.executor.prepare import Prepared
@@ -46,7 +46,7 @@ class Costs:
         sampled: how many kinds were. kinds: how many there are.
     """
 
-    def __init__(self, units: Sequence[Unit], materials: Materials, seconds: float) -> None:
+    def __init__(self, units: Sequence[Unit], materials: SweepContext, seconds: float) -> None:
         self._materials = materials
         widths: dict[RunSpec, int] = {}
         steps: Counter[RunSpec] = Counter()
@@ -109,7 +109,7 @@ class Plan:
     units: list[Unit]
     widest: int
     workers: int
-    opening: Opening | None
+    opening: ContextOpener | None
     notes: list[str]
 
 
@@ -133,7 +133,7 @@ def plan(prepared: Prepared, asked: int | None, costs: Costs | None = None, *, e
     units, widest = _fitting(missing, shared, 1 if elsewhere else most, bounds, spare)
     if (most := min(most, len(units))) <= 1:
         return alone
-    if (opening := Opening.of(materials)) is None:
+    if (opening := ContextOpener.of(materials)) is None:
         note = ["no other process can open these stores: this one does all"] if asked else []
         return Plan(alone.units, alone.widest, 1, None, [*alone.notes, *note])
     # The longest first: those at the end are short, so that no process is waited for long.

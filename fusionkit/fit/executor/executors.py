@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
-from fusionkit.child_processes import Child
+from fusionkit.child_processes import ChildProcess
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.fit.executor.context import Materials, Opening
-from fusionkit.fit.executor.unit_job import Hear, Word, do_unit
+from fusionkit.fit.executor.context import ContextOpener, SweepContext
+from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
 from fusionkit.runs.claims import Claims, myself
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -26,7 +26,7 @@ UNBORN = 3  # so many workers in a row that die before they are ready are no acc
 ENVIRONMENT = {"OMP_NUM_THREADS": "{threads}", "MKL_NUM_THREADS": "{threads}", "TOKENIZERS_PARALLELISM": "false"}
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """Who does units, and tells what became of them."""
 
     @property
@@ -44,7 +44,7 @@ class Hands(Protocol):
         """End all that is going on, at once."""
 
 
-class Crew(Protocol):
+class ExecutorFactory(Protocol):
     """Others who do units, as the workers of a cluster."""
 
     @property
@@ -52,15 +52,15 @@ class Crew(Protocol):
         """How many units they do at once."""
         ...
 
-    def hands(self, opening: Opening, runs: RunsFolder, hear: Hear) -> Hands:
+    def hands(self, opening: ContextOpener, runs: RunsFolder, hear: OnEvent) -> Executor:
         """Their hands for one sweep."""
         ...
 
 
-class ThisProcess:
+class InProcessExecutor:
     """Units done here, each to its end: for little work, and for stores that only this process has open."""
 
-    def __init__(self, materials: Materials, runs: RunsFolder, hear: Hear) -> None:
+    def __init__(self, materials: SweepContext, runs: RunsFolder, hear: OnEvent) -> None:
         self._materials, self._runs, self._hear = materials, runs, hear
         self._claims = Claims(runs.path, myself())
         self.free = True
@@ -77,19 +77,19 @@ class ThisProcess:
 
 @dataclass
 class _Worker:
-    child: Child
+    child: ChildProcess
     ready: bool = False
     given: tuple[str, ...] = ()
 
 
-class Workers:
+class WorkerPool:
     """Worker processes, begun when there is a unit for them.
 
     Args:
         count: at most so many. threads: of each.
     """
 
-    def __init__(self, count: int, opening: Opening, runs: RunsFolder, hear: Hear, threads: int = 1) -> None:
+    def __init__(self, count: int, opening: ContextOpener, runs: RunsFolder, hear: OnEvent, threads: int = 1) -> None:
         self._count, self._hear = count, hear
         self._environment = {name: value.format(threads=threads) for name, value in ENVIRONMENT.items()}
         self._told = {
@@ -108,7 +108,7 @@ class Workers:
     def give(self, specs: Sequence[RunSpec]) -> None:
         worker = next((worker for worker in self._workers if not worker.given), None)
         if worker is None:
-            worker = _Worker(Child("fusionkit.fit.executor.worker", self._environment))
+            worker = _Worker(ChildProcess("fusionkit.fit.executor.worker", self._environment))
             self._workers.append(worker)
             self._send(worker, self._told)
         worker.given = tuple(spec.digest for spec in specs)
@@ -149,7 +149,7 @@ class Workers:
         elif said["kind"] == "failure":
             raise raised(said)
         else:
-            self._hear(Word.from_dict(said))
+            self._hear(Event.from_dict(said))
 
     def _bury(self, worker: _Worker) -> None:
         self._workers.remove(worker)
@@ -161,7 +161,7 @@ class Workers:
                 raise FusionkitError("no worker process can be started", received=how, remedy=remedy)
         if worker.given:
             self._hear(
-                Word(
+                Event(
                     "lost" if worker.ready else "unborn", worker.given, text=f"the process that trained it ended: {how}"
                 )
             )

@@ -10,9 +10,9 @@ import torch
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import CPU
-from fusionkit.fit.executor.context import Materials
-from fusionkit.fit.model.warm_start import Start, check_start, starting_notes
-from fusionkit.fit.sweep.fixed_draws import Drawn, by_digest, strange_draws
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest, strange_draws
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.options import check_options
 from fusionkit.runs.folder import RunsFolder
@@ -30,7 +30,7 @@ class Prepared:
         notes: what the user should know.
     """
 
-    materials: Materials
+    materials: SweepContext
     missing: list[RunSpec]
     there: list[RunSpec]
     failed: list[RunSpec]
@@ -41,8 +41,8 @@ def prepare(
     store: Store | Mix,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
-    starts: Sequence[Start] = (),
-    draws: Sequence[Drawn] = (),
+    starts: Sequence[WarmStart] = (),
+    draws: Sequence[FixedDraws] = (),
     retry_failed: bool = False,
     device: torch.device = CPU,
 ) -> Prepared:
@@ -57,7 +57,7 @@ def prepare(
     """
     runs.claim()
     runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
-    materials = Materials(store, starts, by_digest(draws), device=device)
+    materials = SweepContext(store, starts, by_digest(draws), device=device)
     records = {spec: runs.record(spec) for spec in specs}
     failed = [spec for spec, record in records.items() if record is not None and record["status"] == "failed"]
     missing = [spec for spec in specs if records[spec] is None or (retry_failed and spec in failed)]

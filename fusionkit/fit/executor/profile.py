@@ -18,7 +18,7 @@ import numpy as np
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.memory import PeakMemory
 from fusionkit.fit.executor.unit_job import trained
 from fusionkit.specs import SHUFFLE, RunSpec
@@ -70,7 +70,7 @@ def kind_of(spec: RunSpec, learned: int) -> RunSpec:
     )
 
 
-def measure(kind: RunSpec, width: int, materials: Materials, seconds: float) -> Cost:
+def measure(kind: RunSpec, width: int, materials: SweepContext, seconds: float) -> Cost:
     """The cost of a run of this kind where ``width`` of them are trained together.
 
     Args:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.sweep.grid import read_layers
-from fusionkit.fit.train.result import Outcome
+from fusionkit.fit.train.result import RunResult
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
 
-def finished_record(materials: Materials, spec: RunSpec, outcome: Outcome) -> dict[str, Any]:
+def finished_record(materials: SweepContext, spec: RunSpec, outcome: RunResult) -> dict[str, Any]:
     """The record of a run that came to its end; its weights are kept beside."""
     # asdict would copy every tensor.
     values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__ if name != "weights"}
@@ -21,7 +21,7 @@ def finished_record(materials: Materials, spec: RunSpec, outcome: Outcome) -> di
     return _with_slots(materials, spec, found, outcome.slots or {})
 
 
-def failed_record(materials: Materials, spec: RunSpec, reason: str) -> dict[str, Any]:
+def failed_record(materials: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
     """The record of a run that did not."""
     found = _origin(materials, spec) | {
         "status": "failed",
@@ -33,7 +33,7 @@ def failed_record(materials: Materials, spec: RunSpec, reason: str) -> dict[str,
     return _with_slots(materials, spec, found, {})
 
 
-def _origin(materials: Materials, spec: RunSpec) -> dict[str, Any]:
+def _origin(materials: SweepContext, spec: RunSpec) -> dict[str, Any]:
     store, data, start = materials.store, materials.data(spec), materials.start(spec)
     encoder = store.manifest["encoder"]
     return {
@@ -54,7 +54,7 @@ def _origin(materials: Materials, spec: RunSpec) -> dict[str, Any]:
 
 
 def _with_slots(
-    materials: Materials, spec: RunSpec, record: dict[str, Any], found: Mapping[str, Any]
+    materials: SweepContext, spec: RunSpec, record: dict[str, Any], found: Mapping[str, Any]
 ) -> dict[str, Any]:
     slots = materials.data(spec).slots
     told = {} if slots is None else {"labels": slots.labels, "default": slots.default}

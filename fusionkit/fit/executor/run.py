@@ -17,15 +17,15 @@ from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.bounds import Bounds
-from fusionkit.fit.executor.context import Opening
+from fusionkit.fit.executor.context import ContextOpener
 from fusionkit.fit.executor.estimate import Forecast, Plan, forecast, plan
-from fusionkit.fit.executor.executors import Crew, Hands, ThisProcess, Workers
+from fusionkit.fit.executor.executors import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
 from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.scheduler import Schedule
-from fusionkit.fit.model.warm_start import Start
-from fusionkit.fit.sweep.fixed_draws import Drawn
+from fusionkit.fit.model.warm_start import WarmStart
+from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.runs.claims import Claims, myself
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -37,11 +37,11 @@ def fit(
     specs: Sequence[RunSpec],
     runs: RunsFolder,
     progress: FitProgress,
-    starts: Sequence[Start] = (),
-    draws: Sequence[Drawn] = (),
+    starts: Sequence[WarmStart] = (),
+    draws: Sequence[FixedDraws] = (),
     workers: int | None = 1,
     retry_failed: bool = False,
-    crew: Crew | None = None,
+    crew: ExecutorFactory | None = None,
     device: str = "cpu",
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
@@ -83,8 +83,8 @@ def foresee(
     store: Store | Mix,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
-    starts: Sequence[Start] = (),
-    draws: Sequence[Drawn] = (),
+    starts: Sequence[WarmStart] = (),
+    draws: Sequence[FixedDraws] = (),
     workers: int | None = 1,
     retry_failed: bool = False,
     device: str = "cpu",
@@ -95,19 +95,24 @@ def foresee(
 
 
 def _work(
-    prepared: Prepared, chosen: Plan, runs: RunsFolder, claims: Claims, progress: FitProgress, crew: Crew | None
+    prepared: Prepared,
+    chosen: Plan,
+    runs: RunsFolder,
+    claims: Claims,
+    progress: FitProgress,
+    crew: ExecutorFactory | None,
 ) -> None:
     schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
-    hands: Hands
+    hands: Executor
     if crew is not None:
         hands = crew.hands(replace(_opening(chosen, prepared), sharers=crew.workers), runs, schedule.hear)
         progress.say(f"workers of the cluster, {crew.workers} of them, share {len(chosen.units)} units of runs")
     elif chosen.opening is None:
         keep_freed_memory()
-        hands = ThisProcess(prepared.materials, runs, schedule.hear)
+        hands = InProcessExecutor(prepared.materials, runs, schedule.hear)
     else:
         opening = replace(chosen.opening, sharers=chosen.workers)
-        hands = Workers(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
+        hands = WorkerPool(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
         progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
     bounds = Bounds(prepared.materials)
     work = {spec.digest: spec.epochs * bounds.work(spec) for spec in prepared.missing}
@@ -116,8 +121,8 @@ def _work(
         schedule.work(hands)
 
 
-def _opening(chosen: Plan, prepared: Prepared) -> Opening:
-    if (opening := chosen.opening or Opening.of(prepared.materials)) is None:
+def _opening(chosen: Plan, prepared: Prepared) -> ContextOpener:
+    if (opening := chosen.opening or ContextOpener.of(prepared.materials)) is None:
         raise UsageError(
             "no other process can open these stores",
             expected="stores and runs at the places that they were opened from",

@@ -10,11 +10,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from fusionkit.fit.executor.context import Materials
-from fusionkit.fit.executor.executors import Hands
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.executors import Executor
 from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.records import failed_record
-from fusionkit.fit.executor.unit_job import Word
+from fusionkit.fit.executor.unit_job import Event
 from fusionkit.fit.executor.units import Unit, plan_units
 from fusionkit.plural import counted
 from fusionkit.runs.claims import Claims
@@ -37,7 +37,7 @@ class Schedule:
         self,
         units: Sequence[Unit],
         widest: int,
-        materials: Materials,
+        materials: SweepContext,
         runs: RunsFolder,
         claims: Claims,
         progress: FitProgress,
@@ -57,7 +57,7 @@ class Schedule:
         self._writing = 0.0
         self._ended = False
 
-    def work(self, hands: Hands) -> None:
+    def work(self, hands: Executor) -> None:
         """Go on until each run has a record, whoever made it."""
         while self._left:
             while hands.free and (specs := self._next()):
@@ -69,7 +69,7 @@ class Schedule:
             self._look()
             self._tabulate()
 
-    def hear(self, word: Word) -> None:
+    def hear(self, word: Event) -> None:
         """What hands tell of the units they have."""
         for _ in range(word.count):
             self._progress.epoch(word.work / word.count)

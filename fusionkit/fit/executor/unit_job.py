@@ -8,19 +8,19 @@ from typing import Any, Self
 
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.bounds import Bounds
-from fusionkit.fit.executor.context import Materials
+from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.memory import out_of_memory
 from fusionkit.fit.executor.records import failed_record, finished_record
 from fusionkit.fit.train.loop import train_unit
-from fusionkit.fit.train.result import DivergenceError, Outcome
+from fusionkit.fit.train.result import DivergenceError, RunResult
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.runs.writer import Keeping
+from fusionkit.runs.writer import RunWriter
 from fusionkit.specs import RunSpec
 
 
 @dataclass(frozen=True)
-class Word:
+class Event:
     """What is heard of a unit.
 
     Attributes:
@@ -46,10 +46,10 @@ class Word:
         return cls(**{**values, "runs": tuple(values["runs"])})
 
 
-Hear = Callable[[Word], None]
+OnEvent = Callable[[Event], None]
 
 
-def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, claims: Claims, hear: Hear) -> None:
+def do_unit(specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder, claims: Claims, hear: OnEvent) -> None:
     """Do those runs of a unit that nobody else does or has done, each kept as it ends.
 
     Raises:
@@ -58,10 +58,10 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
     mine = []
     for spec in specs:
         if not claims.take(spec.digest):
-            hear(Word("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
+            hear(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
         elif runs.is_there(spec):
             claims.release(spec.digest)
-            hear(Word("there", (spec.digest,)))
+            hear(Event("there", (spec.digest,)))
         else:
             runs.sweep_out(spec)
             mine.append(spec)
@@ -70,18 +70,18 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
     ended, lost, bounds = 0, None, Bounds(materials)
 
     def tell(text: str) -> None:
-        hear(Word("note", text=text))
+        hear(Event("note", text=text))
 
     def kept(spec: RunSpec) -> None:
         claims.release(spec.digest)
-        hear(Word("run", (spec.digest,)))
+        hear(Event("run", (spec.digest,)))
 
     try:
         work = {spec: bounds.work(spec) for spec in mine}
-        with Keeping(runs, kept) as keeping:
+        with RunWriter(runs, kept) as keeping:
 
             def on_epoch(spec: RunSpec) -> None:
-                hear(Word("epochs", count=1, work=work[spec]))
+                hear(Event("epochs", count=1, work=work[spec]))
                 keeping.tell()
 
             for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
@@ -100,16 +100,16 @@ def do_unit(specs: Sequence[RunSpec], materials: Materials, runs: RunsFolder, cl
         for spec in mine:
             claims.release(spec.digest)
     if lost is not None:  # told when their claims are free; the caller knows which of them have ended
-        hear(Word("lost", tuple(spec.digest for spec in mine), text=lost))
+        hear(Event("lost", tuple(spec.digest for spec in mine), text=lost))
 
 
 def trained(
     specs: Sequence[RunSpec],
-    materials: Materials,
+    materials: SweepContext,
     on_epoch: Callable[[RunSpec], None],
     data: TaskData | None = None,
     tell: Callable[[str], None] | None = None,
-) -> Iterator[tuple[RunSpec, Outcome | DivergenceError]]:
+) -> Iterator[tuple[RunSpec, RunResult | DivergenceError]]:
     """The runs of a unit, each as it ends.
 
     Args:

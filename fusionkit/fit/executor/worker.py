@@ -15,9 +15,9 @@ import torch
 
 from fusionkit.child_processes import Channel
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.executor.context import Opening
+from fusionkit.fit.executor.context import ContextOpener
 from fusionkit.fit.executor.memory import keep_freed_memory
-from fusionkit.fit.executor.unit_job import Word, do_unit
+from fusionkit.fit.executor.unit_job import Event, do_unit
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -31,10 +31,10 @@ def main(channel: Channel) -> None:
         told = channel.receive()
         torch.set_num_threads(told["threads"])
         keep_freed_memory()
-        materials = Opening.from_dict(told["opening"]).open()
+        materials = ContextOpener.from_dict(told["opening"]).open()
         runs = RunsFolder(Path(told["runs"]))
         claims = Claims(runs.path, told["holder"])
-        speaker = Speaker(channel)
+        speaker = EventSender(channel)
         channel.send({"kind": "ready"})
         while True:
             specs = [RunSpec.from_dict(values) for values in channel.receive()]
@@ -48,19 +48,19 @@ def main(channel: Channel) -> None:
         channel.send(failure(error))
 
 
-class Sends(Protocol):
+class EventSink(Protocol):
     """Takes plain values to whoever listens."""
 
     def send(self, value: Any) -> None: ...
 
 
-class Speaker:
+class EventSender:
     """Passes words on, those on epochs a few at a time."""
 
-    def __init__(self, channel: Sends) -> None:
+    def __init__(self, channel: EventSink) -> None:
         self._channel, self._epochs, self._work, self._last = channel, 0, 0.0, time.monotonic()
 
-    def hear(self, word: Word) -> None:
+    def hear(self, word: Event) -> None:
         """One more word."""
         if word.kind != "epochs":
             self.flush()
@@ -73,7 +73,7 @@ class Speaker:
     def flush(self) -> None:
         """Say what was held back."""
         if self._epochs:
-            self._channel.send(Word("epochs", count=self._epochs, work=self._work).to_dict())
+            self._channel.send(Event("epochs", count=self._epochs, work=self._work).to_dict())
         self._epochs, self._work, self._last = 0, 0.0, time.monotonic()
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.dataset.batch import FILLING, Batch, Place
+from fusionkit.dataset.batch import FILLING, Batch, SharedBuffer
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.fit.loader.minibatches import Held, Minibatches
-from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.loader.minibatches import InMemoryStates, Minibatches
+from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.ragged import flat_rows
 
 FEWEST_ROWS = 16
@@ -46,7 +46,7 @@ class _Epoch:
 
 
 @dataclass(frozen=True)
-class _Room:
+class _Buffers:
     """Memory of one shape of minibatches, of all seeds; ``batches`` are views of it."""
 
     states: Tensor
@@ -55,7 +55,7 @@ class _Room:
     batches: Minibatches
 
 
-class Resident:
+class GpuLoader:
     """The minibatches of all data seeds as one gather a step.
 
     Args:
@@ -64,22 +64,22 @@ class Resident:
     """
 
     def __init__(
-        self, draws: Mapping[int, TaskSplit], orders: Mapping[int, Order], batch_size: int, device: torch.device
+        self, draws: Mapping[int, TaskSplit], orders: Mapping[int, Sampler], batch_size: int, device: torch.device
     ) -> None:
         self._draws, self._orders, self._size, self._device = draws, orders, batch_size, device
         one = next(iter(draws.values()))
-        assert isinstance(one.states, Held)
+        assert isinstance(one.states, InMemoryStates)
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
         self._dense = all(draw.is_dense for draw in draws.values())
-        self._rooms: dict[tuple[int, int], _Room] = {}
+        self._rooms: dict[tuple[int, int], _Buffers] = {}
         self._seeds: tuple[int, ...] = ()
 
     def steps(self, seed: int) -> int:
-        """As :class:`~fusionkit.fit.loader.minibatches.Feeding` says."""
+        """As :class:`~fusionkit.fit.loader.minibatches.Loader` says."""
         return -(-len(self._draws[seed]) // self._size)
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
-        """As :class:`~fusionkit.fit.loader.minibatches.Feeding` says; a step's minibatches are gone with the next."""
+        """As :class:`~fusionkit.fit.loader.minibatches.Loader` says; a step's minibatches are gone with the next."""
         if self._seeds != tuple(seeds):
             self._seeds = tuple(seeds)
             self._rooms = {}
@@ -93,17 +93,17 @@ class Resident:
             room.offsets.copy_(plan.offsets[step, :, : examples + 1])
             yield room.batches
 
-    def _room(self, examples: int, rows: int) -> _Room:
+    def _room(self, examples: int, rows: int) -> _Buffers:
         count, (_, layers, hidden) = len(self._seeds), self._held.shape
         states = torch.empty(count, rows, layers, hidden, device=self._device)
         targets = torch.empty(count, rows, dtype=self._kind, device=self._device)
         offsets = torch.zeros(count, examples + 1, dtype=torch.int64, device=self._device)
-        place = Place()
+        place = SharedBuffer()
         batches = {
             seed: Batch(states[k], offsets[k], targets[k], None, offsets[k], place=place)
             for k, seed in enumerate(self._seeds)
         }
-        return _Room(states, targets, offsets, Minibatches(batches, lasting=True))
+        return _Buffers(states, targets, offsets, Minibatches(batches, lasting=True))
 
     def _planned(self, epoch: int) -> _Epoch:
         """Where each minibatch's rows lie; what fills one up is the first row."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.split import States, TaskSplit
 from fusionkit.devices import CPU
-from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.ragged import IntArray, flat_rows
 
 Layers = tuple[int, ...]
@@ -26,7 +26,7 @@ HELD_BYTES = 1 << 30  # of states held by all splits of a unit of runs
 READ_ROWS = 4096
 
 
-class Held:
+class InMemoryStates:
     """Rows in memory, a device's too, ready to be read: float32 ``[rows, layers, hidden]``."""
 
     def __init__(self, states: Tensor) -> None:
@@ -100,14 +100,16 @@ def hold_together(splits: Sequence[TaskSplit], layers: Sequence[int], device: to
     return [split.over(held, where) for split, where in zip(splits, np.split(places, ends[:-1]), strict=True)]
 
 
-def _read(states: States, rows: IntArray, lies: IntArray, layers: Sequence[int], device: torch.device) -> Held:
+def _read(
+    states: States, rows: IntArray, lies: IntArray, layers: Sequence[int], device: torch.device
+) -> InMemoryStates:
     """Ascending rows, and where each shall lie."""
     held = torch.empty(len(rows), len(layers), states.shape[2], device=device)
     for start in range(0, len(rows), READ_ROWS):
         piece = slice(start, start + READ_ROWS)  # in the order of the store, which reads fastest
         found = states.gather(rows[piece], tuple(layers)).to(device)
         held[torch.from_numpy(lies[piece]).to(device)] = found.float()
-    return Held(held)
+    return InMemoryStates(held)
 
 
 class Minibatches:
@@ -130,7 +132,7 @@ class Minibatches:
         return self._views[seeds, positions]
 
 
-class Feeding(Protocol):
+class Loader(Protocol):
     """The minibatches of all data seeds of a unit of runs."""
 
     def steps(self, seed: int) -> int:
@@ -142,7 +144,7 @@ class Feeding(Protocol):
         ...
 
 
-class Feeder(Protocol):
+class SeedLoader(Protocol):
     """The minibatches of one data seed."""
 
     def __len__(self) -> int:
@@ -154,7 +156,7 @@ class Feeder(Protocol):
         ...
 
 
-class Gathered:
+class GatherLoader:
     """Minibatches whose rows are gathered one minibatch after another: of a draw in memory, or mapped.
 
     Args:
@@ -162,34 +164,34 @@ class Gathered:
     """
 
     def __init__(
-        self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int, device: torch.device = CPU
+        self, split: TaskSplit, layers: Sequence[int], order: Sampler, batch_size: int, device: torch.device = CPU
     ) -> None:
         self.split, self.layers = split, tuple(layers)
         self._order, self._size, self._device = order, batch_size, device
 
     def __len__(self) -> int:
-        """As :class:`Feeder` says."""
+        """As :class:`SeedLoader` says."""
         return -(-len(self.split) // self._size)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """As :class:`Feeder` says."""
+        """As :class:`SeedLoader` says."""
         order = self._order.examples(epoch)
         for start in range(0, len(order), self._size):
             yield self.split.batch(order[start : start + self._size], self.layers).on(self._device)
 
 
-class SideBySide:
+class SeparateLoaders:
     """Feeders of their own for each data seed."""
 
-    def __init__(self, feeders: Mapping[int, Feeder]) -> None:
+    def __init__(self, feeders: Mapping[int, SeedLoader]) -> None:
         self._feeders = feeders
 
     def steps(self, seed: int) -> int:
-        """As :class:`Feeding` says."""
+        """As :class:`Loader` says."""
         return len(self._feeders[seed])
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
-        """As :class:`Feeding` says."""
+        """As :class:`Loader` says."""
         feeds = {seed: self._feeders[seed].epoch(epoch) for seed in seeds}
         while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
             yield Minibatches(batches)

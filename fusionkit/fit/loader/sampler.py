@@ -12,7 +12,7 @@ import numpy as np
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
-from fusionkit.dataset.split import Chunked, TaskSplit
+from fusionkit.dataset.split import ChunkedStates, TaskSplit
 from fusionkit.draws import epoch_order, window_order
 from fusionkit.ragged import IntArray
 from fusionkit.specs import SHUFFLE, WINDOW
@@ -35,13 +35,13 @@ def begin_chunks(split: TaskSplit) -> IntArray:
 
     An example without rows goes with the one behind it.
     """
-    if not isinstance(split.states, Chunked) or not len(split.rows):
+    if not isinstance(split.states, ChunkedStates) or not len(split.rows):
         return np.zeros(len(split), dtype=np.int64)
     first = np.minimum(split.offsets[: -1 : split.sides], len(split.rows) - 1)
     return split.states.chunk_of(split.rows[first])
 
 
-class Order:
+class Sampler:
     """The epochs of one draw.
 
     Args:

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.dataset.split import Chunked, States, TaskSplit, float_rows
+from fusionkit.dataset.split import ChunkedStates, States, TaskSplit, float_rows
 from fusionkit.devices import CPU
-from fusionkit.fit.loader.sampler import Order
+from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.ragged import IntArray, flat_rows
 
 
-class Stream:
+class WindowReader:
     """Reads windows of a split, one ahead; its memory is used again in every pass.
 
     Args:
@@ -59,19 +59,19 @@ class Stream:
         return self.split.rows[flat_rows(self.split.offsets, self.split.sequences(examples))[0]]
 
     def _load(self, examples: IntArray, room: int) -> States:
-        assert isinstance(self.split.states, Chunked)
+        assert isinstance(self.split.states, ChunkedStates)
         found = self.split.states.load(np.unique(self._rows(examples)), self.layers, self._rooms[room])
         self._rooms[room] = found
         return found
 
 
-class Streamed:
+class StreamingLoader:
     """The minibatches of a draw that is larger than memory, in the order that they have from memory."""
 
     def __init__(
-        self, split: TaskSplit, layers: Sequence[int], order: Order, batch_size: int, device: torch.device = CPU
+        self, split: TaskSplit, layers: Sequence[int], order: Sampler, batch_size: int, device: torch.device = CPU
     ) -> None:
-        self._stream = Stream(split, layers)
+        self._stream = WindowReader(split, layers)
         self._order, self._size, self._device = order, batch_size, device
 
     @property

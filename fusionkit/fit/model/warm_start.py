@@ -29,7 +29,7 @@ Layers = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
+class WarmStart:
     """A finished run to begin from.
 
     Attributes:
@@ -40,13 +40,17 @@ class Start:
     data: str
 
 
-def open_starts(places: Iterable[str | Path]) -> list[Start]:
+def open_starts(places: Iterable[str | Path]) -> list[WarmStart]:
     """The finished runs that a user means; errors as :func:`fusionkit.fit.model.checkpoint.open_runs`."""
-    return [Start(run, read_json(run.folder / RECORD)["data"]) for run in open_runs(places)]
+    return [WarmStart(run, read_json(run.folder / RECORD)["data"]) for run in open_runs(places)]
 
 
 def with_starts(
-    specs: Sequence[RunSpec], layers: Sequence[Layers], encoder: Mapping[str, Any], starts: Sequence[Start], part: str
+    specs: Sequence[RunSpec],
+    layers: Sequence[Layers],
+    encoder: Mapping[str, Any],
+    starts: Sequence[WarmStart],
+    part: str,
 ) -> list[RunSpec]:
     """Each run with the one to begin from: of those that suit it the one of its label, fusion and seeds.
 
@@ -64,7 +68,7 @@ def with_starts(
     ]
 
 
-def check_start(spec: RunSpec, start: Start, labels: Sequence[str]) -> None:
+def check_start(spec: RunSpec, start: WarmStart, labels: Sequence[str]) -> None:
     """Refuse a head whose classes are others.
 
     Raises:
@@ -81,7 +85,7 @@ def check_start(spec: RunSpec, start: Start, labels: Sequence[str]) -> None:
     )
 
 
-def begin(model: FusedModel, spec: RunSpec, start: Start | None, labels: Sequence[str]) -> None:
+def begin(model: FusedModel, spec: RunSpec, start: WarmStart | None, labels: Sequence[str]) -> None:
     """Put a trained run's weights into a fresh model, and freeze what the spec says.
 
     Args:
@@ -130,7 +134,9 @@ def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: int, sides:
     return notes
 
 
-def _one_for(spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], starts: Sequence[Start], part: str) -> Start:
+def _one_for(
+    spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], starts: Sequence[WarmStart], part: str
+) -> WarmStart:
     differing = [_differing(spec, layers, encoder, start.run, part) for start in starts]
     found = [start for start, fields in zip(starts, differing, strict=True) if not fields]
     if not found:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.errors import unknown_name
-from fusionkit.fit.model.warm_start import Start, open_starts
-from fusionkit.fit.sweep.fixed_draws import Drawn, open_draws
+from fusionkit.fit.model.warm_start import WarmStart, open_starts
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.specs import PARTS, RunSpec
 from fusionkit.store import Store
@@ -25,8 +25,8 @@ class Sweep:
     """
 
     specs: list[RunSpec] = field(default_factory=list)
-    starts: list[Start] = field(default_factory=list)
-    draws: list[Drawn] = field(default_factory=list)
+    starts: list[WarmStart] = field(default_factory=list)
+    draws: list[FixedDraws] = field(default_factory=list)
 
 
 def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
@@ -40,8 +40,8 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
         UsageError: what :func:`~fusionkit.fit.sweep.grid.expand` refuses, and places that hold no such thing.
     """
     sweep = Sweep()
-    begun: dict[tuple[str, ...], list[Start]] = {}
-    drawn: dict[str, list[Drawn]] = {}
+    begun: dict[tuple[str, ...], list[WarmStart]] = {}
+    drawn: dict[str, list[FixedDraws]] = {}
     for block in blocks:
         choices = dict(block)
         places, source, frozen = choices.pop("init_from", ()), choices.pop("draw_from", None), choices.pop("freeze", ())

@@ -20,7 +20,7 @@ from fusionkit.specs import GIVEN, RunSpec, digest_of
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FixedDraws:
     """Examples to be drawn again.
 
     Attributes:
@@ -38,7 +38,7 @@ class Drawn:
         return digest_of(sorted(self.ids))
 
 
-def open_draws(place: str | Path) -> list[Drawn]:
+def open_draws(place: str | Path) -> list[FixedDraws]:
     """What was drawn: a JSON file's list of ids, or what one or more finished runs kept.
 
     Raises:
@@ -46,11 +46,13 @@ def open_draws(place: str | Path) -> list[Drawn]:
     """
     path = Path(place).expanduser()
     if path.is_file():
-        return [Drawn(_listed(path))]
+        return [FixedDraws(_listed(path))]
     records = [(folder, read_json(folder / RECORD)) for folder in find_run(place)]
     try:
         found = [
-            Drawn(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data")) for _, r in records if r.get("draw")
+            FixedDraws(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data"))
+            for _, r in records
+            if r.get("draw")
         ]
     except (KeyError, TypeError, UsageError) as error:
         raise StoreError(f"a record in {path} is damaged", received=str(error).splitlines()[0]) from error
@@ -64,12 +66,12 @@ def open_draws(place: str | Path) -> list[Drawn]:
     return found
 
 
-def shots_of(drawn: Iterable[Drawn]) -> list[int | None]:
+def shots_of(drawn: Iterable[FixedDraws]) -> list[int | None]:
     """The sizes that the runs drew, ascending; a list has none."""
     return [*sorted({one.run.shots for one in drawn if one.run and one.run.shots})] or [None]
 
 
-def with_draws(specs: Sequence[RunSpec], drawn: Sequence[Drawn]) -> list[RunSpec]:
+def with_draws(specs: Sequence[RunSpec], drawn: Sequence[FixedDraws]) -> list[RunSpec]:
     """Each run with the examples that were drawn by its ``data_seed`` and ``shots``, or with those of the one list.
 
     Runs over the same store, then the same column, are taken where there are any.
@@ -80,7 +82,7 @@ def with_draws(specs: Sequence[RunSpec], drawn: Sequence[Drawn]) -> list[RunSpec
     return [dataclasses.replace(spec, draw=GIVEN, draw_ids=_drawn_for(spec, drawn).digest) for spec in specs]
 
 
-def _drawn_for(spec: RunSpec, drawn: Sequence[Drawn]) -> Drawn:
+def _drawn_for(spec: RunSpec, drawn: Sequence[FixedDraws]) -> FixedDraws:
     for one in drawn:
         if one.run is None:
             if spec.shots is not None:
@@ -128,13 +130,13 @@ def _listed(path: Path) -> tuple[str, ...]:
     return ids
 
 
-def strange_draws(drawn: Iterable[Drawn], specs: Iterable[RunSpec], data: str) -> list[str]:
+def strange_draws(drawn: Iterable[FixedDraws], specs: Iterable[RunSpec], data: str) -> list[str]:
     """What the user should know: draws of data with another name, whose ids may be other examples' here."""
     used = {spec.draw_ids for spec in specs}
     names = sorted({one.data for one in drawn if one.data not in (None, data) and one.digest in used})
     return [f"--draw-from: examples of {name} are drawn from {data}, by their ids alone" for name in names]
 
 
-def by_digest(drawn: Iterable[Drawn]) -> Mapping[str, tuple[str, ...]]:
+def by_digest(drawn: Iterable[FixedDraws]) -> Mapping[str, tuple[str, ...]]:
     """The ids as runs' specs name them."""
     return {one.digest: one.ids for one in drawn}

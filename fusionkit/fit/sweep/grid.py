@@ -11,8 +11,8 @@ from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share, parse_share
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
-from fusionkit.fit.model.warm_start import Start, with_starts
-from fusionkit.fit.sweep.fixed_draws import Drawn, shots_of, with_draws
+from fusionkit.fit.model.warm_start import WarmStart, with_starts
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, shots_of, with_draws
 from fusionkit.fit.train.options import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
@@ -37,7 +37,7 @@ def expand(
     lrs: Sequence[float] = (2e-3,),
     shots: Sequence[int | None] = (),
     draw: str = "uniform",
-    draws: Sequence[Drawn] = (),
+    draws: Sequence[FixedDraws] = (),
     epochs: Sequence[int] = (10,),
     batch_sizes: Sequence[int] = (32,),
     dropout: float = 0.0,
@@ -54,7 +54,7 @@ def expand(
     compute_dtype: str = "float32",
     order: str = AUTO,
     joint_fusion: str = "shared",
-    starts: Sequence[Start] = (),
+    starts: Sequence[WarmStart] = (),
     init_part: str | None = None,
     freeze: str | None = None,
 ) -> list[RunSpec]:

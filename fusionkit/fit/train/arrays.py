@@ -48,7 +48,7 @@ class InMemory:
 
 
 @dataclass(frozen=True)
-class Examples:
+class ArrayExamples:
     """Rows of examples without labels.
 
     Attributes:
@@ -66,18 +66,18 @@ class Examples:
         return len(self.row_offsets) - 1
 
 
-def examples_of(given: Ragged | Split | NDArray[Any]) -> Examples:
+def examples_of(given: Ragged | Split | NDArray[Any]) -> ArrayExamples:
     """Examples as they come: ragged, a store's split, or an array ``[examples, layers, hidden]``, a row an example."""
     if isinstance(given, np.ndarray):
         states = torch.from_numpy(np.array(given, dtype=np.float32))
         given = Ragged(states, np.arange(len(states) + 1, dtype=np.int64), np.ones(len(states), dtype=bool))
     _, layers, hidden = given.hidden_states.shape
     states_of = InMemory(given.hidden_states) if isinstance(given, Ragged) else given.hidden_states
-    return Examples(states_of, given.row_offsets, given.row_mask, int(layers), int(hidden))
+    return ArrayExamples(states_of, given.row_offsets, given.row_mask, int(layers), int(hidden))
 
 
 def example_split(
-    examples: Examples,
+    examples: ArrayExamples,
     pool: str | None,
     whole: bool,
     targets: IntArray | NDArray[np.float32] | None = None,
@@ -125,7 +125,9 @@ def example_split(
     )
 
 
-def word_split(examples: Examples, targets: IntArray | None = None, gold: list[list[str]] | None = None) -> TaskSplit:
+def word_split(
+    examples: ArrayExamples, targets: IntArray | None = None, gold: list[list[str]] | None = None
+) -> TaskSplit:
     """Examples with a tag a row; without ``targets``, to be predicted.
 
     Args:

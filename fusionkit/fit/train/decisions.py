@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.dataset.batch import Batch, Place
-from fusionkit.dataset.split import Chunked, TaskSplit
+from fusionkit.dataset.batch import Batch, SharedBuffer
+from fusionkit.dataset.split import ChunkedStates, TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, home_of
 from fusionkit.fit.loader.minibatches import Layers, held_bytes
 from fusionkit.fit.loader.sampler import begin_chunks
-from fusionkit.fit.loader.streaming import Stream
+from fusionkit.fit.loader.streaming import WindowReader
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.train.masked_predictions import masked_predictions
@@ -52,11 +52,11 @@ def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) ->
 
     A split larger than :data:`STREAMED_BYTES` is read in the order of the store, a chunk at a time.
     """
-    if not isinstance(split.states, Chunked) or held_bytes(split, layers) <= STREAMED_BYTES:
+    if not isinstance(split.states, ChunkedStates) or held_bytes(split, layers) <= STREAMED_BYTES:
         for examples in blocks(split, block_rows(device)):
             yield examples, split.batch(examples, layers).on(device)
         return
-    stream, chunks, lengths = Stream(split, layers), begin_chunks(split), np.diff(split.offsets[:: split.sides])
+    stream, chunks, lengths = WindowReader(split, layers), begin_chunks(split), np.diff(split.offsets[:: split.sides])
     for window, here in stream.windows([np.flatnonzero(chunks == chunk) for chunk in np.unique(chunks)]):
         for among in blocks_of(lengths[window], block_rows(device)):
             examples = window[among]
@@ -64,7 +64,7 @@ def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) ->
 
 
 @dataclass(frozen=True)
-class Block:
+class ScoreBlock:
     """Some examples of a split, to be scored at once.
 
     Attributes:
@@ -77,13 +77,13 @@ class Block:
     rough: Tensor | None
 
 
-def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[Block]:
+def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
     """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
     for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)
         pays = device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS
         rough = batch.states.bfloat16() if pays else None
-        yield Block(units, replace(batch, place=Place()), rough)
+        yield ScoreBlock(units, replace(batch, place=SharedBuffer()), rough)
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:

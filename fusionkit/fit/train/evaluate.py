@@ -17,7 +17,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU
 from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
 from fusionkit.fit.model.precision import full_float32, has_bfloat16
-from fusionkit.fit.train.decisions import Block, Decisions, named
+from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named
 from fusionkit.fit.train.span_f1 import Spans
 from fusionkit.fit.vectorized.bfloat16_decisions import LEAST_ROWS
 from fusionkit.fit.vectorized.stack import Stack
@@ -27,7 +27,9 @@ from fusionkit.tags import are_span_tags
 COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
 
 
-def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[Block]) -> list[Decisions]:
+def decide_all(
+    stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[ScoreBlock]
+) -> list[Decisions]:
     """What every run decides of every unit of a split: ``[R, units]`` a stack, on its device.
 
     Args:
@@ -46,7 +48,7 @@ def decide_all(stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks:
     return found
 
 
-class Judge:
+class Evaluator:
     """A task's scores of decisions on one split.
 
     Args:

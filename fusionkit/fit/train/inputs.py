@@ -12,24 +12,24 @@ import numpy as np
 import torch
 
 from fusionkit.dataset.few_shot import draw_of, watched_split
-from fusionkit.dataset.split import Chunked, TaskSplit
+from fusionkit.dataset.split import ChunkedStates, TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.loader.gpu import Resident
+from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,
-    Feeder,
-    Feeding,
-    Gathered,
-    Held,
+    GatherLoader,
+    InMemoryStates,
     Layers,
-    SideBySide,
+    Loader,
+    SeedLoader,
+    SeparateLoaders,
     held_bytes,
     hold,
     hold_together,
 )
-from fusionkit.fit.loader.sampler import Order
-from fusionkit.fit.loader.streaming import Streamed
-from fusionkit.fit.train.decisions import Block, block_rows, blocks, shown_blocks
+from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.loader.streaming import StreamingLoader
+from fusionkit.fit.train.decisions import ScoreBlock, block_rows, blocks, shown_blocks
 from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import decides_by_softmax, reads_sequences
@@ -37,7 +37,7 @@ from fusionkit.ragged import IntArray
 from fusionkit.specs import WINDOW, RunSpec
 
 
-class Reading:
+class UnitInputs:
     """The minibatches of all data seeds, and the blocks of validation.
 
     Args:
@@ -68,14 +68,14 @@ class Reading:
         self.stored = watched_split(specs[0], data)
         shown = blocks(self.stored, block_rows(device))
         self.watched, self._watched_layers = self._held(self.stored, np.concatenate(shown) if shown else None)
-        self._blocks: list[Block] | None = None  # of a split in a GPU's memory, kept for every epoch
-        if device.type != "cpu" and isinstance(self.watched.states, Held):
+        self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch
+        if device.type != "cpu" and isinstance(self.watched.states, InMemoryStates):
             self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
-        self.feeding: Feeding = self._resident(specs) or SideBySide(streamed | self._gathered(specs[0], streamed))
+        self.feeding: Loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
 
-    def blocks(self) -> Iterable[Block]:
+    def blocks(self) -> Iterable[ScoreBlock]:
         """The watched part of validation, block by block."""
-        if not isinstance(self.watched.states, Held) or self._device.type == "cpu":
+        if not isinstance(self.watched.states, InMemoryStates) or self._device.type == "cpu":
             return shown_blocks(self.watched, self._watched_layers, self._device)
         if self._blocks is None:
             with torch.inference_mode():
@@ -87,14 +87,18 @@ class Reading:
         free = None if self._device.type == "cpu" else room(self._device, self._sharers)
         return HELD_BYTES if free is None else free // 2
 
-    def _streamed(self, seed: int, spec: RunSpec) -> Streamed | None:
+    def _streamed(self, seed: int, spec: RunSpec) -> StreamingLoader | None:
         """A draw that is read window by window; None where it is held, or its order leaps."""
         draw = self._draws[seed]
-        if spec.order != WINDOW or held_bytes(draw, self._layers) <= self._room or not isinstance(draw.states, Chunked):
+        if (
+            spec.order != WINDOW
+            or held_bytes(draw, self._layers) <= self._room
+            or not isinstance(draw.states, ChunkedStates)
+        ):
             return None
-        return Streamed(draw, self._layers, Order(draw, spec.order, seed), spec.batch_size, self._device)
+        return StreamingLoader(draw, self._layers, Sampler(draw, spec.order, seed), spec.batch_size, self._device)
 
-    def _resident(self, specs: Sequence[RunSpec]) -> Resident | None:
+    def _resident(self, specs: Sequence[RunSpec]) -> GpuLoader | None:
         """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one.
 
         Not where there is dropout: a mask of more rows would have other numbers, and so would a run alone.
@@ -113,13 +117,13 @@ class Reading:
             return None
         self._room -= size
         held = dict(zip(draws, hold_together(list(draws.values()), self._layers, self._device), strict=True))
-        orders = {seed: Order(draw, spec.order, seed) for seed, draw in draws.items()}
-        return Resident(held, orders, spec.batch_size, self._device)
+        orders = {seed: Sampler(draw, spec.order, seed) for seed, draw in draws.items()}
+        return GpuLoader(held, orders, spec.batch_size, self._device)
 
-    def _gathered(self, spec: RunSpec, streamed: Container[int]) -> dict[int, Feeder]:
+    def _gathered(self, spec: RunSpec, streamed: Container[int]) -> dict[int, SeedLoader]:
         """Minibatches of the draws that are not streamed."""
         return {
-            seed: Gathered(*self._held(draw), Order(draw, spec.order, seed), spec.batch_size, self._device)
+            seed: GatherLoader(*self._held(draw), Sampler(draw, spec.order, seed), spec.batch_size, self._device)
             for seed, draw in self._draws.items()
             if seed not in streamed
         }

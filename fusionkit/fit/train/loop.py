@@ -23,20 +23,20 @@ from fusionkit.dataset.infer_task import check_sides
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, Streams
-from fusionkit.fit.loader.gpu import Resident
+from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import (
-    Held,
+    InMemoryStates,
     Layers,
 )
 from fusionkit.fit.model.fused import FusedModel, twin
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
-from fusionkit.fit.model.warm_start import Start, begin
+from fusionkit.fit.model.warm_start import WarmStart, begin
 from fusionkit.fit.train.decisions import Decisions, block_rows, score
-from fusionkit.fit.train.evaluate import Judge, decide_all
-from fusionkit.fit.train.inputs import Reading, drawn
+from fusionkit.fit.train.evaluate import Evaluator, decide_all
+from fusionkit.fit.train.inputs import UnitInputs, drawn
 from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
-from fusionkit.fit.train.result import Best, Curve, DivergenceError, Outcome, Trained, outcomes_of
+from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, outcomes_of
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
@@ -46,7 +46,7 @@ from fusionkit.metrics import is_better
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
-Ended = tuple[RunSpec, Outcome | DivergenceError]
+Ended = tuple[RunSpec, RunResult | DivergenceError]
 # Metric and value; what was decided, or all scores.
 Judged = tuple[str, float, Decisions | None, dict[str, float] | None]
 NOT_JUDGED: Judged = ("", 0.0, None, None)
@@ -60,7 +60,7 @@ class _Run:
     layers: Layers
     loss: float = 0.0
     curve: Curve = field(default_factory=list)
-    best: Best | None = None
+    best: BestEpoch | None = None
     seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
 
@@ -97,8 +97,8 @@ def train_run(
     layers: Layers,
     hidden: int,
     on_epoch: Callable[[], None],
-    start: Start | None = None,
-) -> Outcome:
+    start: WarmStart | None = None,
+) -> RunResult:
     """Train one run: :func:`train_unit` of one.
 
     Raises:
@@ -117,7 +117,7 @@ def train_unit(
     layers_of: Callable[[RunSpec], Layers],
     hidden: int,
     on_epoch: Callable[[RunSpec], None],
-    starts: Mapping[str, Start] | None = None,
+    starts: Mapping[str, WarmStart] | None = None,
     tell: Callable[[str], None] | None = None,
     sharers: int = 1,
     device: torch.device = CPU,
@@ -172,7 +172,7 @@ class _Unit:
         data: TaskData,
         layers_of: Callable[[RunSpec], Layers],
         hidden: int,
-        starts: Mapping[str, Start],
+        starts: Mapping[str, WarmStart],
         tell: Callable[[str], None],
         sharers: int,
         device: torch.device,
@@ -189,16 +189,16 @@ class _Unit:
                 self._draws[spec.data_seed] = drawn(spec, data)
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
-        self._reading = Reading(specs, self._draws, self._layers, data, hidden, sharers, device)
+        self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device)
         stored = self._reading.stored
-        self._judge = Judge(data, stored, device) if Judge.can(data) and len(stored) else None
+        self._judge = Evaluator(data, stored, device) if Evaluator.can(data) and len(stored) else None
         self.groups = self._grouped(runs, starts)
         self._beside = Streams(device)
 
-    def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, Start]) -> list[_Group]:
+    def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, WarmStart]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
-        dense = dense or isinstance(self._reading.feeding, Resident)
+        dense = dense or isinstance(self._reading.feeding, GpuLoader)
         alike: dict[Any, list[_Run]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
@@ -232,7 +232,7 @@ class _Unit:
     def _narrowed(self, width: int) -> None:
         self._tell(f"stacks of at most {counted(width, 'run')}: memory")
 
-    def _model(self, run: _Run, starts: Mapping[str, Start]) -> Model:
+    def _model(self, run: _Run, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""
         spec, data = run.spec, self._data
         classes = [len(part.labels) for part in data.parts]
@@ -282,7 +282,7 @@ class _Unit:
                     run.curve[-1]["validation_score"] = value
                 if run.best is None or is_better(metric, value, run.best.value):
                     kept = None if answers is None else answers.clone()
-                    run.best = Best(value, epoch, group.stack.weights(at), kept, scores)
+                    run.best = BestEpoch(value, epoch, group.stack.weights(at), kept, scores)
 
     def _judged(
         self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]
@@ -335,14 +335,14 @@ class _Unit:
         began = time.perf_counter()
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
         reading = self._reading
-        shown = reading.watched, self._layers if isinstance(reading.watched.states, Held) else None
+        shown = reading.watched, self._layers if isinstance(reading.watched.states, InMemoryStates) else None
         outcomes = outcomes_of(groups, self._data, reading.stored, shown, self._judge, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
-    def _trained(self, run: _Run, model: Model) -> Trained:
+    def _trained(self, run: _Run, model: Model) -> CompletedRun:
         assert run.best is not None  # the last epoch is scored
         draw = self._draws[run.spec.data_seed]
-        return Trained(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
+        return CompletedRun(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
 
 
 def _copied(model: Model) -> Model:

@@ -18,7 +18,7 @@ from fusionkit.fit.loader.minibatches import Layers, layers_of
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.train.decisions import Decisions, read_blocks, score, shown_blocks
-from fusionkit.fit.train.evaluate import Judge, decide_all
+from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import RunSpec
@@ -30,7 +30,7 @@ Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or N
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """What a run came to.
 
     Attributes:
@@ -76,7 +76,7 @@ class DivergenceError(FusionkitError):
 
 
 @dataclass(frozen=True)
-class Best:
+class BestEpoch:
     """A run's best epoch.
 
     Attributes:
@@ -92,7 +92,7 @@ class Best:
 
 
 @dataclass(eq=False)
-class Trained:
+class CompletedRun:
     """A run that has ended well.
 
     Attributes:
@@ -103,7 +103,7 @@ class Trained:
     spec: RunSpec
     model: Model
     layers: Layers
-    best: Best
+    best: BestEpoch
     curve: Curve
     seconds: float
     epoch_seconds: list[float]
@@ -111,13 +111,13 @@ class Trained:
 
 
 def outcomes_of(
-    groups: Sequence[Sequence[Trained]],
+    groups: Sequence[Sequence[CompletedRun]],
     data: TaskData,
     watched: TaskSplit,
     shown: Shown,
-    judge: Judge | None,
+    judge: Evaluator | None,
     began: float,
-) -> list[Outcome]:
+) -> list[RunResult]:
     """Score runs by their best weights, all that have ended together: each split is read once for all of them.
 
     Args:
@@ -156,15 +156,15 @@ def outcomes_of(
     ]
 
 
-def _validation_scores(run: Trained, judge: Judge | None) -> dict[str, float]:
+def _validation_scores(run: CompletedRun, judge: Evaluator | None) -> dict[str, float]:
     if judge is not None and run.best.decided is not None:
         return judge.scores(run.best.decided.unsqueeze(0))[0]
     assert run.best.scores is not None
     return run.best.scores
 
 
-def _scored(groups: Sequence[Sequence[Trained]], data: TaskData, split: TaskSplit) -> list[dict[str, float]]:
-    if not Judge.can(data):
+def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: TaskSplit) -> list[dict[str, float]]:
+    if not Evaluator.can(data):
         return [score(run.model, data, split, run.layers) for group in groups for run in group]
     layers, places = _among(groups)
     stacks = [
@@ -172,7 +172,7 @@ def _scored(groups: Sequence[Sequence[Trained]], data: TaskData, split: TaskSpli
         for group, place in zip(groups, places, strict=True)
     ]
     device = stacks[0][0].device
-    judge = Judge(data, split, device)
+    judge = Evaluator(data, split, device)
     return [
         scores
         for decided in decide_all(stacks, split, shown_blocks(split, layers, device))
@@ -180,24 +180,24 @@ def _scored(groups: Sequence[Sequence[Trained]], data: TaskData, split: TaskSpli
     ]
 
 
-def _among(groups: Sequence[Sequence[Trained]]) -> tuple[Layers, list[Layers]]:
+def _among(groups: Sequence[Sequence[CompletedRun]]) -> tuple[Layers, list[Layers]]:
     """The layers that any of the runs reads, and where each group's stand among them."""
     layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
     return layers, [tuple(layers.index(layer) for layer in group[0].layers) for group in groups]
 
 
 def _outcome(
-    run: Trained,
+    run: CompletedRun,
     validation: dict[str, float],
     test: dict[str, float] | None,
     tests: dict[str, dict[str, float]],
     looked: Sequence[Looked],
     draw: list[str] | None,
     watched: int,
-) -> Outcome:
+) -> RunResult:
     metric, model = next(iter(validation)), run.model
     (weights, largest), *others = looked
-    return Outcome(
+    return RunResult(
         metric=metric,
         score=None if test is None else test[metric],
         validation_score=validation[metric],
@@ -220,14 +220,14 @@ def _outcome(
     )
 
 
-def _layer_weights(groups: Sequence[Sequence[Trained]], data: TaskData, validation: Shown) -> list[list[Looked]]:
+def _layer_weights(groups: Sequence[Sequence[CompletedRun]], data: TaskData, validation: Shown) -> list[list[Looked]]:
     """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
     if len(data.validation):
         return _looked(groups, *validation)
     return [_looked([[run]], run.draw, None)[0] for group in groups for run in group]
 
 
-def _looked(groups: Sequence[Sequence[Trained]], split: TaskSplit, held: Layers | None) -> list[list[Looked]]:
+def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None) -> list[list[Looked]]:
     """Of each run, by part, the weights over a split's rows.
 
     Args:

@@ -3,7 +3,7 @@
 A step of a stack is some hundred small kernels, and telling the GPU of each from Python takes ten times as long as
 doing it: on an H100 a step of 16 runs of ``attention`` takes 4 ms told kernel by kernel, 0.3 ms replayed. What is
 recorded reads and writes the same memory each time, so it serves minibatches that come in the same memory
-(:class:`fusionkit.fit.loader.gpu.Resident`) and blocks of a split that stays where it is.
+(:class:`fusionkit.fit.loader.gpu.GpuLoader`) and blocks of a split that stays where it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from fusionkit.dataset.batch import Place
+from fusionkit.dataset.batch import SharedBuffer
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def _common(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-class Graphs:
+class CudaGraphs:
     """The recordings of one stack; they are void once its weights lie elsewhere.
 
     Args:
@@ -44,13 +44,13 @@ class Graphs:
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
         self._device, self._generators = device, list(generators)
-        self._kept: WeakKeyDictionary[Place, dict[str, _Recorded | None]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[SharedBuffer, dict[str, _Recorded | None]] = WeakKeyDictionary()
         # Of each stream the memory that its recordings share, one after the other, and the first of them: a pool is
         # gone with the last.
         self._pools: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}
         self.recorded = 0
 
-    def do(self, place: Place, what: str, work: Callable[[], Tensor]) -> Tensor:
+    def do(self, place: SharedBuffer, what: str, work: Callable[[], Tensor]) -> Tensor:
         """Do it; the same work reads the same memory each time, at one place.
 
         The first time it is done as it comes, which loads its kernels; the second time it is recorded.

@@ -18,7 +18,7 @@ from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.specs import RunSpec
 
 
-class Row:
+class LoopedRuns:
     """Models one after another over the same minibatch. Each has the random numbers that it would have alone."""
 
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[Model]) -> None:

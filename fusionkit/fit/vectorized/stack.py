@@ -6,7 +6,7 @@ of the sum of all losses is each run's own; dropout masks come from each run's o
 A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.layer_mixes` has them, a chain of linear
 layers by :mod:`fusionkit.fit.vectorized.mlp`, all else by ``torch.func.vmap``.
 What vmap cannot stack (``torch.nn.LSTM``, joint runs) and what shares weights too large to copy (an encoder's LM head)
-goes through one model after another, over the same minibatch: :class:`Row`.
+goes through one model after another, over the same minibatch: :class:`LoopedRuns`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fusionkit.fit.model.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
 from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, Rough, decide_most
 from fusionkit.fit.vectorized.cross_entropy import cross_entropies
-from fusionkit.fit.vectorized.cuda_graphs import Graphs
+from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
 from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, below
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
-from fusionkit.fit.vectorized.looped import Row
+from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of, chained
 from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.fusions import sees_examples
@@ -115,7 +115,7 @@ def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
     pays = pays or (folding is not None and folding.is_narrow)
     if pays and len(single) == len(models) and can_stack(models[0]):
         return Stacked(specs, single)
-    return Row(specs, models)
+    return LoopedRuns(specs, models)
 
 
 class Stacked:
@@ -148,7 +148,7 @@ class Stacked:
         self.specs, self._generators = list(specs), list(generators)
         self._base = twin(self._plain)
         with_run_dropout(self._base, self._generators)
-        self._head = _Asked(self._base.head)
+        self._head = _HeadCalls(self._base.head)
         self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
         # A GPU's recordings would fold anew in every block, and its products are not what it waits for.
         self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
@@ -161,9 +161,9 @@ class Stacked:
         self._sure: Rough | None = None
         self._folded: dict[str, Tensor] | None = None
         self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
-        self._graphs: Graphs | None = None
+        self._graphs: CudaGraphs | None = None
         if self.device.type == "cuda":
-            self._graphs = Graphs(self.device, self._generators if self.specs[0].dropout else ())
+            self._graphs = CudaGraphs(self.device, self._generators if self.specs[0].dropout else ())
             self._rates = torch.zeros(len(self.specs), device=self.device)
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
@@ -363,7 +363,7 @@ class Stacked:
         return found
 
 
-class _Asked(nn.Module):
+class _HeadCalls(nn.Module):
     """A head with its loss and its decision as calls, which ``functional_call`` can put other weights under."""
 
     def __init__(self, head: Head) -> None:

@@ -16,8 +16,8 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, tooltip
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
 from fusionkit.report.stores import encode_seconds
 from fusionkit.report.train_size import examples_learned
 
@@ -25,7 +25,7 @@ ONCE, AGAIN = "encoded once", "encoded in every epoch"
 SPLITS = ("train", "validation", "test")
 
 
-def data(study: Study, looks: Looks) -> pd.DataFrame | None:
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a store, way and number of heads, in the order that the runs ended; stores whose seconds are known."""
     rows: list[dict[str, Any]] = []
     runs = study.frame[study.frame["status"] == "finished"].drop_duplicates("digest")
@@ -72,7 +72,7 @@ def about(data: pd.DataFrame) -> str:
     return f"Encoding once is cheaper for {'; '.join(told)}."
 
 
-def chart(study: Study, data: pd.DataFrame) -> Any:
+def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """Two lines a store: minutes by number of heads."""
     alt = altair()
     colours = alt.Color(
@@ -95,7 +95,7 @@ def _row(store: str, way: str, heads: int, seconds: float) -> dict[str, Any]:
     return {"store": store, "way": way, "heads": heads, "minutes": seconds / 60}
 
 
-def _seconds(study: Study, digest: str, name: str) -> dict[str, float] | None:
+def _seconds(study: ReportData, digest: str, name: str) -> dict[str, float] | None:
     store = study.stores.get(digest)
     found = None if store is None else encode_seconds(store)
     if found is not None:
@@ -108,6 +108,6 @@ def _rows(group: pd.DataFrame) -> str:
     return f"{group['rows'].iloc[0]}{' (two)' if group['sides'].iloc[0] == 2 else ''}"
 
 
-def _train_size(study: Study, digest: str, learned: int) -> int:
+def _train_size(study: ReportData, digest: str, learned: int) -> int:
     store = study.stores.get(digest)
     return learned if store is None else int(store.manifest["splits"]["train"]["examples"])

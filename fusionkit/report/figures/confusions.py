@@ -8,16 +8,16 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, shade, tooltip
-from fusionkit.report.predictions import Look, Looks, confusion, validation_of
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions, RunPredictions, confusion, validation_of
+from fusionkit.report.report_data import ReportData
 
 MOST_CLASSES = 18
 REST = "(others)"
 
 
-def data(study: Study, looks: Looks) -> pd.DataFrame | None:
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task and pair of classes: how many examples or words, and which share of the gold class."""
-    best: dict[str, Look] = {}
+    best: dict[str, RunPredictions] = {}
     for look in looks.all:
         task = f"{look.task} · {look.column}" if f"· {look.column}" not in look.task else look.task
         if look.kind != "number" and (
@@ -28,7 +28,7 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def counted(look: Look) -> list[dict[str, Any]]:
+def counted(look: RunPredictions) -> list[dict[str, Any]]:
     """The counts of one look; of many classes those that occur most, the rest together as :data:`REST`."""
     pairs = confusion(look)
     frequency: dict[str, int] = {}
@@ -50,7 +50,7 @@ def counted(look: Look) -> list[dict[str, Any]]:
     ]
 
 
-def chart(study: Study, data: pd.DataFrame) -> Any:
+def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """A cell a pair of classes, darker the larger its share of the gold class."""
     alt = altair()
     order = data.groupby("gold")["count"].sum().sort_values(ascending=False).index.tolist()

@@ -10,14 +10,14 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import times_of, unit_of
 from fusionkit.report.figures.encodings import form, hue, interval, methods_of, panels, spread, tooltip
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
 from fusionkit.runs.summary import scores_of
 
 TITLES = {"parameters": "parameters learned, fusion and head", "seconds": "seconds a head"}
 
 
-def data(study: Study, looks: Looks) -> pd.DataFrame | None:
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task and method of the largest draw: score with its interval, mean parameters and seconds."""
     rows = []
     for (task, method), runs in study.whole.groupby(["task_name", "method"], sort=False):
@@ -33,10 +33,10 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def chart(x: str) -> Callable[[Study, pd.DataFrame], Any]:
+def chart(x: str) -> Callable[[ReportData, pd.DataFrame], Any]:
     """A point a method with its interval, the cost on a logarithmic axis."""
 
-    def made(study: Study, data: pd.DataFrame) -> Any:
+    def made(study: ReportData, data: pd.DataFrame) -> Any:
         alt = altair()
         methods = methods_of(data)
         # A frozen LM head under `last` learns nothing, which a logarithm cannot show.

@@ -16,8 +16,8 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import times_of, unit_of
 from fusionkit.report.figures.encodings import dash, hue, interval, methods_of, panels, spread, tooltip
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
 from fusionkit.report.train_size import examples_learned
 from fusionkit.runs.folder import timed_curve
 
@@ -26,7 +26,7 @@ LOG = ("seconds", "step")
 MOST_BANDS = 5  # more of them hide each other
 
 
-def curves(study: Study, x: str, y: str) -> pd.DataFrame | None:
+def curves(study: ReportData, x: str, y: str) -> pd.DataFrame | None:
     """A row a task, method and epoch: means over the seeds, with the interval of the score or loss."""
     runs = study.whole.drop_duplicates(["digest", "task_name"])
     rows: list[dict[str, Any]] = []
@@ -54,15 +54,15 @@ def curves(study: Study, x: str, y: str) -> pd.DataFrame | None:
     )
 
 
-def data(x: str, y: str) -> Callable[[Study, Looks], pd.DataFrame | None]:
+def data(x: str, y: str) -> Callable[[ReportData, AllPredictions], pd.DataFrame | None]:
     """The data of a figure with these axes."""
     return lambda study, looks: curves(study, x, y)
 
 
-def chart(x: str, y: str) -> Callable[[Study, pd.DataFrame], Any]:
+def chart(x: str, y: str) -> Callable[[ReportData, pd.DataFrame], Any]:
     """A line a method within the band of its interval."""
 
-    def made(study: Study, data: pd.DataFrame) -> Any:
+    def made(study: ReportData, data: pd.DataFrame) -> Any:
         alt = altair()
         methods = methods_of(data)
         scale = alt.Scale(type="log", nice=False) if x in LOG else alt.Scale(nice=False, zero=False)
@@ -85,7 +85,7 @@ def chart(x: str, y: str) -> Callable[[Study, pd.DataFrame], Any]:
     return made
 
 
-def steps_an_epoch(study: Study, record: dict[str, Any]) -> int | None:
+def steps_an_epoch(study: ReportData, record: dict[str, Any]) -> int | None:
     """Minibatches of one epoch, or None where nothing tells how many examples the run learned from."""
     examples = examples_learned(study, record)
     return None if examples is None else math.ceil(examples / record["spec"]["batch_size"])

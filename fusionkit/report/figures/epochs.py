@@ -9,12 +9,12 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import ALL, times_of, unit_of
 from fusionkit.report.figures.encodings import interval, means, panels
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import CELL, Study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.summary import scores_of
 
 
-def data(study: Study, looks: Looks) -> pd.DataFrame | None:
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task, size of draw, method and number of epochs, of tasks with two numbers or more."""
     runs = study.chosen_within([*CELL, "epochs"])
     numbers = runs.groupby(["task_name", "shots_name"])["epochs"].transform("nunique")
@@ -30,7 +30,7 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def chart(study: Study, data: pd.DataFrame) -> Any:
+def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """A line a method, its interval as a bar at each number of epochs."""
     alt = altair()
     x = alt.X("epochs:O", title="epochs", axis=alt.Axis(labelAngle=0))

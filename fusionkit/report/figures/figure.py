@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
 
 
 def _nothing(data: pd.DataFrame) -> str:
@@ -29,6 +29,6 @@ class Figure:
     title: str
     caption: str
     needs: str
-    data: Callable[[Study, Looks], pd.DataFrame | None]
-    chart: Callable[[Study, pd.DataFrame], Any]
+    data: Callable[[ReportData, AllPredictions], pd.DataFrame | None]
+    chart: Callable[[ReportData, pd.DataFrame], Any]
     about: Callable[[pd.DataFrame], str] = _nothing

@@ -10,14 +10,14 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import family, times_of, unit_of
 from fusionkit.report.figures.encodings import dash, hue, interval, methods_of, panels, spread, tooltip
-from fusionkit.report.predictions import Looks
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
 from fusionkit.runs.summary import scores_of
 
 ONE = "layer"  # the method that the line of probes is drawn as
 
 
-def data(study: Study, looks: Looks) -> pd.DataFrame | None:
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task and probed layer; and one a fusion over several layers, its ``layer`` empty."""
     runs = study.whole
     read = runs["digest"].map(lambda digest: study.records[digest]["layers"])
@@ -44,7 +44,7 @@ def data(study: Study, looks: Looks) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def chart(study: Study, data: pd.DataFrame) -> Any:
+def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """The probes as a line, the others as level lines."""
     alt = altair()
     methods = methods_of(data)

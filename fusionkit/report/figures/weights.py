@@ -10,8 +10,8 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
-from fusionkit.report.predictions import Look, Looks, label_weights, validation_of
-from fusionkit.report.report_data import Study
+from fusionkit.report.predictions import AllPredictions, RunPredictions, label_weights, validation_of
+from fusionkit.report.report_data import ReportData
 
 # Languages of the data sets that the papers use, and their neighbours; a data set says its own by its name.
 LANGUAGES = {
@@ -25,7 +25,7 @@ LINE = 19  # pixels of a heat map's line
 MOST_LABELS = 24  # rows of a heat map that a reader still takes in; the most frequent
 
 
-def by_run(study: Study) -> pd.DataFrame | None:
+def by_run(study: ReportData) -> pd.DataFrame | None:
     """A row a run, column it answers, and layer: the mean weight over validation rows, as the record has it."""
     runs = study.whole.drop_duplicates(["digest", "task_name"])
     rows: list[dict[str, Any]] = []
@@ -50,13 +50,13 @@ def language_of(name: str) -> str | None:
     return next((LANGUAGES[part.lower()] for part in reversed(parts) if part.lower() in LANGUAGES), None)
 
 
-def by_task(study: Study, looks: Looks) -> pd.DataFrame | None:
+def by_task(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """Mean weights over the seeds: a row a method, task and layer."""
     found = by_run(study)
     return None if found is None else _mean(found, ["method", "task"])
 
 
-def by_language(study: Study, looks: Looks) -> pd.DataFrame | None:
+def by_language(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """The same by language, where the names of the data sets tell two or more."""
     found = by_run(study)
     if found is None or found["language"].nunique() < 2:
@@ -68,7 +68,7 @@ def by_language(study: Study, looks: Looks) -> pd.DataFrame | None:
     return _mean(found, ["method", "language"])
 
 
-def by_seed(study: Study, looks: Looks) -> pd.DataFrame | None:
+def by_seed(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """Each run's own weights, where a task and method has several."""
     found = by_run(study)
     if found is None or not (found.groupby(["task", "method", "layer"]).size() > 1).any():
@@ -76,9 +76,9 @@ def by_seed(study: Study, looks: Looks) -> pd.DataFrame | None:
     return found.drop(columns=["language"])
 
 
-def by_label(study: Study, looks: Looks) -> pd.DataFrame | None:
+def by_label(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
-    best: dict[str, Look] = {}
+    best: dict[str, RunPredictions] = {}
     for look in looks.all:
         told = label_weights(look)
         if len(told) < 2 or look.weights is None or np.ptp(look.weights, axis=0).max() < 1e-6:
@@ -109,21 +109,21 @@ def by_label(study: Study, looks: Looks) -> pd.DataFrame | None:
 def heat_by(column: str) -> Any:
     """A panel a method, a line a value of the column, a cell a layer."""
 
-    def made(study: Study, data: pd.DataFrame) -> Any:
+    def made(study: ReportData, data: pd.DataFrame) -> Any:
         order = list(dict.fromkeys(data[column]))
         return _heat(data, column, order, "method", methods_of(data))
 
     return made
 
 
-def chart_by_label(study: Study, data: pd.DataFrame) -> Any:
+def chart_by_label(study: ReportData, data: pd.DataFrame) -> Any:
     """A panel a task and method, a line a label."""
     data = data.assign(panel=data["task"] + " · " + data["method"])
     lines = data.groupby("panel", sort=False)["label"].nunique()  # panels of like height stand side by side
     return _heat(data, "label", None, "panel", lines.sort_values(ascending=False, kind="stable").index.tolist())
 
 
-def chart_by_seed(study: Study, data: pd.DataFrame) -> Any:
+def chart_by_seed(study: ReportData, data: pd.DataFrame) -> Any:
     """A panel a task: a dot a run, a line the mean of each method."""
     alt = altair()
     methods = methods_of(data)
