@@ -20,10 +20,10 @@ from dataclasses import replace
 import torch
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.vectorized.folding import Folding
 from fusionkit.fit.vectorized.stack import Stacked
+from fusionkit.memory import keep_freed_memory
 from fusionkit.specs import RunSpec
 
 SHAPES = {"MiniLM": (6, 384), "roberta-large": (24, 1024)}

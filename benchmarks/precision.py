@@ -32,12 +32,12 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import uniform_draw
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.loader.minibatches import GatherLoader, hold
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.fusions import fusion_layers
+from fusionkit.memory import keep_freed_memory
 from fusionkit.specs import TRAINING_DTYPES, RunSpec
 from fusionkit.store import Store, open_store
 

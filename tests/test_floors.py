@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
     0: (
         "ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "child_processes", "machine",
-        "names", "yaml_texts", "devices", "plural",
+        "names", "yaml_texts", "devices", "plural", "memory",
     ),
     1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),
@@ -28,8 +30,15 @@ FLOORS = {
 }  # fmt: skip
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
 STAGE_ONE, STAGE_TWO = ("sources", "encoder", "encode"), (
-    "fusions", "heads", "tasks", "metrics", "draws", "statistics", "fit",
+    "fusions", "heads", "tasks", "metrics", "draws", "statistics", "runs", "dataset", "fit",
 )  # fmt: skip
+# Inside stage two, from the bottom; packages of one tuple know nothing of each other.
+FIT = (
+    ("runs", "dataset"), ("fit.model", "fit.loader"), ("fit.vectorized",), ("fit.train",), ("fit.sweep",),
+    ("fit.executor",),
+)  # fmt: skip
+MOST_FILES = 25  # of one folder; the command line has a short file a command and is let off
+MOST_NAMESAKES = 20  # file names that occur in several packages, the command line's left out
 
 
 def module_of(path: Path) -> str:
@@ -100,6 +109,42 @@ def test_imports_point_down() -> None:
     ]
     assert not climbs
     assert sum(map(len, graph().values())) > 200  # imports seen
+
+
+def test_the_packages_of_stage_two_import_down_only() -> None:
+    height = {f"fusionkit.{package}": k for k, packages in enumerate(FIT) for package in packages}
+
+    def package_of(module: str) -> str | None:
+        return next((one for one in height if f"{module}.".startswith(f"{one}.")), None)
+
+    ends = ((package_of(name), package_of(target)) for name, targets in graph().items() for target in targets)
+    edges = {(above, below) for above, below in ends if above and below}
+    assert {above for above, _ in edges} == set(height)
+    assert not {(a, b) for a, b in edges if a != b and height[b] >= height[a]}
+
+
+def test_the_page_on_the_design_lists_the_same_floors() -> None:
+    page = (PACKAGE.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (.*?) \|", page, flags=re.MULTILINE)
+    listed = {name: int(floor) for floor, cell in rows for name in re.findall(r"`(\w+)(?:\.py|/)`", cell)}
+    assert listed == {name: floor for name, floor in FLOOR_OF.items() if floor < 8}
+
+
+def test_folders_can_be_overlooked() -> None:
+    """No folder has more files than one sees at once, and few files of several packages have one name."""
+    folders = Counter(path.parent for path in files().values() if path.stem != "__init__")
+    folders.update(path.parent for path in (PACKAGE.parent / "tests").rglob("*.py"))
+    folders.pop(PACKAGE / "cli")
+    assert {folder: count for folder, count in folders.items() if count > MOST_FILES} == {}
+    stems = Counter(path.stem for path in files().values() if path.parent.name != "cli" and path.stem != "__init__")
+    assert len([stem for stem, count in stems.items() if count > 1]) <= MOST_NAMESAKES
+
+
+def test_no_two_classes_have_one_name() -> None:
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files().items()}
+    classes = Counter(node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert {name: count for name, count in classes.items() if count > 1} == {}
+    assert len(classes) > 150
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:

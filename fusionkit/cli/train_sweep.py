@@ -47,8 +47,8 @@ def train(
         logs = Logs(log_to, runs, progress.say)
         logs.catch_up(there)
         records = fit(
-            store, sweep.specs, folder, LoggedProgress(progress, logs), sweep.starts, sweep.draws, workers, retry_failed, crew,
-            device,
+            store, sweep.specs, folder, LoggedProgress(progress, logs), sweep.starts, sweep.draws, workers,
+            retry_failed, crew, device,
         )  # fmt: skip
         logs.catch_up(records)  # what another process kept just before this one asked
         logs.close()

@@ -17,9 +17,9 @@ import torch
 from distributed import get_worker
 
 from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.executor.unit_job import Event, do_unit
 from fusionkit.fit.executor.worker import EventSender
+from fusionkit.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims, myself
 from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder
 from fusionkit.specs import RunSpec

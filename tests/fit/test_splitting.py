@@ -15,7 +15,6 @@ import torch
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.executor.memory import PeakMemory
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.evaluate import decide_all
 from fusionkit.fit.vectorized import stack as stacks
@@ -24,6 +23,7 @@ from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.stack import Stacked, stack_of
 from fusionkit.fit.vectorized.width import STACK_BYTES, even, width_of
+from fusionkit.memory import PeakMemory
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

@@ -19,12 +19,12 @@ from fusionkit.fit.executor import estimate, parallelism
 from fusionkit.fit.executor.bounds import PEAK, Bounds
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.estimate import plan
-from fusionkit.fit.executor.memory import resident
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.profile import Cost, kind_of, measure
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.model.precision import has_bfloat16
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
+from fusionkit.memory import resident
 from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

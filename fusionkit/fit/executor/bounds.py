@@ -23,7 +23,6 @@ from torch import nn
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.memory import resident
 from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES
 from fusionkit.fit.model.fused import FusedModel
@@ -32,6 +31,7 @@ from fusionkit.fit.model.precision import FLOAT32, has_bfloat16
 from fusionkit.fit.vectorized.folding import Folding
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.heads import reads_sequences
+from fusionkit.memory import resident
 from fusionkit.specs import RunSpec
 
 PEAK = 400e9  # multiplications and additions a second, in bfloat16: the fastest core that this was seen on

@@ -16,7 +16,6 @@ import torch
 
 from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import ContextOpener, SweepContext
-from fusionkit.fit.executor.memory import out_of_memory, resident
 from fusionkit.fit.executor.parallelism import START_SECONDS, share_out, worth_it
 from fusionkit.fit.executor.prepare import Prepared
 from fusionkit.fit.executor.profile import Cost, kind_of, measure
@@ -24,6 +23,7 @@ from fusionkit.fit.executor.units import GPU_WIDEST, WIDEST, Unit, plan_units
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes
 from fusionkit.fit.vectorized.width import room
 from fusionkit.machine import cores, spare_memory
+from fusionkit.memory import out_of_memory, resident
 from fusionkit.plural import counted
 from fusionkit.runs.claims import Claims, myself
 from fusionkit.runs.folder import RunsFolder

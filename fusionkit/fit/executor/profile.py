@@ -19,8 +19,8 @@ import numpy as np
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.memory import PeakMemory
 from fusionkit.fit.executor.unit_job import trained
+from fusionkit.memory import PeakMemory
 from fusionkit.specs import SHUFFLE, RunSpec
 
 STEPS = 4  # an epoch of a sample

@@ -20,12 +20,12 @@ from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import ContextOpener
 from fusionkit.fit.executor.estimate import Forecast, Plan, forecast, plan
 from fusionkit.fit.executor.executors import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
-from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.scheduler import Schedule
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
+from fusionkit.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims, myself
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec

@@ -9,10 +9,10 @@ from typing import Any, Self
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.memory import out_of_memory
 from fusionkit.fit.executor.records import failed_record, finished_record
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
+from fusionkit.memory import out_of_memory
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.writer import RunWriter

@@ -16,8 +16,8 @@ import torch
 from fusionkit.child_processes import Channel
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.memory import keep_freed_memory
 from fusionkit.fit.executor.unit_job import Event, do_unit
+from fusionkit.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.fit.executor.memory import out_of_memory
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.vectorized.stack import Stack, Stacked
+from fusionkit.memory import out_of_memory
 from fusionkit.specs import RunSpec
 
 Result = TypeVar("Result")
