@@ -1,7 +1,7 @@
-"""Who does which run: a locked file a run, so that processes on one folder share the work and do nothing twice.
+"""Which process trains which run: one locked file a run, so that several processes can share a folder of runs.
 
-The kernel drops a claim with the process that holds it. So a claim that can be taken belongs to nobody, and a run
-without a record whose claim can be taken is there to be done.
+The kernel drops a claim with the process that holds it. So a claim that can be taken belongs to no living process, and
+a run without a record whose claim can be taken is still to be trained.
 """
 
 from __future__ import annotations

@@ -40,16 +40,16 @@ FLAT = (
 
 
 class RunsFolder:
-    """A folder of runs; made by the first that is kept."""
+    """A folder of runs. The first run that is written makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def claim(self) -> None:
-        """Make sure that runs may be kept here.
+        """Make sure that runs may be written here.
 
         Raises:
-            UsageError: the place holds something else.
+            UsageError: the folder holds something else.
         """
         path = self.path
         if path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir())))):
@@ -61,7 +61,7 @@ class RunsFolder:
             )
 
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
-        """What a finished run left, or None.
+        """The record of a finished run, or None.
 
         Raises:
             StoreError: the record is damaged, or cannot be read.
@@ -71,7 +71,7 @@ class RunsFolder:
         return None if found is None else {**found, "spec": spec.to_dict()}
 
     def is_there(self, spec: RunSpec) -> bool:
-        """Whether the run has ended, without reading what it left."""
+        """Whether the run has a record. The record is not read."""
         return self.has(spec.digest)
 
     def has(self, digest: str) -> bool:
@@ -79,16 +79,16 @@ class RunsFolder:
         return (self.path / digest / RECORD).is_file()
 
     def forget(self, spec: RunSpec) -> None:
-        """Let a run that ended be trained again; its weights stay until they are replaced."""
+        """Remove the record of a run, so that it is trained again. Its weights stay until they are replaced."""
         (self.path / spec.digest / RECORD).unlink(missing_ok=True)
 
     def sweep_out(self, spec: RunSpec) -> None:
-        """Remove what a process that was killed left half written of a run. Only who has claimed the run may."""
+        """Remove the half-written files of a run whose process was killed. Only the holder of its claim may call this."""
         for left in (self.path / spec.digest).glob(".*.partial"):
             left.unlink(missing_ok=True)
 
     def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
-        """Keep a run: weights first, then the record that says it is finished."""
+        """Write a run: the weights first, then the record, which says that the run is finished."""
         folder = self.path / spec.digest
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What of a folder of runs is done, running and failed, as its files tell: from any machine that sees them."""
+"""Which runs of a folder are done, running or failed, read from its files by any machine that sees them."""
 
 from __future__ import annotations
 

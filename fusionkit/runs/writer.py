@@ -1,4 +1,4 @@
-"""Runs on their way to the disk, beside the work that goes on."""
+"""Writes finished runs to the disk in a thread of its own, while training goes on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in me
 
 
 class RunWriter:
-    """Writes runs beside the work, one after the other: what waits four times a run for the disk is not the work.
+    """Writes runs one after the other. A run is synced four times, and training must not wait for that.
 
     Args:
-        kept: told of each run that is safe, in the order in which they came, by the thread that brings them.
+        kept: called for each run that is on the disk, in the order of :meth:`write`, by the thread that calls it.
     """
 
     def __init__(self, runs: RunsFolder, kept: Callable[[RunSpec], None]) -> None:
@@ -29,12 +29,12 @@ class RunWriter:
         return self
 
     def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
-        """Begin to keep a run; errors of earlier ones are raised here, or at the end."""
+        """Start writing a run. Errors of earlier runs are raised here, or at the end."""
         self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights)))
         self.tell()
 
     def tell(self) -> None:
-        """Tell of those that are safe by now; errors as of :meth:`write`."""
+        """Call ``kept`` for the runs that are on the disk by now; errors as of :meth:`write`."""
         self._tell(wait=False)
 
     def __exit__(self, *error: object) -> None:

@@ -1,8 +1,8 @@
-"""Minibatches of a GPU: gathered from states that it holds, step for step into the same memory.
+"""Minibatches on a GPU, gathered from states in its memory into buffers that are used for every step.
 
-A step that is recorded (:mod:`fusionkit.fit.vectorized.cuda_graphs`) reads what lies there at the time. Minibatches of
-words have a number of rows each; they are filled up to few numbers, so that few steps are recorded, and so that several
-data seeds can share a stack. An epoch's places are sent to the device at once.
+A recorded step (:mod:`fusionkit.fit.vectorized.cuda_graphs`) reads the same buffers each time it is replayed.
+Minibatches of words differ in their number of rows. They are padded to a few sizes, so that few steps are recorded and
+several data seeds can share a stack. The row indices of an epoch are sent to the device once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FEWEST_ROWS = 16
 
 
 def filled(rows: int) -> int:
-    """So many rows or some more: a power of two, or one and a half of it."""
+    """The padded number of rows: the next power of two, or one and a half times a power of two."""
     size = FEWEST_ROWS
     while size < rows:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
@@ -33,7 +33,7 @@ def filled(rows: int) -> int:
 
 @dataclass(frozen=True)
 class _Epoch:
-    """Of each step: examples of a seed, rows with the filling; and for each seed what fills the memory.
+    """The plan of an epoch: examples and padded rows of each step, and the content of the buffers for each seed.
 
     Attributes:
         places, targets: ``[steps, seeds, most rows]``. offsets: ``[steps, seeds, most examples + 1]``.
@@ -47,7 +47,7 @@ class _Epoch:
 
 @dataclass(frozen=True)
 class _Buffers:
-    """Memory of one shape of minibatches, of all seeds; ``batches`` are views of it."""
+    """Buffers for minibatches of one shape, of all seeds; ``batches`` are views of them."""
 
     states: Tensor
     targets: Tensor
@@ -56,7 +56,7 @@ class _Buffers:
 
 
 class GpuLoader:
-    """The minibatches of all data seeds as one gather a step.
+    """Makes the minibatches of all data seeds by one gather a step.
 
     Args:
         draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.hold_together` holds them: as many
@@ -79,7 +79,7 @@ class GpuLoader:
         return -(-len(self._draws[seed]) // self._size)
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
-        """As :class:`~fusionkit.fit.loader.minibatches.Loader` says; a step's minibatches are gone with the next."""
+        """As :class:`~fusionkit.fit.loader.minibatches.Loader` says; the next step overwrites a step's minibatches."""
         if self._seeds != tuple(seeds):
             self._seeds = tuple(seeds)
             self._rooms = {}
@@ -106,7 +106,7 @@ class GpuLoader:
         return _Buffers(states, targets, offsets, Minibatches(batches, lasting=True))
 
     def _planned(self, epoch: int) -> _Epoch:
-        """Where each minibatch's rows lie; what fills one up is the first row."""
+        """The row indices of each minibatch; padding repeats the first row."""
         starts = np.arange(0, len(self._draws[self._seeds[0]]), self._size)
         examples = np.diff(np.append(starts, len(self._draws[self._seeds[0]])))
         found, counts = [], []

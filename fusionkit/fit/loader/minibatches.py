@@ -1,7 +1,7 @@
-"""Minibatches of one data seed, made once for all runs that learn from them.
+"""Minibatches of a draw, made once for all runs that train on them.
 
-States come as float32 with each row's layers side by side in
-memory, which the fusions' products read without a copy; a draw that fits is held that way from the start.
+States are float32, and the layers of a row lie next to each other in memory: the fusions multiply them without a copy.
+A draw that fits into memory is converted once, before the first epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_ROWS = 4096
 
 
 class InMemoryStates:
-    """Rows in memory, a device's too, ready to be read: float32 ``[rows, layers, hidden]``."""
+    """States in the memory of the CPU or of a device: float32 ``[rows, layers, hidden]``."""
 
     def __init__(self, states: Tensor) -> None:
         self._states = states
@@ -35,7 +35,7 @@ class InMemoryStates:
         self.shape = (rows, layers, hidden)
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        """As NumPy has it."""
+        """Sliced like a NumPy array."""
         return np.asarray(self._states[key].cpu())
 
     def select(self, rows: Tensor, out: Tensor) -> None:
@@ -51,7 +51,7 @@ class InMemoryStates:
 
 
 def are_neighbours(positions: Sequence[int]) -> bool:
-    """Whether these layers are a view of all of them, so that nothing is copied."""
+    """Whether these layers are neighbours, so that selecting them makes a view and no copy."""
     return list(positions) == list(range(positions[0], positions[-1] + 1))
 
 
@@ -71,18 +71,18 @@ def layers_of_batch(batch: Batch, positions: Sequence[int]) -> Batch:
 
 
 def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
-    """What :func:`hold` takes."""
+    """Bytes that :func:`hold` takes."""
     return 4 * len(split.rows) * len(layers) * split.states.shape[2]
 
 
 def hold(
     split: TaskSplit, layers: Sequence[int], order: IntArray | None = None, device: torch.device = CPU
 ) -> TaskSplit:
-    """The same split with its rows in memory, of these layers alone.
+    """Load the chosen layers of a split into memory.
 
     Args:
-        order: examples in the order in which their rows shall lie; those that are read together are then one view.
-        device: whose memory.
+        order: the examples in the order of their rows in memory; rows that are read together are then one view.
+        device: where the memory is.
     """
     at = np.arange(len(split.rows)) if order is None else flat_rows(split.offsets, split.sequences(order))[0]
     rows, first, places = np.unique(split.rows[at], return_index=True, return_inverse=True)
@@ -93,7 +93,7 @@ def hold(
 
 
 def hold_together(splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU) -> list[TaskSplit]:
-    """The same splits, of one store, with a row that several of them have once in memory."""
+    """Load several splits of one store; a row that several of them have is in memory once."""
     rows, places = np.unique(np.concatenate([split.rows for split in splits]), return_inverse=True)
     held = _read(splits[0].states, rows, np.arange(len(rows)), layers, device)
     ends = np.cumsum([len(split.rows) for split in splits])
@@ -103,7 +103,7 @@ def hold_together(splits: Sequence[TaskSplit], layers: Sequence[int], device: to
 def _read(
     states: States, rows: IntArray, lies: IntArray, layers: Sequence[int], device: torch.device
 ) -> InMemoryStates:
-    """Ascending rows, and where each shall lie."""
+    """Read rows in ascending order, each into its own place."""
     held = torch.empty(len(rows), len(layers), states.shape[2], device=device)
     for start in range(0, len(rows), READ_ROWS):
         piece = slice(start, start + READ_ROWS)  # in the order of the store, which reads fastest
@@ -113,10 +113,10 @@ def _read(
 
 
 class Minibatches:
-    """A step's minibatches, by data seed.
+    """The minibatches of one step, by data seed.
 
     Args:
-        lasting: whether this very object comes again, with other numbers in the same memory.
+        lasting: whether the same object is given again for another step, with new numbers in the same memory.
     """
 
     def __init__(self, batches: Mapping[int, Batch], lasting: bool = False) -> None:
@@ -124,7 +124,7 @@ class Minibatches:
         self._views: dict[tuple[tuple[int, ...], Layers], list[Batch]] | None = {} if lasting else None
 
     def of(self, seeds: tuple[int, ...], positions: Layers) -> list[Batch]:
-        """Those of some seeds with some of their layers; a draw that was given may have ended before others."""
+        """The minibatches of some seeds, with some of their layers. A smaller draw may have none left."""
         if self._views is None or not are_neighbours(positions):
             return [layers_of_batch(self.batches[seed], positions) for seed in seeds if seed in self.batches]
         if (seeds, positions) not in self._views:
@@ -133,34 +133,34 @@ class Minibatches:
 
 
 class Loader(Protocol):
-    """The minibatches of all data seeds of a unit of runs."""
+    """Gives the minibatches of all data seeds of a unit of runs."""
 
     def steps(self, seed: int) -> int:
-        """Minibatches of an epoch of one."""
+        """The number of minibatches in an epoch of one data seed."""
         ...
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
-        """Step by step the minibatches of these data seeds; one that has no more is left out."""
+        """The minibatches of these data seeds, step by step; a seed without any left is not in the step."""
         ...
 
 
 class SeedLoader(Protocol):
-    """The minibatches of one data seed."""
+    """Gives the minibatches of one data seed."""
 
     def __len__(self) -> int:
-        """Minibatches of an epoch."""
+        """The number of minibatches in an epoch."""
         ...
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """All examples in minibatches, in the order of this epoch."""
+        """Every example once, in minibatches, in the order of this epoch."""
         ...
 
 
 class GatherLoader:
-    """Minibatches whose rows are gathered one minibatch after another: of a draw in memory, or mapped.
+    """Gathers the rows of one minibatch at a time, from memory or from mapped chunks.
 
     Args:
-        split: the draw, of the layers at ``layers``. device: where they are wanted.
+        split: the draw, of the layers at ``layers``. device: where the minibatches go.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class GatherLoader:
 
 
 class SeparateLoaders:
-    """Feeders of their own for each data seed."""
+    """One :class:`SeedLoader` for each data seed."""
 
     def __init__(self, feeders: Mapping[int, SeedLoader]) -> None:
         self._feeders = feeders

@@ -1,7 +1,7 @@
-"""The order of an epoch: a function of ``data_seed``, the epoch and the store alone, whatever memory the machine has.
+"""The order of the examples in an epoch. It depends on ``data_seed``, the epoch and the store, and on nothing else.
 
     shuffle   a permutation of all examples
-    window    chunks in a random order, the examples of a few at a time in a random order
+    window    the chunks in a random order, then the examples of a few chunks at a time in a random order
 
 An example belongs to the chunk in which it begins.
 """
@@ -22,7 +22,7 @@ AUTO_BYTES = 8 << 30  # of train's states in float32, all stored layers: no meas
 
 
 def usual_order(store: Store | Mix) -> str:
-    """``window`` where the train splits that take part are larger than :data:`AUTO_BYTES`, else ``shuffle``."""
+    """``window`` where the train splits together are larger than :data:`AUTO_BYTES`, else ``shuffle``."""
     rows = 0.0
     for part in [Share(store)] if isinstance(store, Store) else store.parts:
         if "train" in part.store.splits and len(train := part.store["train"]):
@@ -31,9 +31,9 @@ def usual_order(store: Store | Mix) -> str:
 
 
 def begin_chunks(split: TaskSplit) -> IntArray:
-    """The chunk in which each example begins, int64 ``[examples]``; 0 for states that lie in no chunks.
+    """The chunk in which each example begins, int64 ``[examples]``; 0 for states without chunks.
 
-    An example without rows goes with the one behind it.
+    An example without rows belongs to the chunk of the next example.
     """
     if not isinstance(split.states, ChunkedStates) or not len(split.rows):
         return np.zeros(len(split), dtype=np.int64)
@@ -42,7 +42,7 @@ def begin_chunks(split: TaskSplit) -> IntArray:
 
 
 class Sampler:
-    """The epochs of one draw.
+    """Gives the order of each epoch of one draw.
 
     Args:
         split: the draw as it is stored.
@@ -53,11 +53,11 @@ class Sampler:
         self._chunks = None if kind == SHUFFLE else begin_chunks(split)
 
     def windows(self, epoch: int) -> list[IntArray]:
-        """The examples in pieces, of which one at a time is needed in memory."""
+        """The examples in windows; only one window has to be in memory at a time."""
         if self._chunks is None:
             return [epoch_order(self._count, self._seed, epoch)]
         return window_order(self._chunks, self._seed, epoch)
 
     def examples(self, epoch: int) -> IntArray:
-        """The examples in their order."""
+        """All examples in the order of this epoch."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *self.windows(epoch)])

@@ -1,8 +1,8 @@
-"""Splits larger than memory: a window of rows is read while the one before it is worked on.
+"""Splits larger than memory: one window of rows is read while runs train on the window before it.
 
-A window holds the rows of some examples as they are stored, of the layers that are wanted; two windows are held at a
-time. Where the examples are those that begin in a few chunks, each chunk is read once, and the first rows of the next
-one with the example that reaches into it.
+A window holds the rows of some examples in the precision of the store, with the chosen layers only. Two windows are in
+memory at a time. A window usually has the examples that begin in a few chunks. Then each chunk is read once, together
+with the rows of its last example that lie in the next chunk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fusionkit.ragged import IntArray, flat_rows
 
 
 class WindowReader:
-    """Reads windows of a split, one ahead; its memory is used again in every pass.
+    """Reads the windows of a split, one ahead. It uses the same memory in every pass.
 
     Args:
         split: of states that lie in chunks. layers: positions among the stored layers.
@@ -34,12 +34,12 @@ class WindowReader:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row as it is gathered."""
+        """Bytes of one row in memory."""
         states = self.split.states
         return len(self.layers) * states.shape[2] * states.gather(self.split.rows[:0], self.layers).element_size()
 
     def windows(self, windows: Sequence[IntArray]) -> Iterator[tuple[IntArray, States]]:
-        """Each window's examples with states that hold their rows, to be used until the next window is asked for."""
+        """The examples of each window, with their states. The states are valid until the next window is asked for."""
         if not windows:
             return
         with ThreadPoolExecutor(1, thread_name_prefix="window") as reader:
@@ -66,7 +66,7 @@ class WindowReader:
 
 
 class StreamingLoader:
-    """The minibatches of a draw that is larger than memory, in the order that they have from memory."""
+    """Gives the minibatches of a draw that is larger than memory, in the same order as from memory."""
 
     def __init__(
         self, split: TaskSplit, layers: Sequence[int], order: Sampler, batch_size: int, device: torch.device = CPU
@@ -76,7 +76,7 @@ class StreamingLoader:
 
     @property
     def memory(self) -> int:
-        """Bytes of the two windows that are held."""
+        """Bytes of the two windows."""
         lengths = np.diff(self._stream.split.offsets[:: self._stream.split.sides])
         rows = max((int(lengths[examples].sum()) for examples in self._order.windows(0)), default=0)
         return 2 * rows * self._stream.row_bytes
@@ -86,7 +86,7 @@ class StreamingLoader:
         return -(-len(self._stream.split) // self._size)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """All examples in minibatches, in the order of this epoch; one that needs two windows takes from both."""
+        """Every example once, in minibatches. A minibatch at the edge of a window takes rows of both windows."""
         stream, taken, states = self._stream, list[IntArray](), list[Tensor]()
         for examples, here in stream.windows(self._order.windows(epoch)):
             start = 0

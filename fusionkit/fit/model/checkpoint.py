@@ -1,4 +1,4 @@
-"""Finished runs found again: their records, and their fusions and heads with the trained weights."""
+"""Loading finished runs: their records, and their fusions and heads with the trained weights."""
 
 from __future__ import annotations
 

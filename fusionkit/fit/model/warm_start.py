@@ -1,7 +1,7 @@
-"""Starting a run from a trained one: its fusion, its head or both; and keeping a part of a run as it is.
+"""Starting a run from the weights of a trained one (fusion, head or both), and freezing a part of a run.
 
-A head's classes are matched by name: what belongs to a class there (a row of the last layer, a CRF's transitions) goes
-to the class of that name here.
+The classes of two heads are matched by name. The weights of a class (a row of the last layer, a CRF's transitions) go
+to the class of the same name.
 
 Source: the fusion of one language, frozen, under a head of another is table 4 of Cao et al. (2022).
 """

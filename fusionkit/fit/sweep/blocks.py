@@ -1,4 +1,4 @@
-"""A sweep as blocks of choices, as flags and files give them: the runs of all blocks, each once."""
+"""A sweep made of blocks of choices, from flags or a file: the runs of all blocks, each of them once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Draws given back: the examples that earlier runs drew, or a list of ids, for new runs to learn from.
+"""Fixed draws: new runs train on the examples that earlier runs drew, or on a list of ids.
 
-A run's spec names them by a digest of the ids, so that equal specs mean equal work; the ids themselves travel beside.
+The spec of a run holds a digest of the ids, so that equal specs mean equal work. The ids are passed beside the spec.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a sweep is: the product of choices over one store or a mix, as specs of runs."""
+"""The runs of a sweep: the product of all choices, over one store or a mixture of stores."""
 
 from __future__ import annotations
 
