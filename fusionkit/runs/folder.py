@@ -83,7 +83,7 @@ class RunsFolder:
         (self.path / spec.digest / RECORD).unlink(missing_ok=True)
 
     def sweep_out(self, spec: RunSpec) -> None:
-        """Remove the half-written files of a run whose process was killed. Only the holder of its claim may call this."""
+        """Remove the half-written files of a killed run. Only the holder of its claim may call this."""
         for left in (self.path / spec.digest).glob(".*.partial"):
             left.unlink(missing_ok=True)
 
