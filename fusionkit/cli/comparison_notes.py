@@ -1,4 +1,4 @@
-"""What a reader of compared groups must know beside the numbers."""
+"""The notes below a table of compared groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shell completion offers for words that click knows nothing of; light, as each key press waits for it."""
+"""Shell completion for values that click does not know. It imports little, because each key press waits for it."""
 
 from __future__ import annotations
 

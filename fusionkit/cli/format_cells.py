@@ -25,7 +25,7 @@ def group_keys(summary: pd.DataFrame) -> list[str]:
 
 
 def times_of(metric: object) -> float:
-    """What a score is shown times: a share in percent, a perplexity as it is."""
+    """The factor that a score is shown with: 100 for a share, 1 for a perplexity."""
     return 1.0 if metric in LESS_IS_BETTER else 100.0
 
 

@@ -1,4 +1,4 @@
-"""A sweep's watcher that also logs each run as it ends."""
+"""Progress of a sweep that also logs each run when it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusionkit.logs import Logs
 
 
 class LoggedProgress:
-    """Passes on what it hears as a :class:`fusionkit.fit.FitProgress`, and logs the runs that have ended."""
+    """A :class:`fusionkit.fit.FitProgress` that passes every call on and logs the runs that have ended."""
 
     def __init__(self, progress: SweepTable, logs: Logs) -> None:
         self._progress, self._logs = progress, logs

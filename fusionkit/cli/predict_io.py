@@ -1,4 +1,4 @@
-"""What ``predict`` reads and shows: runs and texts told apart, examples in blocks, answers in cells."""
+"""Input and output of ``predict``: runs and texts, examples in blocks, answers as cells."""
 
 from __future__ import annotations
 

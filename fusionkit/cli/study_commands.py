@@ -1,4 +1,4 @@
-"""The commands' own encode, fit and tables, as a study asks for them."""
+"""The commands ``encode``, ``fit`` and ``results`` as functions that a study calls."""
 
 from __future__ import annotations
 

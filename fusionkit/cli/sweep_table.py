@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a table on a terminal, a plain line now and then otherwise.
+"""The progress of a sweep: a table on a terminal, otherwise a plain line now and then.
 
 The table is drawn in place, a few times a second, and is never taller than the terminal: nothing scrolls.
 """

@@ -1,4 +1,4 @@
-"""A sweep counted while it runs: what is done, what failed, the best so far, how fast, how long it will take."""
+"""Counts of a running sweep: runs done and failed, best scores so far, speed, time left."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Tally:
         self._began, self._work, self._of = self._clock(), work, sum(work.values())
 
     def epoch(self, work: float) -> None:
-        """One more is done, of so much work. Of a run that is lost they come twice."""
+        """One more epoch is done, of so much work. A run that is trained again reports its epochs twice."""
         self._through = min(self._through + work, self._of)
         self._paced = self._paced or (self._clock(), self._through)
 
@@ -84,7 +84,7 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Of the work that was left at the beginning, what is done."""
+        """The share that is done, of the work that was left at the beginning."""
         return self._through / self._of if self._of else 1.0
 
     @property

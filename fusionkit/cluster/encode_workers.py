@@ -1,4 +1,4 @@
-"""A cluster for ``encode``: what its workers encode on, and the map over parts that goes to them."""
+"""A cluster for ``encode``: the device of its workers, and the map over parts that they do."""
 
 from __future__ import annotations
 

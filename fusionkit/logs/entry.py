@@ -1,4 +1,4 @@
-"""What is told of a run, whoever keeps it: parameters, tags, a curve with times, scores.
+"""What is logged of a run, by any logger: parameters, tags, a curve with times, scores.
 
 A record holds how many seconds had gone after each epoch, and its file when the run ended. Of runs that were trained
 together each has an equal share of the time, so a curve begins later than its first step was.

@@ -1,9 +1,9 @@
-"""Logging as a sweep goes: each run once, whoever trained it, and never at a run's cost.
+"""Logging during a sweep: each run once, whichever process trained it. A failing log never fails a run.
 
 RUNS/logs/{kind}/   what a logger keeps on this disk
 RUNS/logs/.{kind}   locked while a process logs a run, so that two on one folder do not log it twice
 
-Whether a run is logged is asked of the log itself: what was lost there is logged again, what was stopped half way too.
+The log itself says whether a run is in it. So a run that was lost there, or logged half, is logged again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Logs:
         self._seen: set[tuple[str, str, str]] = set()  # logged for sure: not asked about again
 
     def catch_up(self, records: Iterable[dict[str, Any]]) -> None:
-        """Log of these what is not logged: also runs of before anybody asked for a log."""
+        """Log those of these runs that are not logged yet, also runs of earlier sweeps."""
         for record in records:
             self.log(record)
 
@@ -105,7 +105,7 @@ class Logs:
 
 
 def check_logs(kinds: Iterable[str]) -> None:
-    """See that logs can be written, before any work.
+    """Check that logs can be written, before any work.
 
     Raises:
         UsageError: the package of one is not installed.

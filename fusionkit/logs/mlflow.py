@@ -1,4 +1,4 @@
-"""MLflow: a run a run, in an experiment that is named as the folder of runs or by MLFLOW_EXPERIMENT_NAME.
+"""MLflow: one MLflow run for each run, in an experiment named like the folder of runs or by MLFLOW_EXPERIMENT_NAME.
 
 The store is MLFLOW_TRACKING_URI or, without it, RUNS/logs/mlflow/mlflow.db (SQLite).
 """

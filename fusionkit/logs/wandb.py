@@ -1,4 +1,4 @@
-"""Weights & Biases: a run a run, in RUNS/logs/wandb and offline, unless WANDB_DIR and WANDB_MODE say otherwise.
+"""Weights & Biases: one W&B run for each run, in RUNS/logs/wandb and offline, unless WANDB_DIR and WANDB_MODE differ.
 
 The project is ``fusionkit`` or WANDB_PROJECT, the group is the folder of runs. `wandb sync` sends what was kept so.
 """

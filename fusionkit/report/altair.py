@@ -1,4 +1,4 @@
-"""Altair and vl-convert, which the extra ``report`` brings: asked for here alone, so that their lack is said once."""
+"""Imports Altair and vl-convert, which come with the extra ``report``, or says that they are missing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A colour and a shape for each fusion, the same in every chart and in every report.
 
-Each colour has a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11); a fusion's
-shape says the same to eyes that see few colours. Options of a fusion (``attention:scale=yes``) keep its colour and are
-drawn dashed.
+Each colour has a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11).
+Each fusion also has a shape, for readers who see few colours. A fusion with options (``attention:scale=yes``) keeps the
+colour of the fusion and is drawn dashed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of a report: each method on each task, and what sets it apart from the baseline."""
+"""The main table of a report: each method on each task, compared with the baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN = "last"  # compared with unless the user names another
 
 
 def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
-    """One row a task, size of draw and method: what :func:`fusionkit.fit.compare` says, and whether it is the best.
+    """One row a task, draw size and method: the columns of :func:`fusionkit.fit.compare`, and whether it is the best.
 
     Args:
         baseline: a method; None is ``last``, where there is any and it has pairs.
@@ -57,7 +57,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
-    """The same with ``is_best``: the best mean of its task and size of draw, all of equals."""
+    """Add ``is_best``: whether a row has the best mean of its task and size of draw. Equal means are all best."""
     best = []
     for _, row in table.iterrows():
         rivals = table[(table["task_name"] == row["task_name"]) & (table["shots_name"] == row["shots_name"])]

@@ -1,4 +1,4 @@
-"""What a page shows, as plain values: its scripts lay it out, and nothing else reaches it."""
+"""The content of a page as plain values. The scripts of the page lay it out, and the page gets nothing else."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def content_of(
 
 
 def lead_of(study: ReportData, failed: int) -> str:
-    """One paragraph that says what is here."""
+    """The paragraph at the top: what the report is about."""
     encoders = list(dict.fromkeys(study.frame["encoder"]))
     seeds = study.frame.groupby(["task_name", "shots_name", "method"])["digest"].nunique()
     least, most = int(seeds.min()), int(seeds.max())

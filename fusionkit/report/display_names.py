@@ -1,6 +1,6 @@
-"""What a reader calls things: tasks by their data and label, methods by their fusion, scores by their metric.
+"""Names for readers: tasks by their data and label, methods by their fusion, scores by their metric.
 
-A name holds what tells things apart in this report, and no more: one encoder throughout is named in no task.
+A name holds only what differs within the report: where all runs share an encoder, no task names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ METRICS = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "m
 
 
 def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
-    """Each run's task: ``atis · intent``, and behind it what tells it from others of that name."""
+    """The task of each run: ``atis · intent``, then whatever tells it from other tasks of that name."""
     base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
     moved = frame["evaluated"].astype(str) != frame["data"].astype(str)
     base = base.where(~moved, base + " → " + frame["evaluated"].astype(str))
@@ -40,7 +40,7 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
 
 
 def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
-    """Each run's method: its fusion, and behind it the choices that differ between runs."""
+    """The method of each run: its fusion, then the choices that differ between runs."""
     names = frame["fusion"].astype(str)
     for axis in METHOD_AXES:
         if len(frame[axis].drop_duplicates()) > 1:
@@ -55,7 +55,7 @@ def family(method: str) -> str:
 
 
 def in_order(methods: Sequence[str]) -> list[str]:
-    """Methods as the table of fusions has them, plain ones before their variants."""
+    """Methods in the order of the table of fusions, plain ones before their variants."""
     order = list(FUSIONS)
     place = {name: number for number, name in enumerate(order)}
 
@@ -72,12 +72,12 @@ def metric_name(metric: str | None) -> str:
 
 
 def unit_of(metric: str | None) -> str:
-    """``F1, %`` or ``perplexity``: what an axis says."""
+    """The title of an axis: ``F1, %`` or ``perplexity``."""
     return metric_name(metric) if metric in LESS_IS_BETTER else f"{metric_name(metric)}, %"
 
 
 def times_of(metric: str | None) -> float:
-    """What a score is shown times: shares in percent, a perplexity as it is."""
+    """The factor that a score is shown with: 100 for shares, 1 for a perplexity."""
     return 1.0 if metric in LESS_IS_BETTER else 100.0
 
 

@@ -1,4 +1,4 @@
-"""What kind of mistake a span is, where tags are spans.
+"""The kinds of mistakes that a tagger makes with spans.
 
 Every gold span and every predicted one is counted once, in this order, each with the leftmost partner that is left:
 

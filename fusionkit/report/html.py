@@ -1,7 +1,7 @@
-"""The page: its template, style and scripts filled with a report's content, one file that asks for nothing.
+"""The page as one HTML file: template, style, scripts and the content of a report. It makes no request.
 
-The policy in its head forbids every request, and every script but those whose SHA-256 it names; a text of a data set
-that holds a script is data: it stands in JSON, where no tag can end or begin, and goes into the page as text alone.
+The content security policy in its head forbids every request, and every script whose SHA-256 it does not name. Texts of
+a data set stand in JSON in which no tag can begin or end, and the scripts put them into the page as text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fill_page(content: dict[str, Any]) -> str:
 
 
 def json_for_html(value: Any) -> str:
-    """JSON that cannot end the element it stands in, nor begin a comment there; numbers that are none become null."""
+    """JSON that cannot end the element it stands in, nor begin a comment there; NaN and infinity become null."""
     text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Only strings hold these, where an escape says the same. U+2028 and U+2029 ended lines of older scripts.
     for sign in "<>&\u2028\u2029":

@@ -1,4 +1,4 @@
-"""The page's tables: columns with their kinds, rows of cells that say how they are shown and how they are sorted."""
+"""The tables of the page: columns with their kinds, rows of cells with a text to show and a value to sort by."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cell = dict[str, Any]
 
 
 def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
-    """The table of a paper: a line a method, a column a task and size of draw."""
+    """A table as papers have it: one row a method, one column a task and size of draw."""
     several = len(study.shots) > 1
     pairs = list(dict.fromkeys(zip(table["task_name"], table["shots_name"], strict=True)))
     columns = [{"label": "method", "kind": "text"}]
@@ -36,7 +36,7 @@ def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
 
 
 def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
-    """A line a task, size of draw and method, with everything that is known of it."""
+    """One row a task, size of draw and method, with every column."""
     columns = [
         {"label": "task", "kind": "text", "filter": True},
         {"label": "shots", "kind": "number"},
@@ -74,7 +74,7 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
 
 
 def runs_table(study: ReportData) -> dict[str, Any]:
-    """A line a run."""
+    """One row a run."""
     columns = [
         {"label": "run", "kind": "text"},
         {"label": "task", "kind": "text", "filter": True},

@@ -1,7 +1,7 @@
-"""A look inside trained runs: what they said of each example of the split they are scored on, and each row's weights.
+"""Predictions of trained runs for each example of the split they are scored on, and the layer weights of each row.
 
-A run's store must still be there. One run a task and method is looked at: the one with the best validation score among
-those that validation chose.
+The store of a run must still exist. Each task and method is shown by one run: the one with the best validation score
+among those that validation chose.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RunPredictions:
 
 @dataclass
 class AllPredictions:
-    """The looks of a study, made when they are asked for. Attributes: left_out: what cannot be shown, and why."""
+    """The predictions of a report's runs, made when asked for. Attributes: left_out: what cannot be shown, and why."""
 
     study: ReportData
     most: int = MOST
@@ -125,7 +125,7 @@ class AllPredictions:
 def look_at(
     study: ReportData, digest: str, task: str, method: str, materials: dict[Any, SweepContext] | None = None
 ) -> list[RunPredictions]:
-    """What a run says, a look for each column that it answers.
+    """The predictions of a run, one object for each column that it answers.
 
     Args:
         materials: task data that other runs have loaded, by store.
@@ -190,7 +190,7 @@ def _look(
 
 @torch.inference_mode()
 def row_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> NDArray[np.float32] | None:
-    """Each layer's weight at every row that the head reads ``[rows read, layers]``; None where a fusion has none."""
+    """The weight of each layer at every row that the head reads, ``[rows read, layers]``; None for a fusion without."""
     found: NDArray[np.float32] | None = None
     for examples, batch in read_blocks(split, layers):
         weights = model.fusion.layer_weights(batch.states if batch.read is None else batch.states[batch.read])

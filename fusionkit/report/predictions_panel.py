@@ -1,4 +1,4 @@
-"""The look inside as the page holds it: sentences of each task once, what each run said of them, weights as bytes.
+"""The panel of predictions as plain values: sentences once a task, predictions of each run, weights as bytes.
 
     byte  =  round(255 · weight),   [rows, layers] in the order of the sentences, base64
 
@@ -39,7 +39,7 @@ def inside_of(looks: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
 
 
 def _fair(sizes: list[int], total: int) -> int:
-    """The most that each may have so that all together have at most ``total``: what small ones leave goes to others."""
+    """The limit for each that keeps the sum of all within ``total``; what small ones leave goes to the others."""
     left = total
     for number, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - number)

@@ -1,4 +1,4 @@
-"""Where a report's numbers come from: encoders, stores, versions, and the commands that make it again."""
+"""Where the numbers of a report come from: encoders, stores, versions, and the commands that make it again."""
 
 from __future__ import annotations
 

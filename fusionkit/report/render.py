@@ -1,4 +1,4 @@
-"""Figures drawn: their Vega-Lite specifications with their data, and these as SVG, PNG and CSV."""
+"""Rendering figures: Vega-Lite specifications with their data, written as SVG, PNG and CSV."""
 
 from __future__ import annotations
 

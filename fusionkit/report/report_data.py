@@ -1,4 +1,4 @@
-"""The runs that a report is about: read once, named for readers, the choices that validation made told apart."""
+"""The runs of a report: read once, named for readers, with those that validation chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stores of runs, found again by the digest of their identity: a run says which it read, not where that lies."""
+"""Finding the stores of runs. A run records the digest of its store's identity, and not where the store is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FoundStores:
     looked: list[Path]
 
     def get(self, digest: str) -> Store | None:
-        """The store of this digest, or None where it is gone."""
+        """The store of this digest, or None where it was not found."""
         return self.found.get(digest)
 
 

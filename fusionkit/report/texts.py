@@ -16,14 +16,14 @@ WHOLE = "the whole text"
 
 
 class Texts:
-    """What stands behind the rows of one split."""
+    """The texts of the rows of one split."""
 
     def __init__(self, store: Store, split: str) -> None:
         self._store, self._split = store, store[split]
         self._columns = store.manifest["columns"]
 
     def words_of(self, row: int, count: int) -> list[str]:
-        """The words of the sequence that a row lies in; as many as there are tags for."""
+        """The words of the sequence of a row, as many as have tags."""
         words = self._sequences[self._sequence(row)]
         return list(words)[:count]
 

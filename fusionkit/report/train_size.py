@@ -1,4 +1,4 @@
-"""How much a run learned from, as its record or its store tells."""
+"""How many examples a run was trained on, from its record or its store."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Examples:
 
     @classmethod
     def of(cls, table: pa.Table) -> Examples:
-        """Those of a table in memory."""
+        """The examples of a table in memory."""
         return cls(table.schema, table.num_rows, lambda: iter(table.to_batches()))
 
     @property
@@ -63,7 +63,7 @@ class Examples:
         return Examples(change(empty, 0).schema, self.num_rows, read)
 
     def slice(self, start: int, length: int | None = None) -> pa.Table:
-        """Some neighbouring examples, or all from a place on, in memory."""
+        """Neighbouring examples, or all examples from an index on, in memory."""
         stop = self.num_rows if length is None else start + length
         found, at = [], 0
         for batch in self.batches():
@@ -74,7 +74,7 @@ class Examples:
         return pa.Table.from_batches(found, self.schema)
 
     def take(self, numbers: NDArray[np.int64]) -> pa.Table:
-        """The examples of these numbers, which ascend, in memory."""
+        """The examples with these ascending indices, in memory."""
         found, at = [], 0
         for batch in self.batches():
             inside = numbers[(numbers >= at) & (numbers < at + batch.num_rows)]

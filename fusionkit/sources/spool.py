@@ -1,6 +1,6 @@
-"""What was parsed is kept on disk, as Arrow record batches in a file without a name where temporary files go.
+"""Parsed examples on the disk: Arrow record batches in an unnamed file in the folder for temporary files.
 
-Nothing can be left behind: the file's space is free again once nobody reads it any more, also when the process is
+Nothing is left behind: the system frees the space when the last reader closes the file, also when the process is
 killed. Later pieces may have more columns and wider types, as lines of JSON do; all are read back as the widest.
 """
 

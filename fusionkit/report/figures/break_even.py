@@ -1,4 +1,4 @@
-"""Encoding once beside encoding in every epoch: what a number of heads costs either way.
+"""The cost of many heads: encoding once compared with encoding in every epoch.
 
     once(n)   =  Σ_splits s  +  Σ_{i ≤ n} t_i
     again(n)  =  Σ_{i ≤ n} (E_i · (s_train · x_i / X + s_validation) + s_test + t_i)

@@ -1,4 +1,4 @@
-"""Which classes are taken for which: a panel a task, of its best run that can be looked into."""
+"""Confusion matrices: one panel a task, of its best run whose store was found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
 
 
 def counted(look: RunPredictions) -> list[dict[str, Any]]:
-    """The counts of one look; of many classes those that occur most, the rest together as :data:`REST`."""
+    """The counts of one run. Of many classes the most frequent are shown, the others together as :data:`REST`."""
     pairs = confusion(look)
     frequency: dict[str, int] = {}
     for gold, said, count in pairs:

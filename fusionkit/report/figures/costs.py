@@ -1,4 +1,4 @@
-"""What a score costs: parameters that are learned, seconds a head."""
+"""Score by cost: trained parameters and seconds a head."""
 
 from __future__ import annotations
 

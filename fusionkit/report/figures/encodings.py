@@ -1,4 +1,4 @@
-"""Parts that charts share: the colours of methods, panels by task, intervals."""
+"""Encodings that charts share: the colours of methods, panels by task, intervals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dash(methods: Sequence[str]) -> Any:
 
 
 def shade(field: str) -> Any:
-    """How full a cell of a heat map is: of one colour, so that a page can change its theme without drawing again."""
+    """The opacity of a cell of a heat map. The colour stays the same, so that a page can change its theme."""
     alt = altair()
     return alt.FillOpacity(f"{field}:Q", scale=alt.Scale(domain=[0, 1], range=[0.05, 1]), legend=None)
 

@@ -1,4 +1,4 @@
-"""Where fusions look: each layer's weight by task, label, language and seed (figure 2 of Cao et al. 2022)."""
+"""The weight of each layer by task, label, language and seed (figure 2 of Cao et al. 2022)."""
 
 from __future__ import annotations
 
