@@ -9,7 +9,10 @@ a GPU trains many at once, and 0.02 ms is enough. The tests hold them against sc
 from __future__ import annotations
 
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -94,23 +97,48 @@ def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[s
     }
 
 
-def joint_scores(
-    gold: list[tuple[str, list[str]]], predicted: list[tuple[str, list[str]]], labels: list[str]
-) -> dict[str, float]:
-    """Scores of intents with their slots, ``(label, tags)`` an example; ``labels`` are the tags that could be learned.
+def label_set_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:
+    """Micro and macro F1 of any number of labels an example, and the share of examples whose labels are all right.
 
-    ``mean`` is that of the two tasks' own metrics, accuracy and F1 (or accuracy, where tags mark no spans); ``frame``
-    the share of examples whose label and tags are all right (sentence-level semantic frame accuracy, Goo et al. 2018);
-    then :func:`label_scores` as ``intent_…`` and :func:`tag_scores` as ``slots_…``.
+        micro F1 = 2 Σ_k r_k / Σ_k (t_k + p_k)        macro F1 = mean over k of 2 r_k / (t_k + p_k)
+
+    Symbols: ``t_k`` examples that have label k, ``p_k`` those it is predicted for, ``r_k`` both. Macro F1 is over the
+    labels that stand in ``gold`` or ``predicted``, as :func:`label_scores` has it.
     """
-    right = [one == other for one, other in zip(gold, predicted, strict=True)]
-    intents = label_scores([label for label, _ in gold], [label for label, _ in predicted], [])
-    slots = tag_scores([tags for _, tags in gold], [tags for _, tags in predicted], labels)
+    told, found, right = Counter[str](), Counter[str](), Counter[str]()
+    for one, other in zip(gold, predicted, strict=True):
+        told.update(set(one))
+        found.update(set(other))
+        right.update(set(one) & set(other))
+    there = [2 * right[name] / (told[name] + found[name]) for name in told | found]
     return {
-        "mean": (next(iter(intents.values())) + next(iter(slots.values()))) / 2,
-        "frame": sum(right) / max(len(right), 1),
-        **{f"intent_{name}": value for name, value in intents.items()},
-        **{f"slots_{name}": value for name, value in slots.items()},
+        "micro_f1": 2 * right.total() / max(told.total() + found.total(), 1),
+        "macro_f1": sum(there) / max(len(there), 1),
+        "accuracy": sum(set(a) == set(b) for a, b in zip(gold, predicted, strict=True)) / max(len(gold), 1),
+    }
+
+
+def joint_scores(
+    gold: Mapping[str, list[Any]], predicted: Mapping[str, list[Any]], scores: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Scores of a run of several tasks, from the scores of each.
+
+    ``mean`` is that of the tasks' own metrics, the first of each one's ``scores``; ``frame`` the share of examples of
+    which everything is right (of a label and tags: sentence-level semantic frame accuracy, Goo et al. 2018), where no
+    task predicts numbers; then each task's scores with its name in front, ``intent_accuracy``.
+
+    Args:
+        gold, predicted: of the tasks that predict no numbers, by name: an answer an example.
+    """
+    whole = len(gold) == len(scores)
+    right = [
+        all(one == other for one, other in zip(told, found, strict=True))
+        for told, found in zip(zip(*gold.values(), strict=True), zip(*predicted.values(), strict=True), strict=True)
+    ]
+    return {
+        "mean": sum(next(iter(found.values())) for found in scores.values()) / len(scores),
+        **({"frame": sum(right) / max(len(right), 1)} if whole else {}),
+        **{f"{task}_{name}": value for task, found in scores.items() for name, value in found.items()},
     }
 
 

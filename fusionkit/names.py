@@ -22,9 +22,9 @@ FUSIONS = {
 }
 HEADS = (
     "classifier", "tagger", "linear-tagger", "crf", "bilstm-crf", "regressor", "bcn", "esim", "esim-regressor",
-    "lm-head", "lm-head-trained",
+    "sigmoid-classifier", "lm-head", "lm-head-trained",
 )  # fmt: skip
-TASKS = ("classification", "pair-classification", "tagging", "regression", "joint", "mlm")
+TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap")
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")

@@ -28,6 +28,7 @@ from fusionkit.encoder.truncate import truncated
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.exported import open_heads
 from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.fit.model.fused import threshold_of
 from fusionkit.fit.model.precision import full_float32
 from fusionkit.live_rows import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.ragged import IntArray
@@ -83,7 +84,20 @@ class Tags:
     probabilities: list[float | None] | None
 
 
-Answer = Label | Number | Tags
+@dataclass(frozen=True)
+class Labels:
+    """Any number of classes for a whole example.
+
+    Attributes:
+        labels: those whose probability is above the threshold. probabilities: of every class.
+    """
+
+    labels: list[str]
+    probabilities: dict[str, float]
+    threshold: float
+
+
+Answer = Label | Labels | Number | Tags
 
 
 @dataclass(frozen=True)
@@ -156,13 +170,13 @@ class Predictor:
 
     Attributes:
         runs: the runs by the name of their head: the column they learned, with the run's digest where several
-            learned it; a joint run is there once for each of its two columns. encoder: without the layers that none
+            learned it; a run of several tasks is there once for each of its columns. encoder: without the layers that none
             of them reads, where it could be cut.
         takes: ``texts``, ``pairs`` or ``words``: what the runs were trained over.
     """
 
     def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder) -> None:
-        runs = [part for run in runs for part in run.parts]
+        runs = [part for run in runs for part in run.parts.values()]
         columns = Counter(run.spec.label for run in runs)
         self.runs = {
             run.spec.label if columns[run.spec.label] == 1 else f"{run.spec.label}/{run.digest[:8]}": run
@@ -265,6 +279,12 @@ def _answers(
     likely = None if of_head is None else of_head(scores).cpu().numpy()  # [n, classes]
     if run.spec.task == "regression":
         yield from (Number(float(value)) for value in classes)
+        return
+    threshold = threshold_of(run.model)
+    if threshold is not None:
+        for each in classes:
+            chances = dict(zip(run.labels, map(float, each), strict=True))
+            yield Labels([name for name, chance in chances.items() if chance > threshold], chances, threshold)
         return
     if not run.of_words:
         for at, best in enumerate(classes):

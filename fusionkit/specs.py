@@ -168,9 +168,10 @@ class RunSpec:
 
     Attributes:
         store: digest of the store's identity.
-        task, label: the task's name and the column it learns; ``joint`` learns two, ``intent,slots``.
-        fusion, head: names from their tables; a fusion's carries its options, ``dwatt:scale=yes``; a joint head is
-            two, ``classifier+tagger``.
+        task, label: the task's name and the column it learns; several tasks have names,
+            ``topic=classification,slots=tagging``, and a column each, ``category,slots``.
+        fusion, head: names from their tables; a fusion's carries its options, ``dwatt:scale=yes``; of
+            several tasks one each, ``classifier+tagger``.
         fusion_layers: the layers the fusion reads where they were chosen, like ``0,3,6``.
         pool: how token rows become one vector an example, None where rows need no pooling.
         shots: labelled examples per class; None is the whole training split.
@@ -186,7 +187,7 @@ class RunSpec:
         class_weights: ``balanced`` weighs a class in the loss by one over its share of the training labels.
         patience: epochs without a better validation score after which a run stops, where one is scored; None trains all
             of them.
-        joint_fusion: whether the two heads of a joint run have one fusion, ``shared``, or one ``each``.
+        joint_fusion: whether the heads of a run of several tasks have one fusion, ``shared``, or one ``each``.
         mix: stores that are trained on together, or a share of one: digests with shares, ``3f…,a0…:5%``, in order;
             ``store`` is the first. None is the whole of ``store``.
         evaluate_on: digests of the stores to judge by, the first of which chooses the epoch; None is the last one

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fusionkit.metrics import joint_scores, label_scores, tag_scores
+from typing import Any
+
+from fusionkit import metrics
+from fusionkit.metrics import label_scores, tag_scores
 
 GOLD = [
     ("fly", ["O", "B-city"]),
@@ -13,6 +16,18 @@ GOLD = [
     ("fare", []),
 ]
 TAGS = ["O", "B-city", "I-city"]
+
+
+def joint_scores(gold: list[Any], predicted: list[Any], labels: list[str]) -> dict[str, float]:
+    """Of an intent and its slots, ``(label, tags)`` an example."""
+    told, found = (
+        dict(zip(("intent", "slots"), map(list, zip(*side, strict=True)), strict=True)) for side in (gold, predicted)
+    )
+    own = {
+        "intent": label_scores(told["intent"], found["intent"], []),
+        "slots": tag_scores(told["slots"], found["slots"], labels),
+    }
+    return metrics.joint_scores(told, found, own)
 
 
 def test_a_frame_is_right_where_the_intent_and_every_tag_are() -> None:

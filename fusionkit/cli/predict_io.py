@@ -11,7 +11,7 @@ import click
 from fusionkit.cli.console import log, out, table
 from fusionkit.errors import DataError, UsageError, unknown_name
 from fusionkit.exported import find_heads
-from fusionkit.predict import Answer, Label, Number, Prediction, Predictor
+from fusionkit.predict import Answer, Label, Labels, Number, Prediction, Predictor
 from fusionkit.sources import Columns, guess_columns, open_source, prepared
 
 BLOCK = 1000  # texts read from standard input before they are predicted
@@ -125,6 +125,8 @@ def _cell(answer: Answer) -> str:
         return f"{answer.value:.3g}"
     if isinstance(answer, Label):
         return answer.label + (f" {answer.probabilities[answer.label]:.2f}" if answer.probabilities else "")
+    if isinstance(answer, Labels):
+        return "; ".join(f"{name} {answer.probabilities[name]:.2f}" for name in answer.labels) or "–"
     if answer.spans is not None:
         return "; ".join(f"{span.type}: {span.text}" for span in answer.spans) or "–"
     return " ".join(answer.tags)

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+def in_one(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """What was given for several tasks, one after another, as one text: ``topic=classification,slots=tagging``."""
+    return ",".join(given) or None
+
+
 OPTIONS = (
     click.option(
         "--sweep",
@@ -41,8 +47,19 @@ OPTIONS = (
         is_eager=True,
         help="YAML file with the options below; flags win over it.",
     ),
-    click.option("--task", shell_complete=names(TASKS), help=f"{', '.join(TASKS)}. [default: by the store's columns]"),
-    click.option("--label", help="Column to learn; for joint both: INTENT,SLOTS. [default: guessed]"),
+    click.option(
+        "--task",
+        multiple=True,
+        callback=in_one,
+        shell_complete=names(TASKS),
+        help=f"{', '.join(TASKS)}; several times as NAME=TASK. [default: by the store's columns]",
+    ),
+    click.option(
+        "--label",
+        multiple=True,
+        callback=in_one,
+        help="Column to learn; of several tasks NAME=COLUMN, for joint INTENT,SLOTS. [default: guessed]",
+    ),
     click.option(
         "--fusion",
         "fusions",
@@ -56,8 +73,10 @@ OPTIONS = (
     ),
     click.option(
         "--head",
+        multiple=True,
+        callback=in_one,
         shell_complete=names(HEADS),
-        help=f"{', '.join(HEADS)}; for joint two: classifier+crf. [default: the task's]",
+        help=f"{', '.join(HEADS)}; of several tasks NAME=HEAD, or all: classifier+crf. [default: the task's]",
     ),
     click.option(
         "--pool",
@@ -119,7 +138,7 @@ OPTIONS = (
         type=click.Choice(JOINT_FUSIONS),
         default="shared",
         show_default=True,
-        help="Of joint's two heads.",
+        help="Of the heads of several tasks.",
     ),
     click.option("--evaluate-on", multiple=True, type=PLACE, help="Store to judge by. [default: the last one named]"),
     click.option(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -21,10 +22,11 @@ class Batch:
     Attributes:
         states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]`` into the rows.
         targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train. float32 for
-            a task of numbers.
+            a task of numbers, and ``[examples, classes]`` where an example may have several.
         read: bool ``[rows]``, those the head reads; None is all.
         read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
-        slots: the same rows as a joint run's slots read them.
+        name: of the task whose targets these are, where a run has several. others: the same rows as the heads of the
+            run's other tasks read them, by their names.
         place: the memory that the tensors lie in, where it is that of other minibatches too, or of the same one again;
             None where it is this one's alone. There rows may follow behind the last offset that fill it up: their
             targets are :data:`FILLING`.
@@ -35,25 +37,26 @@ class Batch:
     targets: Tensor
     read: Tensor | None
     read_offsets: Tensor
-    slots: Batch | None = None
+    name: str = ""
+    others: Mapping[str, Batch] = field(default_factory=dict)
     place: SharedBuffer | None = None
 
     @property
-    def parts(self) -> tuple[Batch, ...]:
-        """Itself, and the slots where there are any."""
-        return (self,) if self.slots is None else (self, self.slots)
+    def parts(self) -> dict[str, Batch]:
+        """By name the batch of each task: this one and the others."""
+        return {self.name: self, **self.others}
 
     def on(self, device: torch.device) -> Batch:
         """The same on a device; what lies there already is not copied."""
         if device.type == "cpu" and self.states.device.type == "cpu":
             return self
         states = self.states.to(device)
-        slots = None if self.slots is None else replace(self.slots, states=states).on(device)
         return Batch(
             states,
             self.offsets.to(device),
             self.targets.to(device),
             None if self.read is None else self.read.to(device),
             self.read_offsets.to(device),
-            slots,
+            self.name,
+            {name: replace(other, states=states).on(device) for name, other in self.others.items()},
         )

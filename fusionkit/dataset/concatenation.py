@@ -121,6 +121,11 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
         _joined_offsets([split.word_offsets for split in splits]) if words else None,
         None if all(whole) else np.concatenate([_read(split) for split in splits]),
         splits[0].sides,
+        splits[0].name,
+        {
+            name: join_splits([(before, split.others[name], own) for before, split, own in parts])
+            for name in splits[0].others
+        },
     )
 
 

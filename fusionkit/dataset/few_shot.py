@@ -17,11 +17,13 @@ from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
 from fusionkit.specs import GIVEN, RunSpec
 from fusionkit.tags import are_span_tags
-from fusionkit.tasks import TASKS
+from fusionkit.tasks import tasks_of
 
 
 def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
     """The training examples that a run learns from, ascending; None is all of them.
+
+    Of several tasks the classes of the first one named count.
 
     Raises:
         UsageError: a draw larger than the training split, one that the task has no classes for, or ids that are not
@@ -57,7 +59,7 @@ def check_draw(spec: RunSpec) -> None:
     Raises:
         UsageError: classes to draw of where the task has none, or a choice where nothing is drawn.
     """
-    task = TASKS[spec.task]
+    task = next(iter(tasks_of(spec.task).values()))
     if spec.draw == "stratified" and (task.numeric or task.unit == "row"):
         raise UsageError(
             f"the task {task.name} has no classes to draw the same number of",

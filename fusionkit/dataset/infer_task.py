@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,11 +16,12 @@ from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_exa
 from fusionkit.heads import SEQUENCES, reads_sequences
 from fusionkit.specs import MASKED, parse_layers
 from fusionkit.store import Store
-from fusionkit.tasks import TASKS, Task
+from fusionkit.tasks import ALONE, SHORT, TASKS, Task, tasks_of
+from fusionkit.tasks.joint import columns_of
 
 
 def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
-    """The task and the column it learns: as named, else by the roles the store's columns have.
+    """One task and the column it learns: as named, else by the roles the store's columns have.
 
     Raises:
         UsageError: an unknown task or column, or a column that does not suit the task.
@@ -30,15 +33,13 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     frame = store["train" if "train" in store.splits else store.splits[0]].examples
     known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
-        raise unknown_name("task", task, TASKS)
-    if task == "joint":
-        return TASKS[task], choose_joint(store, label)
+        raise unknown_name("task", task, (*TASKS, *SHORT))
     if label is not None:
         if label not in frame.columns:
             raise unknown_name("column", label, frame.columns)
         listed = _holds_lists(frame[label])
     elif task is not None:
-        listed = TASKS[task].unit == "word"
+        listed = TASKS[task].of_lists
     else:
         if bool(tags) == bool(labels):
             raise UsageError(
@@ -53,17 +54,23 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         sentences = "pair-classification" if pair else "classification"
         task = "tagging" if listed else "regression" if measured else sentences
     chosen = TASKS[task]
+    if chosen.several and label is None:
+        tags = [name for name in frame.columns if name not in (columns["tokens"], *tags) and _holds_lists(frame[name])]
     if label is None and not (tags if listed else labels):
         raise UsageError(
             f"{store.path} has no column for the task {chosen.name}",
-            expected="a column with one tag a word" if listed else "a column with one label an example",
+            expected=f"a column with {'a list of labels' if chosen.several else 'one tag a word'}"
+            if listed
+            else "a column with one label an example",
             received=known,
             remedy="name it with --label",
         )
-    if (chosen.unit == "word") != listed:
+    if chosen.of_lists != listed:
         raise UsageError(
             f"column {label!r} does not suit the task {chosen.name}",
-            expected="lists of tags" if chosen.unit == "word" else "one label an example",
+            expected=f"lists of {'labels' if chosen.several else 'tags'}"
+            if chosen.of_lists
+            else "one label an example",
             received="lists" if listed else "single values",
             remedy="choose another --label or --task",
         )
@@ -87,28 +94,52 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     return chosen, column
 
 
-def choose_joint(store: Store, label: str | None) -> str:
-    """The columns of a joint run, ``intent,slots``: as named in either order, else the one of each role.
+def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
+    """The tasks of a run with the column that each learns, by their names; one that is alone has the name ``""``.
+
+    Args:
+        task: a task, ``joint``, or several as ``topic=classification,slots=tagging``. label: a column; of several
+            tasks one each, ``topic=category`` where the column has another name than the task.
 
     Raises:
-        UsageError: not two columns, unknown ones, or such as do not suit their half.
+        UsageError: as :func:`choose_task`, or columns that are not one for each task.
     """
+    if task is None or (task not in SHORT and "=" not in task):
+        return {ALONE: choose_task(store, task, label)}
+    tasks = tasks_of(task)
+    if task in SHORT:
+        columns = dict(zip(tasks, _joint_columns(store, tasks, label), strict=True))
+    else:
+        columns = {name: name for name in tasks} | ({} if label is None else columns_of(label, tasks))
+    if twice := [column for column, count in Counter(columns.values()).items() if count > 1 and task not in SHORT]:
+        raise UsageError(
+            f"several tasks of one run learn the column {twice[0]!r}",
+            expected="a column for each task",
+            received=", ".join(f"{name}={column}" for name, column in columns.items()),
+            remedy="choose another --label, or train two runs",
+        )
+    chosen = {name: choose_task(store, tasks[name].name, column) for name, column in columns.items()}
+    return {ALONE: next(iter(chosen.values()))} if len(chosen) == 1 else chosen
+
+
+def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -> list[str]:
+    """The two columns of ``joint``: as named in either order, else the one of each role."""
     columns = store.manifest["columns"]
     guessed = {role: columns[role] for role in ("labels", "tags")}
     named = [found[0] for found in guessed.values() if len(found) == 1] if label is None else label.split(",")
     if len(named) != 2:
         raise UsageError(
             f"{store.path}: a joint run learns two columns",
-            expected="--label INTENT,SLOTS: one label an example, one tag a word",
+            expected="--label LABEL,TAGS: one label an example, one tag a word",
             received=label or "; ".join(f"{role} {', '.join(found) or 'none'}" for role, found in guessed.items()),
             remedy="name both with --label; tags need a source with lists of words",
         )
+    if all("=" in each for each in named):
+        return [columns_of(",".join(named), tasks)[name] for name in tasks]
     frame = store["train" if "train" in store.splits else store.splits[0]].examples
     if named[0] in frame.columns and _holds_lists(frame[named[0]]):
         named.reverse()
-    for task, column in zip(("classification", "tagging"), named, strict=True):
-        choose_task(store, task, column)
-    return ",".join(named)
+    return named
 
 
 def _holds_lists(column: pd.Series[Any]) -> bool:

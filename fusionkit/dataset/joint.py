@@ -1,60 +1,82 @@
-"""Labels and tags of one store together, for runs that learn both."""
+"""Several columns of one store together, for runs that learn them all."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fusionkit.dataset.labels import load_task, no_label
+from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.specs import RunSpec
 from fusionkit.store import Store
-from fusionkit.tasks import TASKS
+from fusionkit.tasks import TASKS, parts_of
+from fusionkit.tasks.label_column import has_label
 
 
-def load_joint(store: Store, columns: str, pool: str | None) -> TaskData:
-    """Match a store's rows with intents and slots, over the examples that have both.
-
-    Args:
-        columns: ``intent,slots``.
+def load_joint(store: Store, spec: RunSpec) -> TaskData:
+    """Match a store's rows with the labels of all tasks of a run, over the examples that have every one.
 
     Returns:
-        the intents, with the slots behind them: the same examples and rows, split by split.
+        the first task's data with the others behind it: the same examples and rows, split by split.
 
     Raises:
-        UsageError, DataError: as for either task alone.
+        UsageError, DataError: as for any of the tasks alone.
     """
-    label, tags = columns.split(",")
-    both, notes = {}, []
-    for name in store.splits:
-        frame = store[name].examples
-        tagged = np.zeros(len(frame), dtype=bool)
-        if tags in frame.columns:
-            tagged = np.array([listed is not None for listed in frame[tags]], dtype=bool)
-        labelled = np.zeros(len(frame), dtype=bool)
-        if label in frame.columns:
-            labelled = np.array([not no_label(value) for value in frame[label]], dtype=bool)
-        both[name] = tagged & labelled
-        if lost := int((~tagged).sum()) if both[name].any() else 0:
-            notes.append(f"{name}: {lost} examples have no {tags}: left out")  # without a label: said by the matching
-    intents = load_task(store, TASKS["classification"], label, pool, whole=True, among=both)
-    slots = load_task(store, TASKS["tagging"], tags, None, whole=True, among=both)
+    parts, notes = parts_of(spec), list[str]()
+    among = labelled_by_all(store, parts, notes)
+    data = {
+        name: load_task(store, TASKS[part.task], part.label, part.pool, whole=True, among=among)
+        for name, part in parts.items()
+    }
+    notes += [_of_all(note) for part in data.values() for note in part.notes]
+    return behind_the_first(data, notes)
+
+
+def behind_the_first(data: Mapping[str, TaskData], notes: list[str]) -> TaskData:
+    """The first task's data with the others behind it, split by split."""
+    (name, first), *_ = data.items()
+    tests = {test: joined({part: each.tests[test] for part, each in data.items()}) for test in first.tests}
+    tested = {part: each.test for part, each in data.items() if each.test is not None}
     return dataclasses.replace(
-        intents,
-        task=TASKS["joint"],
-        label=columns,
-        train=_joined(intents.train, slots.train),
-        validation=_joined(intents.validation, slots.validation),
-        test=None if intents.test is None or slots.test is None else _joined(intents.test, slots.test),
-        notes=list(dict.fromkeys(_of_both(note) for note in [*notes, *intents.notes, *slots.notes])),
-        slots=slots,
+        first,
+        train=joined({part: each.train for part, each in data.items()}),
+        validation=joined({part: each.validation for part, each in data.items()}),
+        test=joined(tested) if len(tested) == len(data) else None,
+        tests=tests,
+        notes=list(dict.fromkeys(notes)),
+        name=name,
+        others={part: each for part, each in data.items() if part != name},
     )
 
 
-def _of_both(note: str) -> str:
-    return note.replace(" has no labels: not used", " has no example with both labels: not used")
+def joined(splits: Mapping[str, TaskSplit]) -> TaskSplit:
+    """The first task's split with the others behind it."""
+    (name, first), *others = splits.items()
+    return dataclasses.replace(first, name=name, others=dict(others))
 
 
-def _joined(intents: TaskSplit, slots: TaskSplit) -> TaskSplit:
-    return dataclasses.replace(intents, slots=slots)
+def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]) -> dict[str, NDArray[np.bool_]]:
+    """By split bool ``[examples]``, those that have a label in each column; who lacks tags is noted here."""
+    found = {}
+    for name in store.splits:
+        frame = store[name].examples
+        has = {
+            part.label: np.array([has_label(value) for value in frame[part.label]], dtype=bool)
+            if part.label in frame.columns
+            else np.zeros(len(frame), dtype=bool)
+            for part in parts.values()
+        }
+        found[name] = np.logical_and.reduce(list(has.values()))
+        for part in parts.values():  # who lacks another label: said by the matching
+            lost = int((~has[part.label]).sum())
+            if lost and found[name].any() and TASKS[part.task].unit == "word":
+                notes.append(f"{name}: {lost} examples have no {part.label}: left out")
+    return found
+
+
+def _of_all(note: str) -> str:
+    return note.replace(" has no labels: not used", " has no example with all labels: not used")

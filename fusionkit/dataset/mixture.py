@@ -9,23 +9,21 @@ Source: few-shot transfer, all of one language and 5 % of another, is table 3 of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disjoint, refuse_strangers, refuse_without
 from fusionkit.dataset.concatenation import join_splits
-from fusionkit.dataset.infer_task import choose_task
-from fusionkit.dataset.labels import (
-    Columns,
-    carve_validation,
-    class_names,
-    counted_classes,
-    label_columns,
-    match_splits,
-)
+from fusionkit.dataset.infer_task import choose_task, choose_tasks
+from fusionkit.dataset.joint import behind_the_first, labelled_by_all
+from fusionkit.dataset.labels import class_names, counted_classes, label_columns
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import share_draw
 from fusionkit.errors import DataError, UsageError
@@ -33,7 +31,7 @@ from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
-from fusionkit.tasks import TASKS, Task
+from fusionkit.tasks import TASKS, Task, parts_of
 
 
 @dataclass(frozen=True)
@@ -110,13 +108,14 @@ class Mix:
         """What reports call the judges: ``de, fr``."""
         return ", ".join(self._names[store.digest] for store in self.judges)
 
-    def choose_task(self, task: str | None, label: str | None) -> tuple[Task, str]:
-        """As :func:`fusionkit.dataset.infer_task.choose_task` for the first store; all must have the column."""
-        chosen, column = choose_task(self.stores[0], task, label)
-        refuse_without(self.stores, column)
-        for store in self.stores[1:]:
-            choose_task(store, chosen.name, column)
-        return chosen, column
+    def choose_tasks(self, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
+        """As :func:`fusionkit.dataset.infer_task.choose_tasks` for the first store; all must have the columns."""
+        chosen = choose_tasks(self.stores[0], task, label)
+        for each, column in chosen.values():
+            refuse_without(self.stores, column)
+            for store in self.stores[1:]:
+                choose_task(store, each.name, column)
+        return chosen
 
     def load(self, spec: RunSpec) -> TaskData:
         """The shares that the run's ``data_seed`` draws, joined, and the splits that judge.
@@ -124,25 +123,30 @@ class Mix:
         Raises:
             UsageError: a share larger than its store, or labels or rows that do not fit. DataError: too few labels.
         """
-        found = self._match(spec)
-        drawn = self._drawn(found, spec.data_seed)
-        return TaskData(
-            TASKS[spec.task],
-            spec.label,
-            spec.pool,
-            found.names,
-            found.classes,
-            found.default,
-            join_splits([(self._names[store.digest], train, self._positions(store)) for store, train in drawn]),
-            found.validation,
-            next(iter(found.tests.values()), None),
-            [*found.notes, "train: " + ", ".join(f"{len(t):,} examples of {self._names[s.digest]}" for s, t in drawn)],
-            tests=found.tests if len(self.judges) > 1 else {},
-        )
+        parts, data, notes = parts_of(spec), dict[str, TaskData](), list[str]()
+        for name, part in parts.items():
+            found = self._match(part, spec)
+            drawn = self._drawn(found, spec.data_seed)
+            told = ", ".join(f"{len(train):,} examples of {self._names[s.digest]}" for s, train in drawn)
+            notes += [*found.notes, "train: " + told]
+            data[name] = TaskData(
+                TASKS[part.task],
+                part.label,
+                part.pool,
+                found.names,
+                found.classes,
+                found.default,
+                join_splits([(self._names[store.digest], train, self._positions(store)) for store, train in drawn]),
+                found.validation,
+                next(iter(found.tests.values()), None),
+                notes,
+                tests=found.tests if len(self.judges) > 1 else {},
+            )
+        return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:
         """What a run's record keeps of the mix: each store's share, and the examples that were drawn of it."""
-        drawn = self._drawn(self._match(spec), spec.data_seed)
+        drawn = self._drawn(self._match(next(iter(parts_of(spec).values())), spec), spec.data_seed)
         parts = [
             {
                 "data": self._names[part.store.digest],
@@ -164,26 +168,43 @@ class Mix:
             drawn.append((part.store, train))
         return drawn
 
-    def _match(self, spec: RunSpec) -> _Matched:
-        key = (spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head))
+    def _match(self, part: RunSpec, run: RunSpec) -> _Matched:
+        """One task of a run; of several, over the examples that have a label in every column."""
+        several = part != run
+        whole, unpooled = several or sees_examples(part.fusion), reads_sequences(part.head)
+        key = (part.task, part.label, part.pool, whole, unpooled, run.label if several else None)
         if key not in self._matched:
-            self._matched[key] = self._matched_now(TASKS[spec.task], *key[1:])
+            notes = {store.digest: list[str]() for store in self.stores}
+            among = {
+                store.digest: labelled_by_all(store, parts_of(run), notes[store.digest]) if several else None
+                for store in self.stores
+            }
+            task = TASKS[part.task]
+            self._matched[key] = self._matched_now(task, part.label, part.pool, whole, unpooled, among, notes)
         return self._matched[key]
 
-    def _matched_now(self, task: Task, label: str, pool: str | None, whole: bool, unpooled: bool) -> _Matched:
+    def _matched_now(
+        self,
+        task: Task,
+        label: str,
+        pool: str | None,
+        whole: bool,
+        unpooled: bool,
+        among: Mapping[str, Mapping[str, NDArray[np.bool_]] | None],
+        notes: dict[str, list[str]],
+    ) -> _Matched:
         trained = [part.store for part in self.parts]
-        notes = {store.digest: list[str]() for store in self.stores}
-        columns = {store.digest: label_columns(store, task, label, notes[store.digest]) for store in self.stores}
+        columns = {
+            store.digest: label_columns(store, task, label, notes[store.digest], among[store.digest])
+            for store in self.stores
+        }
         gold = {store.digest: _labels(columns[store.digest], store in trained) for store in self.stores}
         for store in self.stores:
             if not gold[store.digest]:
                 raise DataError(f"no example of {store.path} has a label in column {label!r}", remedy="leave it out")
         names = class_names([each for store in trained for each in gold[store.digest]], task, label)
         if names:
-            told = {
-                key: {tag for row in found for tag in (row if task.unit == "word" else [row])}
-                for key, found in gold.items()
-            }
+            told = {key: {one for row in found for one in task.classes(row)} for key, found in gold.items()}
             refuse_disjoint(self.stores, label, told)
         splits = {}
         for store in self.stores:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -58,15 +58,17 @@ class TaskSplit:
     Attributes:
         states: the store's, or several stores' joined. rows: int64 ``[n]``, stored rows in order of the examples.
         offsets: int64 ``[examples · sides + 1]`` into ``rows``, a sequence each.
-        targets: int64, a unit each; float32 for a task of numbers.
-        gold: a label or number an example, or a list of tags an example.
+        targets: int64, a unit each; float32 for a task of numbers, and ``[examples, classes]`` where an example may
+            have several.
+        gold: a label or number an example, or a list of tags or of labels.
         kept: for word tasks bool a word: False where the word has no row (its tag is never predicted).
         word_offsets: int64 ``[examples + 1]`` into ``kept``.
         ids: the source's example ids.
         read: bool ``[n]``, the rows that the head reads; None is all. The others are there for a fusion that
             looks at whole examples.
         sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
-        slots: the same examples and rows with a joint run's tags; this one has its intents.
+        name: of the task whose labels these are, where a run has several. others: the same examples and rows with the
+            labels of the run's other tasks, by their names.
     """
 
     states: States
@@ -79,12 +81,13 @@ class TaskSplit:
     word_offsets: IntArray | None = None
     read: NDArray[np.bool_] | None = None
     sides: int = 1
-    slots: TaskSplit | None = None
+    name: str = ""
+    others: Mapping[str, TaskSplit] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[TaskSplit, ...]:
-        """Itself, and the slots where there are any."""
-        return (self,) if self.slots is None else (self, self.slots)
+    def parts(self) -> dict[str, TaskSplit]:
+        """By name the split of each task: this one and the others."""
+        return {self.name: self, **self.others}
 
     @cached_property
     def read_offsets(self) -> IntArray:
@@ -93,10 +96,10 @@ class TaskSplit:
 
     @cached_property
     def holders(self) -> dict[str, IntArray]:
-        """By class the examples that hold it: those of its label, or the sentences with a word of its tag that has a
-        row. Of span tags a class is an entity type, and ``O`` is none.
+        """By class the examples that hold it: those of its label, those that have it among their labels, or the
+        sentences with a word of its tag that has a row. Of span tags a class is an entity type, and ``O`` is none.
         """
-        held = [{str(label)} for label in self.gold]
+        held = [set(label) if isinstance(label, list) else {str(label)} for label in self.gold]
         if self.kept is not None and self.word_offsets is not None:
             bounds = zip(self.word_offsets, self.word_offsets[1:], strict=False)
             masks = (self.kept[start:stop] for start, stop in bounds)
@@ -133,7 +136,8 @@ class TaskSplit:
             torch.from_numpy(self.targets[read_at if self.kept is not None else examples]),
             None if self.read is None else torch.from_numpy(self.read[at]),
             torch.from_numpy(read_offsets),
-            None if self.slots is None else self.slots.batch(examples, layers, states),
+            self.name,
+            {name: other.batch(examples, layers, states) for name, other in self.others.items()},
         )
 
     def subset(self, examples: IntArray) -> TaskSplit:
@@ -156,13 +160,14 @@ class TaskSplit:
             word_offsets,
             None if self.read is None else self.read[at],
             self.sides,
-            None if self.slots is None else self.slots.subset(examples),
+            self.name,
+            {name: other.subset(examples) for name, other in self.others.items()},
         )
 
     def over(self, states: States, rows: IntArray) -> TaskSplit:
         """The same examples with their rows elsewhere: ``rows`` are those of ``states``."""
-        slots = None if self.slots is None else self.slots.over(states, rows)
-        return replace(self, states=states, rows=rows, slots=slots)
+        others = {name: other.over(states, rows) for name, other in self.others.items()}
+        return replace(self, states=states, rows=rows, others=others)
 
     def sequences(self, examples: IntArray) -> IntArray:
         """The numbers of some examples' sequences, int64 ``[len(examples) · sides]``, in order."""

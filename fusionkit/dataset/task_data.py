@@ -20,7 +20,8 @@ class TaskData:
         default: the tag of words that have no row.
         test: None where the source has none. notes: what the user should know.
         lm_head: the encoder's own, for a task that reads by it.
-        slots: for a joint run the slots' labels; its splits are the slots of this one's.
+        name: of this task, where a run has several. others: the run's other tasks by their names; their splits are
+            the others of this one's.
         tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
         draws: ids of training examples that were given to be drawn, by the digest that runs name them by.
     """
@@ -36,11 +37,12 @@ class TaskData:
     test: TaskSplit | None
     notes: list[str] = field(default_factory=list)
     lm_head: LmHead | None = None
-    slots: TaskData | None = None
+    name: str = ""
+    others: Mapping[str, TaskData] = field(default_factory=dict)
     tests: dict[str, TaskSplit] = field(default_factory=dict)
     draws: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[TaskData, ...]:
-        """Itself, and the slots where there are any."""
-        return (self,) if self.slots is None else (self, self.slots)
+    def parts(self) -> dict[str, TaskData]:
+        """By name the data of each task: this one and the others."""
+        return {self.name: self, **self.others}

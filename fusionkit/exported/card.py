@@ -12,9 +12,11 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from fusionkit.runs.folder import others_of
+
 TASK_TYPES = {
     "classification": "text-classification", "pair-classification": "text-classification",
-    "regression": "text-classification", "tagging": "token-classification",
+    "regression": "text-classification", "tagging": "token-classification", "multi-label": "text-classification",
 }  # fmt: skip
 # Our scores' names as the hub's metrics call themselves.
 METRICS = {
@@ -78,7 +80,7 @@ def _body(config: Mapping[str, Any]) -> str:
         "Encoder": _encoder(config),
         "Parameters": _parameters(config),
         "Training": _training(config),
-        "Labels": ["One of: " + ", ".join(map(escaped, config["labels"])) + "."] if config["labels"] else [],
+        "Labels": _labels(config),
         "Limits": _limits(config),
     }
     lines = [
@@ -148,6 +150,18 @@ def _training(config: Mapping[str, Any]) -> list[str]:
     rows.append(["best epoch", str(config.get("best_epoch", "–"))])
     pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
     return [f"On the train split, over rows of {config['rows']}{pooled}.", "", *_table(["option", "value"], rows)]
+
+
+def _labels(config: Mapping[str, Any]) -> list[str]:
+    """The classes of each task, where it has any."""
+    columns = config["spec"]["label"].split(",") if (others := others_of(dict(config))) else [config["spec"]["label"]]
+    found = []
+    for column, part in zip(columns, [config, *others.values()], strict=True):
+        of_column = f"{escaped(column)}: " if others else ""
+        cut = part.get("threshold")
+        how = "One of" if cut is None else f"Each whose probability is above {cut:.4g}, of"
+        found += [f"{of_column}{how}: " + ", ".join(map(escaped, part["labels"])) + "."] if part["labels"] else []
+    return found
 
 
 def _limits(config: Mapping[str, Any]) -> list[str]:

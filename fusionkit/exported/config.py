@@ -19,10 +19,11 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import NEEDED, TrainedRun, damaged, run_of
+from fusionkit.runs.folder import others_of
 from fusionkit.specs import ROWS
 
 CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
-FORMAT, VERSION = "fusionkit-head", 1
+FORMAT, VERSION = "fusionkit-head", 2
 BUNDLED = "minilm"
 # Of a run's record: the training examples' ids, the loss by epoch and this machine's time stay at home.
 LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status")
@@ -45,7 +46,8 @@ def config_of(record: dict[str, Any]) -> dict[str, Any]:
     kind = "bundled" if name == BUNDLED else "hub" if revision is not None else "folder"
     kept = {key: value for key, value in record.items() if key not in LEFT_OUT}
     shown = Path(name).expanduser().resolve().name if kind == "folder" else name
-    return {"format": FORMAT, "format_version": VERSION, **kept, "encoder": shown, "encoder_kind": kind}
+    version = VERSION if record.get("others") else 1  # a head of one task is what it was in the first format
+    return {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
 
 
 def is_export(folder: Path) -> bool:
@@ -97,10 +99,13 @@ def _refuse_unfit(config: dict[str, Any], place: Path) -> None:
     wrong += [name for name in ("weights", "tokenizer") if not isinstance(identity.get(name), str)]
     wrong += [name for name in ("text", "pair", "tokens") if not isinstance(columns.get(name), (str, type(None)))]
     wrong += [] if config["rows"] in ROWS else ["rows"]
-    slots = config.get("slots") or {"labels": [], "default": ""}  # a joint run's second column
-    sound = isinstance(slots, dict) and isinstance(slots.get("labels"), list) and isinstance(slots.get("default"), str)
-    wrong += [] if sound else ["slots"]
-    labels = [*config["labels"], *(slots["labels"] if sound else [])]
+    others = list(others_of(config).values()) if isinstance(config.get("others", {}), dict) else [None]
+    sound = all(
+        isinstance(other, dict) and isinstance(other.get("labels"), list) and isinstance(other.get("default"), str)
+        for other in others
+    )
+    wrong += [] if sound else ["others"]
+    labels = [*config["labels"], *(label for other in others if sound and other for label in other["labels"])]
     wrong += [] if all(isinstance(label, str) for label in labels) else ["labels"]
     wrong += [] if all(isinstance(layer, int) for layer in config["layers"]) else ["layers"]
     if wrong:

@@ -61,12 +61,12 @@ class FusedHead(ModelHubMixin):
 
     @property
     def model(self) -> FusedModel | JointModel:
-        """Fusion, pool and head, in evaluation mode; of a joint run both heads."""
+        """Fusion, pool and head, in evaluation mode; of a run of several tasks all its heads."""
         return self.run.whole
 
     @property
     def labels(self) -> list[str]:
-        """Class names in the order of the scores; empty for a regression, the intents' of a joint run."""
+        """Class names in the order of the scores; empty for a regression, the first task's of a run of several."""
         return self.run.labels
 
     @classmethod

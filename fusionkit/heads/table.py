@@ -18,6 +18,7 @@ from fusionkit.heads.esim import esim, esim_regressor
 from fusionkit.heads.linear_tagger import linear_tagger
 from fusionkit.heads.lm_head import LM_HEADS
 from fusionkit.heads.regressor import Regressor, regressor
+from fusionkit.heads.sigmoid_classifier import Sigmoid, sigmoid_classifier
 from fusionkit.heads.softmax import Softmax
 from fusionkit.heads.tagger import tagger
 
@@ -44,11 +45,13 @@ class Head(Protocol):
         ...
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
-        """The decided classes, int64 ``[n]``; for numbers, float ``[n]``."""
+        """The decided classes, int64 ``[n]``; for numbers, float ``[n]``; of any number of classes a row their
+        probabilities, ``[n, classes]``, which a threshold decides.
+        """
         ...
 
 
-AnyHead = Softmax | Crf | Regressor
+AnyHead = Softmax | Crf | Regressor | Sigmoid
 HEADS: dict[str, Callable[[int, int, float], AnyHead]] = {
     "classifier": classifier,
     "tagger": tagger,
@@ -59,6 +62,7 @@ HEADS: dict[str, Callable[[int, int, float], AnyHead]] = {
     "bcn": bcn,
     "esim": esim,
     "esim-regressor": esim_regressor,
+    "sigmoid-classifier": sigmoid_classifier,
 }
 # Heads that read all rows of an example, not one pooled row; and of how many sequences an example must be.
 SEQUENCES = {"bcn": 1, "esim": 2, "esim-regressor": 2}

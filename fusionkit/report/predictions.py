@@ -7,7 +7,7 @@ among those that validation chose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -26,16 +26,18 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.fused import FusedModel
-from fusionkit.fit.train.decisions import predict, read_blocks
+from fusionkit.fit.train.decisions import predict_parts, read_blocks
 from fusionkit.metrics import is_better
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
+from fusionkit.runs.folder import layer_weights_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tags import are_span_tags
 
 MOST = 40  # runs that are looked at
+NO_LABEL = "none"  # what an example without any of several labels is shown as
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,16 +147,24 @@ def look_at(
     run = open_run(folder)
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
     layers = tuple(made.store.layers.index(layer) for layer in run.layers)
-    answers = predict(run.whole, data, split, layers)
-    columns = [answers] if data.slots is None else [list(part) for part in zip(*answers, strict=True)]
-    # A joint run's intents are called by both columns, `intent,slots`; here each half is its own.
-    names = [data.label] if data.slots is None else spec.label.split(",")
-    halves = [replace(part, label=label) for part, label in zip(data.parts, names, strict=True)]
+    answers = predict_parts(run.whole, data, split, layers)
     store = made.store.judges[0] if isinstance(made.store, Mix) else made.store
     texts = Texts(store, name if name in store.splits else "train")
     return [
-        _look(digest, task, method, name, part, own, said, model, layers, run.layers, texts)
-        for part, own, said, model in zip(halves, split.parts, columns, run.whole.parts, strict=True)
+        _look(
+            digest,
+            task,
+            method,
+            name,
+            data.parts[part],
+            own,
+            answers[part],
+            run.whole.parts[part],
+            layers,
+            run.layers,
+            texts,
+        )
+        for part, own in split.parts.items()
     ]
 
 
@@ -166,6 +176,9 @@ def _look(
     kind = "number" if data.task.numeric else "class"
     if words:
         kind = "spans" if are_span_tags(data.labels) else "tags"
+    gold = split.gold
+    if data.task.several:
+        gold, said = ([" + ".join(labels) or NO_LABEL for labels in side] for side in (gold, said))
     weights = row_weights(model, split, positions)
     offsets = split.read_offsets[:: split.sides]
     rows = split.rows if split.read is None else split.rows[split.read]
@@ -183,7 +196,7 @@ def _look(
         has_row = [np.ones(len(one), dtype=bool) for one in tokens]
         whole = [texts.whole(rows[start:stop]) for start, stop in pairwise(offsets)]
     return RunPredictions(
-        digest, task, method, data.label, kind, split_name, layers, list(split.gold), said, tokens, whole, weights,
+        digest, task, method, data.label, kind, split_name, layers, list(gold), said, tokens, whole, weights,
         offsets, has_row,
     )  # fmt: skip
 
@@ -218,7 +231,7 @@ def _source(study: ReportData, spec: RunSpec) -> Store | Mix:
 
 
 def _has_weights(record: dict[str, Any]) -> bool:
-    return record.get("layer_weights") is not None or (record.get("slots") or {}).get("layer_weights") is not None
+    return any(weights is not None for weights in layer_weights_of(record).values())
 
 
 def validation_of(study: ReportData, look: RunPredictions) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fusionkit.report.report_data import ReportData
-from fusionkit.tasks import TASKS
 
 
 def examples_learned(study: ReportData, record: dict[str, Any]) -> int | None:
@@ -22,4 +21,4 @@ def examples_learned(study: ReportData, record: dict[str, Any]) -> int | None:
     if store is None or "train" not in store.splits:
         return None
     found = store.manifest["splits"]["train"]
-    return int(found["rows"] if TASKS[spec["task"]].unit == "row" else found["examples"])
+    return int(found["rows"] if spec["task"] == "mlm" else found["examples"])

@@ -217,6 +217,19 @@ def digest_of_record(record: dict[str, Any]) -> str:
     return RunSpec.from_dict(record["spec"]).digest
 
 
+def others_of(record: dict[str, Any]) -> dict[str, Any]:
+    """What a record has of a run's tasks but the first, by their names: ``labels``, ``default``, ``layer_weights``."""
+    # Records of earlier releases know one other task, and it has one name.
+    return dict(record.get("others") or ({"slots": record["slots"]} if record.get("slots") else {}))
+
+
+def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
+    """The mean weight of each layer, by the column that the weights serve."""
+    found = [record.get("layer_weights"), *(each.get("layer_weights") for each in others_of(record).values())]
+    label = record["spec"]["label"]
+    return dict(zip(label.split(",") if len(found) > 1 else [label], found, strict=True))
+
+
 def curve_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The epochs of a record, one after the other; a run that failed has none."""
     digest = digest_of_record(record)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from fusionkit.errors import UsageError
-from fusionkit.runs.folder import RunsFolder, curve_rows, digest_of_record
+from fusionkit.runs.folder import RunsFolder, curve_rows, digest_of_record, layer_weights_of
 
 
 def results(
@@ -70,7 +69,7 @@ def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     Returns:
         a layer a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, then ``layer`` (0 is
         the embeddings), ``weight`` (its mean over the validation rows) and the ``folder``. Runs whose fusions have no
-        such weights have no rows; a joint run has rows for each of its columns, as ``label``.
+        such weights have no rows; a run of several tasks has rows for each of its columns, as ``label``.
 
     Raises:
         UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
@@ -81,19 +80,12 @@ def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
             [
                 {"digest": digest_of_record(record), **record["spec"], "label": label, "layer": layer, "weight": weight}
                 for record in folder.records()
-                for label, weights in _weights(record)
-                for layer, weight in zip(record["layers"], weights, strict=True)
+                for label, weights in layer_weights_of(record).items()
+                for layer, weight in zip(record["layers"], weights or (), strict=weights is not None)
             ]
         )
 
     return _of_all(runs, read, ["label", "layer"])
-
-
-def _weights(record: dict[str, Any]) -> list[tuple[str, list[float]]]:
-    """The layer weights of a record, by the column that they serve."""
-    halves = record["spec"]["label"].split(",") if record["spec"]["task"] == "joint" else [record["spec"]["label"]]
-    found = [record.get("layer_weights"), (record.get("slots") or {}).get("layer_weights")]
-    return [(label, weights) for label, weights in zip(halves, found, strict=False) if weights]
 
 
 def _of_all(

@@ -16,7 +16,8 @@ from fusionkit.runs.folder import FLAT
 from fusionkit.specs import AUTO, ORDERS, PARTS, RunSpec
 from fusionkit.study.study import Comparison
 from fusionkit.study.yaml_tree import YamlNode
-from fusionkit.tasks import TASKS
+from fusionkit.tasks import TASKS, tasks_of
+from fusionkit.tasks.joint import heads_of
 from fusionkit.yaml_texts import Keys
 
 HEADS = tuple(dict.fromkeys(head for task in TASKS.values() for head in task.heads))
@@ -47,11 +48,9 @@ def check_together(block: Mapping[str, Any]) -> None:
     """Refuse a head that is none of its task's, and options that its head cannot use."""
     task, head = block.get("task"), block.get("head")
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
-    if task is not None and head is not None and head not in TASKS[task].heads:
-        raise unknown_name(f"head for {task}", head, TASKS[task].heads)
     if head is None and task is None:
         return
-    chosen = head or TASKS[str(task)].heads[0]
+    chosen = str(head).rpartition("=")[2] if task is None else heads_of(tasks_of(task), head)
     taken = {name: block[name] for name in ("label_smoothing", "class_weights", "compute_dtype") if name in block}
     check_options(dataclasses.replace(ANY, head=chosen, **taken))
 
@@ -99,14 +98,19 @@ def _watched(text: str) -> None:
         ) from error
 
 
+def _heads(text: str) -> None:
+    for part in text.split("," if "=" in text else "+"):
+        _among("head", HEADS)(part.rpartition("=")[2])
+
+
 def _seeds(count: int) -> None:
     seed_pairs(count)
 
 
 NAMED: dict[str, Callable[[Any], object]] = {
-    "task": _among("task", TASKS),
+    "task": tasks_of,
     "fusions": fusion_name,
-    "head": _among("head", HEADS),
+    "head": _heads,
     "order": _among("order", (AUTO, *ORDERS)),
     "freeze": _among("part to freeze", PARTS),
     "seeds": _seeds,

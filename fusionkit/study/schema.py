@@ -29,12 +29,12 @@ from fusionkit.specs import (
 )
 from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP, Field
 from fusionkit.study.option_checks import COLUMNS, HEADS
-from fusionkit.tasks import TASKS
+from fusionkit.tasks import SHORT, TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
 NAMES: dict[str, tuple[str, ...]] = {
-    "task": tuple(TASKS), "head": HEADS, "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES,
+    "task": (*TASKS, *SHORT), "head": HEADS, "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES,
     "class-weights": CLASS_WEIGHTS, "compute-dtype": TRAINING_DTYPES, "order": (AUTO, *ORDERS),
     "joint-fusion": JOINT_FUSIONS, "init-part": PARTS, "freeze": PARTS,
 }  # fmt: skip
@@ -104,6 +104,10 @@ def _option(name: str, key: Key) -> Schema:
         single = {"anyOf": [_number(int), {"type": "string", "pattern": "^[0-9.]+%$"}]}
     else:
         single = _number(key.kind)
+    if key.named:  # of several tasks, by their names; as text, topic=classification,slots=tagging
+        of_one = {"enum": list(NAMES[name])} if name in NAMES else {"type": "string"}
+        texts = [{"type": "string", "pattern": "[=+]"}] if name in NAMES else []
+        single = {"anyOf": [single, *texts, {"type": "object", "additionalProperties": of_one}]}
     return single if key.list == "none" else _listed(single)
 
 

@@ -1,13 +1,7 @@
 """Tasks: one file a task, one table of them all."""
 
-from fusionkit.tasks.classification import CLASSIFICATION
-from fusionkit.tasks.joint import JOINT
-from fusionkit.tasks.mlm import MLM
-from fusionkit.tasks.pair_classification import PAIR_CLASSIFICATION
-from fusionkit.tasks.regression import REGRESSION
-from fusionkit.tasks.tagging import TAGGING
-from fusionkit.tasks.task import Task
+from fusionkit.tasks.joint import ALONE, SHORT, parts_of, tasks_of
+from fusionkit.tasks.table import TASKS
+from fusionkit.tasks.task import UNSEEN, Task
 
-TASKS = {task.name: task for task in (CLASSIFICATION, PAIR_CLASSIFICATION, TAGGING, REGRESSION, JOINT, MLM)}
-
-__all__ = ["TASKS", "Task"]
+__all__ = ["ALONE", "SHORT", "TASKS", "UNSEEN", "Task", "parts_of", "tasks_of"]

@@ -1,11 +1,129 @@
-"""Joint intent and slots: a label an example and a tag a word, learned by one run."""
+"""Runs of several tasks: ``{name: task}`` with a column and a head each.
 
-from fusionkit.metrics import joint_scores
-from fusionkit.tasks.classification import CLASSIFICATION
-from fusionkit.tasks.tagging import TAGGING
+A run's spec has them as texts: ``task`` is ``topic=classification,slots=tagging``, ``label`` the columns in that order,
+``category,slots``, and ``head`` the heads, ``classifier+crf``. ``joint`` is short for an ``intent`` and its ``slots``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.heads import reads_sequences
+from fusionkit.specs import RunSpec
+from fusionkit.tasks.table import TASKS
 from fusionkit.tasks.task import Task
 
-# A head of each, the intents' first; the tasks' own defaults make the first pair. One that takes a sentence's rows
-# unpooled (`bcn`) is no half of a pair.
-HEADS = tuple(f"{intent}+{slots}" for intent in CLASSIFICATION.heads[:1] for slots in TAGGING.heads)
-JOINT = Task("joint", "example", HEADS, needs_pair=False, scores=joint_scores)
+JOINT = "joint"
+SHORT = {JOINT: "intent=classification,slots=tagging"}
+ALONE = ""  # the name of the one task that a run has
+NAME = re.compile(r"\w[\w -]*")
+
+
+def joined(given: str | Mapping[str, str] | None) -> str | None:
+    """``{topic: classification}`` as the text ``topic=classification``; texts stay as they are."""
+    return ",".join(f"{name}={value}" for name, value in given.items()) if isinstance(given, Mapping) else given
+
+
+@cache
+def tasks_of(text: str) -> Mapping[str, Task]:
+    """The tasks of a run by their names; one that is alone has the name ``""``.
+
+    Raises:
+        UsageError: an unknown task, a name twice or none, or a task that a run has alone.
+    """
+    text = SHORT.get(text, text)
+    if "=" not in text:
+        if text not in TASKS:
+            raise unknown_name("task", text, (*TASKS, *SHORT))
+        return {ALONE: TASKS[text]}
+    found: dict[str, Task] = {}
+    for part in text.split(","):
+        name, equals, kind = part.partition("=")
+        if not equals or not NAME.fullmatch(name) or name in found:
+            raise UsageError(
+                "each task of a run has a name of its own",
+                expected="NAME=TASK, names of letters, digits, spaces, - and _",
+                received=text,
+                remedy="write --task topic=classification --task slots=tagging",
+            )
+        if kind not in TASKS or kind == "mlm":
+            raise unknown_name("task beside others", kind, [each for each in TASKS if each != "mlm"])
+        found[name] = TASKS[kind]
+    return found
+
+
+def text_of(tasks: Mapping[str, Task]) -> str:
+    """The tasks as a spec's text, the short one where there is one."""
+    if list(tasks) == [ALONE]:
+        return tasks[ALONE].name
+    text = ",".join(f"{name}={task.name}" for name, task in tasks.items())
+    return next((short for short, whole in SHORT.items() if whole == text), text)
+
+
+def columns_of(text: str, tasks: Mapping[str, Task]) -> dict[str, str]:
+    """The columns that a user names for several tasks: ``name=column``, or one for each task in their order.
+
+    Args:
+        text: what stands behind ``--label``.
+
+    Raises:
+        UsageError: an unknown name, or another number of columns.
+    """
+    parts = text.split(",")
+    if all(part.partition("=")[0] in tasks and "=" in part for part in parts):
+        return dict(part.split("=", 1) for part in parts)
+    named = [part.partition("=")[0] for part in parts if "=" in part]
+    if len(parts) != len(tasks) or named:
+        raise UsageError(
+            f"--label does not name the columns of {', '.join(tasks)}",
+            expected="NAME=COLUMN, or a column for each task in their order",
+            received=text,
+            remedy=f"write --label {next(iter(tasks))}=COLUMN, or leave it out for columns of the tasks' names",
+        )
+    return dict(zip(tasks, parts, strict=True))
+
+
+def heads_of(tasks: Mapping[str, Task], head: str | None) -> str:
+    """The heads of a run as a spec has them, one for each task in their order: as asked, else the task's default.
+
+    Args:
+        head: ``slots=crf`` by name, or ``classifier+crf`` one for each.
+
+    Raises:
+        UsageError: a head that does not fit its task.
+    """
+    alone = len(tasks) == 1
+    known = {name: [each for each in task.heads if alone or not reads_sequences(each)] for name, task in tasks.items()}
+    if head is not None and "=" not in head:
+        whole = ["+".join(each) for each in itertools.product(*known.values())]
+        if head not in whole:
+            raise unknown_name(f"head for {text_of(tasks)}", head, whole)
+        return head
+    chosen = {name: heads[0] for name, heads in known.items()}
+    for part in () if head is None else head.split(","):
+        name, _, one = part.partition("=")
+        if name not in tasks:
+            raise unknown_name("task of this run", name, tasks)
+        if one not in known[name]:
+            raise unknown_name(f"head for {name}", one, known[name])
+        chosen[name] = one
+    return "+".join(chosen.values())
+
+
+def parts_of(spec: RunSpec) -> dict[str, RunSpec]:
+    """Each task of a run as a run of its own, by its name; of one task the run itself by ``""``."""
+    tasks = tasks_of(spec.task)
+    if list(tasks) == [ALONE]:
+        return {ALONE: spec}
+    labels, heads = spec.label.split(","), spec.head.split("+")
+    return {
+        name: dataclasses.replace(
+            spec, task=task.name, label=label, head=head, pool=None if task.unit == "word" else spec.pool
+        )
+        for (name, task), label, head in zip(tasks.items(), labels, heads, strict=True)
+    }

@@ -1,10 +1,28 @@
-"""What a task is: the unit it labels, the heads that fit it, and how its predictions are scored."""
+"""What a task is: the unit it labels, how its column is read, the heads that fit it, and how it is scored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusionkit.tasks.label_column import Gold, LabelColumn, read_labels
+
+UNSEEN = -1  # the number of a class that train lacks
+Targets = NDArray[np.int64] | NDArray[np.float32]
+
+
+def one_class(label: Any) -> Iterable[str]:
+    """The class of an example that has one."""
+    return (label,)
+
+
+def class_numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
+    """int64 ``[examples]``, :data:`UNSEEN` for a class without a number."""
+    return np.array([number.get(label, UNSEEN) for label in gold], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -16,9 +34,13 @@ class Task:
             stored ``row``.
         heads: names of the heads that fit, the default first.
         needs_pair: True where examples are pairs of texts.
-        numeric: True where a label is a number to come near to, not a class.
         scores: gold and predicted labels, and the labels of train → named scores, the task's own metric first.
             What is scored depends on train's labels alone, so that all splits have the same scores.
+        numeric: True where a label is a number to predict, not a class.
+        several: True where an example may have any number of classes.
+        read: a split's column → a label an example, and which examples have one.
+        classes: an example's label → its classes; of a word task, those of its words.
+        targets: labels and each class's number → what the loss compares with, a unit each.
     """
 
     name: str
@@ -27,3 +49,12 @@ class Task:
     needs_pair: bool
     scores: Callable[[Any, Any, list[str]], dict[str, float]]
     numeric: bool = False
+    several: bool = False
+    read: Callable[[LabelColumn], Gold] = read_labels
+    classes: Callable[[Any], Iterable[str]] = one_class
+    targets: Callable[[list[Any], Mapping[str, int]], Targets] = class_numbers
+
+    @property
+    def of_lists(self) -> bool:
+        """Whether the column holds a list an example: a tag a word, or an example's classes."""
+        return self.unit == "word" or self.several

@@ -16,7 +16,7 @@ from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.store import Store
 
-# What release 0.x made of the corpus of these tests over rows of tokens, four epochs of batches of four.
+# Of the corpus of these tests over rows of tokens, four epochs of batches of four.
 DIGESTS = {
     ("attention", "classifier+tagger", "shared", None): "b5e1c075d117a659",
     ("last", "classifier+tagger", "shared", None): "e98fcbe6e9edb575",

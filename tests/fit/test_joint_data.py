@@ -11,19 +11,29 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.infer_task import choose_tasks
 from fusionkit.dataset.joint import load_joint
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 
 CorpusStore = Callable[[str], Store]
 
 
+def joint(pool: str) -> RunSpec:
+    return RunSpec(store="s", task="joint", label="label,tags", fusion="last", head="classifier+tagger", pool=pool)
+
+
+def columns_of(store: Store, label: str | None) -> str:
+    chosen = choose_tasks(store, "joint", label)
+    assert {name: task.name for name, (task, _) in chosen.items()} == {"intent": "classification", "slots": "tagging"}
+    return ",".join(column for _, column in chosen.values())
+
+
 @pytest.mark.parametrize("label", [None, "label,tags", "tags,label"])
 def test_the_two_columns_are_guessed_or_named_in_either_order(label: str | None, corpus_store: CorpusStore) -> None:
-    task, column = choose_task(corpus_store("tokens"), "joint", label)
-    assert (task.name, column) == ("joint", "label,tags")
+    assert columns_of(corpus_store("tokens"), label) == "label,tags"
 
 
 WRONG = [
@@ -39,7 +49,7 @@ WRONG = [
 @pytest.mark.parametrize(("label", "what", "remedy"), WRONG)
 def test_columns_that_do_not_suit_are_refused(label: str, what: str, remedy: str, corpus_store: CorpusStore) -> None:
     with pytest.raises(UsageError) as caught:
-        choose_task(corpus_store("tokens"), "joint", label)
+        choose_tasks(corpus_store("tokens"), "joint", label)
     assert what in caught.value.what
     assert remedy in (caught.value.remedy or "")
 
@@ -50,38 +60,38 @@ def test_a_store_without_one_of_the_columns_or_with_several_is_refused(make_stor
     bare = make_store("tokens", train=[{name: row[name] for name in ("tokens", "tags")} for row in rows])
     for store, received in ((several, "labels label, topic; tags tags"), (bare, "labels none; tags tags")):
         with pytest.raises(UsageError, match="a joint run learns two columns") as caught:
-            choose_task(store, "joint", None)
+            choose_tasks(store, "joint", None)
         assert caught.value.received == received
-    assert choose_task(several, "joint", "topic,tags")[1] == "topic,tags"
+    assert columns_of(several, "topic,tags") == "topic,tags"
 
 
 @pytest.mark.parametrize(("rows", "pool"), [("tokens", "cls"), ("tokens", "mean"), ("words", "max")])
 def test_intents_and_slots_are_the_same_examples_over_the_same_rows(
     rows: str, pool: str, corpus_store: CorpusStore, corpus: dict[str, Any]
 ) -> None:
-    data = load_joint(corpus_store(rows), "label,tags", pool)
-    assert data.slots is not None
+    data = load_joint(corpus_store(rows), joint(pool))
+    slots = data.others["slots"]
     assert data.notes[0] == "train: 1 examples have no label: left out"
     for name in ("train", "validation", "test"):
         split = getattr(data, name)
         with_label = [row for row in corpus[name] if row["label"]]
         assert split.gold == [row["label"] for row in with_label]
-        assert split.slots.gold == [row["tags"] for row in with_label]
-        assert split.ids == split.slots.ids
-        np.testing.assert_array_equal(split.rows, split.slots.rows)
-        np.testing.assert_array_equal(split.offsets, split.slots.offsets)
-        assert split.slots is getattr(data.slots, name)
+        assert split.others["slots"].gold == [row["tags"] for row in with_label]
+        tagged = split.others["slots"]
+        assert split.ids == tagged.ids
+        np.testing.assert_array_equal(split.rows, tagged.rows)
+        np.testing.assert_array_equal(split.offsets, tagged.offsets)
+        assert tagged is getattr(slots, name)
     some = data.train.subset(np.array([4, 1]))
-    assert some.slots is not None
-    assert some.slots.gold == [data.train.parts[1].gold[k] for k in (4, 1)]
+    tagged = some.others["slots"]
+    assert tagged.gold == [data.train.parts["slots"].gold[k] for k in (4, 1)]
     batch = some.batch(np.array([1, 0]), (2, 4))
-    assert batch.slots is not None
-    assert batch.slots.states is batch.states
+    assert batch.others["slots"].states is batch.states
     assert batch.targets.tolist() == [data.labels.index(some.gold[k]) for k in (1, 0)]
-    tags = [tag for k in (1, 0) for tag in some.slots.gold[k]]
-    has_row = np.concatenate([_kept(some.slots, k) for k in (1, 0)])
-    wanted = [data.slots.labels.index(tag) for tag, kept in zip(tags, has_row, strict=True) if kept]
-    assert batch.slots.targets.tolist() == wanted
+    tags = [tag for k in (1, 0) for tag in tagged.gold[k]]
+    has_row = np.concatenate([_kept(tagged, k) for k in (1, 0)])
+    wanted = [slots.labels.index(tag) for tag, kept in zip(tags, has_row, strict=True) if kept]
+    assert batch.others["slots"].targets.tolist() == wanted
 
 
 def _kept(split: Any, example: int) -> Any:
@@ -108,24 +118,23 @@ def without_tags(store: Store, place: Path, **splits: list[int]) -> Store:
 @pytest.mark.parametrize("label", [None, "tags,label"])
 def test_the_first_example_may_lack_its_tags(label: str | None, corpus_store: CorpusStore, tmp_path: Path) -> None:
     store = without_tags(corpus_store("tokens"), tmp_path / "first.store", train=[0])
-    _, columns = choose_task(store, "joint", label)
-    assert columns == "label,tags"
-    assert "train-0" not in load_joint(store, columns, "mean").train.ids
+    assert columns_of(store, label) == "label,tags"
+    assert "train-0" not in load_joint(store, joint("mean")).train.ids
 
 
 def test_examples_that_lack_either_label_are_left_out_aloud(with_gaps: Store, corpus: dict[str, Any]) -> None:
-    data = load_joint(with_gaps, "label,tags", "mean")
+    data = load_joint(with_gaps, joint("mean"))
     assert data.train.gold == [row["label"] for k, row in enumerate(corpus["train"]) if k not in (3, 7)]
     assert data.test is None
     assert data.notes[:2] == [
         "train: 2 examples have no tags: left out",
         "train: 1 examples have no label: left out",
     ]
-    assert "test has no example with both labels: not used" in data.notes
+    assert "test has no example with all labels: not used" in data.notes
 
 
 def test_labels_that_train_lacks_are_counted_for_both(corpus_store: CorpusStore) -> None:
-    notes = load_joint(corpus_store("words"), "label,tags", "mean").notes
+    notes = load_joint(corpus_store("words"), joint("mean")).notes
     assert "test: 1 examples carry a label that train lacks (sport): counted as errors" in notes
     assert "validation: 1 words carry a label that train lacks (B-team): counted as errors" in notes
 

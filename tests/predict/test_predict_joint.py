@@ -16,7 +16,7 @@ from fusionkit.errors import StoreError
 from fusionkit.files import read_json, write_json
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.joint import model_of
-from fusionkit.fit.train.decisions import predict
+from fusionkit.fit.train.decisions import predict_parts
 from fusionkit.predict import Label, Tags
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -45,14 +45,17 @@ def test_both_live_answers_are_the_stored_ones(make_store: MakeStore, fit_run: F
     [place] = folder.glob("*/run.json")
     record = read_json(place)
     spec = RunSpec.from_dict(record["spec"])
-    data = load_joint(store, spec.label, spec.pool)
-    assert data.slots is not None
-    assert (record["labels"], record["slots"]["labels"]) == (data.labels, data.slots.labels)
-    model = model_of(spec, len(record["layers"]), store.hidden, [len(data.labels), len(data.slots.labels)])
+    data = load_joint(store, spec)
+    assert {"intent": record["labels"], "slots": record["others"]["slots"]["labels"]} == {
+        name: part.labels for name, part in data.parts.items()
+    }
+    classes = {name: len(part.labels) for name, part in data.parts.items()}
+    model = model_of(spec, len(record["layers"]), store.hidden, classes)
     model.load_state_dict(load_file(place.parent / "weights.safetensors"))
     places = tuple(store.layers.index(layer) for layer in record["layers"])
     compared = 0
-    for prediction, (label, tags) in zip(found, predict(model, data, data.validation, places), strict=True):
+    answers = predict_parts(model, data, data.validation, places)
+    for prediction, label, tags in zip(found, answers["intent"], answers["slots"], strict=True):
         told, tagged = prediction["label"], prediction["tags"]
         assert isinstance(told, Label)
         assert isinstance(tagged, Tags)
@@ -65,7 +68,7 @@ def test_both_live_answers_are_the_stored_ones(make_store: MakeStore, fit_run: F
 
     with torch.inference_mode():
         batch = data.validation.batch(np.arange(30), places)
-        likely = model.eval()(batch)[0].softmax(-1).numpy()
+        likely = model.eval()(batch)["intent"].softmax(-1).numpy()
     shown = [list(p["label"].probabilities.values()) for p in found]  # type: ignore[union-attr]
     np.testing.assert_allclose(shown, likely, atol=1e-5)
 
@@ -85,8 +88,8 @@ def test_a_joint_run_stands_beside_others_under_its_own_name(make_store: MakeSto
 def test_a_joint_record_without_its_slots_is_damaged(make_store: MakeStore, fit_run: FitRun) -> None:
     folder = fit_run(make_store("words"), task="joint", pool="mean", fusions=["last"])
     [path] = folder.glob("*/run.json")
-    assert open_run(path.parent).slots is not None
-    write_json(path, {**read_json(path), "slots": None})
+    assert list(open_run(path.parent).parts) == ["intent", "slots"]
+    write_json(path, {**read_json(path), "others": {}})
     with pytest.raises(StoreError, match="is damaged"):
         open_run(path.parent)
 

@@ -13,7 +13,7 @@ precision of training than in bfloat16, in which most of scoring is. A fusion th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -33,6 +33,7 @@ from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.heads import reads_sequences
 from fusionkit.memory import resident
 from fusionkit.specs import RunSpec
+from fusionkit.tasks import parts_of
 
 PEAK = 400e9  # multiplications and additions a second, in bfloat16: the fastest core that this was seen on
 COPIES = 8  # weights, gradients, moments, the best epoch's, one in bfloat16, one that is written
@@ -67,10 +68,9 @@ class Bounds:
         states = len(self._materials.positions(spec)) * self._materials.store.hidden
         fused = shape.fusions + states
         total = fused * (learned * _rows(data.train) + scored * _rows(data.validation))
-        for numbers, name, train, validation in zip(
-            shape.heads, spec.head.split("+"), data.train.parts, data.validation.parts, strict=True
-        ):
-            total += numbers * (learned * _units(name, train) + scored * _units(name, validation))
+        for name, part in parts_of(spec).items():
+            train, validation = (_units(part.head, split.parts[name]) for split in (data.train, data.validation))
+            total += shape.heads[name] * (learned * train + scored * validation)
         return 2.0 * (total - self._folded(spec, shape.folding, dearer))
 
     def _folded(self, spec: RunSpec, folding: Folding | None, dearer: float) -> float:
@@ -102,13 +102,13 @@ class Bounds:
         key = (spec.task, spec.label, spec.pool, shape_of(spec))
         if key not in self._shapes:
             data, layers = self._materials.data(spec), len(self._materials.positions(spec))
-            classes = [len(part.labels) for part in data.parts]
+            classes = {name: len(part.labels) for name, part in data.parts.items()}
             with torch.device("meta"):
                 model = model_of(spec, layers, self._materials.store.hidden, classes, data.train.sides, data.lm_head)
-            fusions = {id(part.fusion): _numbers(part.get_submodule("fusion")) for part in model.parts}
+            fusions = {id(part.fusion): _numbers(part.get_submodule("fusion")) for part in model.parts.values()}
             self._shapes[key] = _Shape(
                 sum(fusions.values()),
-                [_numbers(part.head) for part in model.parts],
+                {name: _numbers(part.head) for name, part in model.parts.items()},
                 sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
                 Folding.of(model) if isinstance(model, FusedModel) else None,
             )
@@ -120,7 +120,7 @@ class _Shape:
     """Numbers of a model: of its fusions, of each head, and of all that is learned."""
 
     fusions: int
-    heads: Sequence[int]
+    heads: Mapping[str, int]
     learned: int
     folding: Folding | None
 

@@ -31,6 +31,7 @@ from fusionkit.places import Place
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, is_complete, open_store
+from fusionkit.tasks import parts_of
 
 
 class SweepContext:
@@ -56,7 +57,7 @@ class SweepContext:
         self.seconds, self.sharers, self.device = 0.0, sharers, device
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
-        self.starts = {start.run.spec.digest: start for start in starts}
+        self.starts = {start.run.digest: start for start in starts}
         self._data: dict[tuple[Any, ...], TaskData] = {}
         self._learned: dict[tuple[Any, ...], int] = {}
 
@@ -100,8 +101,8 @@ class SweepContext:
     def _load(self, spec: RunSpec) -> TaskData:
         if isinstance(self.store, Mix):
             return self.store.load(spec)
-        if spec.task == "joint":
-            return load_joint(self.store, spec.label, spec.pool)
+        if len(parts_of(spec)) > 1:
+            return load_joint(self.store, spec)
         task, label = choose_task(self.store, spec.task, spec.label)
         whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
         return load_task(self.store, task, label, spec.pool, whole, unpooled)

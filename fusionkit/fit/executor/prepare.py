@@ -18,6 +18,7 @@ from fusionkit.fit.train.options import check_options
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
+from fusionkit.tasks import parts_of
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ def prepare(
         check_options(spec)
         data = materials.data(spec)
         told |= dict.fromkeys(data.notes)
-        check_sides(spec.head, data.train.sides)
+        for part in parts_of(spec).values():
+            check_sides(part.head, data.train.sides)
         materials.learned(spec)
         if (start := materials.start(spec)) is not None:
-            check_start(spec, start, data.labels)
-        sizes = len(read_layers(store, spec)), store.hidden, len(data.labels), data.train.sides
+            check_start(spec, start, {name: part.labels for name, part in data.parts.items()})
+        classes = {name: len(part.labels) for name, part in data.parts.items()}
+        sizes = len(read_layers(store, spec)), store.hidden, classes, data.train.sides
         told |= dict.fromkeys(starting_notes(spec, *sizes))
     return Prepared(materials, missing, there, failed, [*notes, *told])

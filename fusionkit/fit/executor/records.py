@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
@@ -18,7 +17,7 @@ def finished_record(materials: SweepContext, spec: RunSpec, outcome: RunResult) 
     # asdict would copy every tensor.
     values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__ if name != "weights"}
     found = _origin(materials, spec) | {"status": "finished", **values}
-    return _with_slots(materials, spec, found, outcome.slots or {})
+    return _with_others(materials, spec, found)
 
 
 def failed_record(materials: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def failed_record(materials: SweepContext, spec: RunSpec, reason: str) -> dict[s
         "score": None,
         "validation_score": None,
     }
-    return _with_slots(materials, spec, found, {})
+    return _with_others(materials, spec, found)
 
 
 def _origin(materials: SweepContext, spec: RunSpec) -> dict[str, Any]:
@@ -53,12 +52,14 @@ def _origin(materials: SweepContext, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _with_slots(
-    materials: SweepContext, spec: RunSpec, record: dict[str, Any], found: Mapping[str, Any]
-) -> dict[str, Any]:
-    slots = materials.data(spec).slots
-    told = {} if slots is None else {"labels": slots.labels, "default": slots.default}
-    return record | {"slots": {**told, **found} or None}
+def _with_others(materials: SweepContext, spec: RunSpec, record: dict[str, Any]) -> dict[str, Any]:
+    """With what the run's other tasks are called, and their classes."""
+    found = record.get("others", {})
+    told = {
+        name: {"labels": other.labels, "default": other.default, **found.get(name, {})}
+        for name, other in materials.data(spec).others.items()
+    }
+    return record | {"others": told}
 
 
 def encoding_of(store: Store | Mix) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class _Epoch:
     """The plan of an epoch: examples and padded rows of each step, and the content of the buffers for each seed.
 
     Attributes:
-        places, targets: ``[steps, seeds, most rows]``. offsets: ``[steps, seeds, most examples + 1]``.
+        places: ``[steps, seeds, most rows]``. targets: the same, and ``[…, classes]`` of several a row. offsets: ``[steps, seeds, most examples + 1]``.
     """
 
     shapes: list[tuple[int, int]]
@@ -70,6 +70,7 @@ class GpuLoader:
         one = next(iter(draws.values()))
         assert isinstance(one.states, InMemoryStates)
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
+        self._several = one.targets.shape[1:]  # as many numbers as there are classes, where a row may have several
         self._dense = all(draw.is_dense for draw in draws.values())
         self._rooms: dict[tuple[int, int], _Buffers] = {}
         self._seeds: tuple[int, ...] = ()
@@ -96,7 +97,7 @@ class GpuLoader:
     def _room(self, examples: int, rows: int) -> _Buffers:
         count, (_, layers, hidden) = len(self._seeds), self._held.shape
         states = torch.empty(count, rows, layers, hidden, device=self._device)
-        targets = torch.empty(count, rows, dtype=self._kind, device=self._device)
+        targets = torch.empty(count, rows, *self._several, dtype=self._kind, device=self._device)
         offsets = torch.zeros(count, examples + 1, dtype=torch.int64, device=self._device)
         place = SharedBuffer()
         batches = {
@@ -121,7 +122,7 @@ class GpuLoader:
         rows = most if self._dense else np.array([filled(count) for count in most])
         shape = len(starts), len(self._seeds), int(rows.max())
         places = np.zeros(shape, dtype=np.int64)
-        targets = np.full(shape, FILLING, dtype=found[0][1].dtype)
+        targets = np.full((*shape, *self._several), FILLING, dtype=found[0][1].dtype)
         inside = np.zeros((*shape[:2], int(examples.max()) + 1), dtype=np.int64)
         for k, (lies, told, offsets, bounds) in enumerate(found):
             step = np.repeat(np.arange(len(starts)), counts[k])

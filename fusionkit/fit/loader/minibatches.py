@@ -65,9 +65,9 @@ def layers_of(states: Tensor, positions: Sequence[int]) -> Tensor:
 def layers_of_batch(batch: Batch, positions: Sequence[int]) -> Batch:
     """A minibatch with some of its layers."""
     states = layers_of(batch.states, positions)
-    slots = None if batch.slots is None else layers_of_batch(batch.slots, positions)
+    others = {name: dataclasses.replace(other, states=states) for name, other in batch.others.items()}
     place = batch.place if are_neighbours(positions) else None  # a copy lies elsewhere each time
-    return dataclasses.replace(batch, states=states, slots=slots, place=place)
+    return dataclasses.replace(batch, states=states, others=others, place=place)
 
 
 def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:

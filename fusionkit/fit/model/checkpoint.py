@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from safetensors.torch import load
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.fused import FusedModel
-from fusionkit.fit.model.joint import JointModel, halves_of, model_of
+from fusionkit.fit.model.joint import JointModel, model_of
 from fusionkit.fusions import sees_examples
-from fusionkit.runs.folder import RECORD, WEIGHTS
+from fusionkit.runs.folder import RECORD, WEIGHTS, others_of
 from fusionkit.specs import RunSpec
-from fusionkit.tasks import TASKS
+from fusionkit.tasks import TASKS, parts_of
 
 NEEDED = ("spec", "encoder", "rows", "layers", "labels", "default", "hidden", "encoding", "weights_sha256")
 AGAIN = "delete the run's folder and run the same `fusionkit fit` again"
@@ -34,8 +34,9 @@ class TrainedRun:
         labels: class names in the order of the scores. default: the tag of words without a row.
         rows: the kind of rows it reads. layers: the encoder's layers its fusion reads.
         encoder: the encoder's name. encoding: what the encoder must be and be given.
-        digest: the run's name. whole: the module whose weights were kept: the model, or a joint run's both.
-        slots: the tagging half of a joint run; this one is its intents', and both specs are those of a single task.
+        digest: the run's name. whole: the module whose weights were kept: the model, or that of all of a run's tasks.
+        name: of this task, where a run has several. others: its other tasks by their names; each one's spec is that
+            of a single task.
     """
 
     folder: Path
@@ -49,12 +50,13 @@ class TrainedRun:
     encoding: dict[str, Any]
     digest: str
     whole: FusedModel | JointModel
-    slots: TrainedRun | None = None
+    name: str = ""
+    others: Mapping[str, TrainedRun] = dataclasses.field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[TrainedRun, ...]:
-        """Itself, and the slots where there are any: one for each column that the run answers."""
-        return (self,) if self.slots is None else (self, self.slots)
+    def parts(self) -> dict[str, TrainedRun]:
+        """By name each task of the run, one for each column that it answers."""
+        return {self.name: self, **self.others}
 
     @property
     def of_words(self) -> bool:
@@ -141,33 +143,31 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         StoreError: they do not fit together, or the weights are not the recorded ones.
     """
     try:
-        spec, labels, layers = RunSpec.from_dict(record["spec"]), list(record["labels"]), tuple(record["layers"])
-        slots = record["slots"] if spec.task == "joint" else None
-        classes = [len(part["labels"]) for part in (record, slots) if part is not None]
+        spec, layers = RunSpec.from_dict(record["spec"]), tuple(record["layers"])
+        parts = parts_of(spec)
+        name, *more = parts
+        told = {name: record} | {other: others_of(record)[other] for other in more}
+        classes = {part: len(found["labels"]) for part, found in told.items()}
         model = model_of(spec, len(layers), record["hidden"], classes, record.get("sides", 1))
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
     _load_weights(model, weights, record["weights_sha256"], remedy)
-    run = TrainedRun(
-        folder=place.parent,
-        spec=spec,
-        model=model.parts[0],
-        labels=labels,
-        default=record["default"],
-        rows=record["rows"],
-        layers=layers,
-        encoder=record["encoder"],
-        encoding=record["encoding"],
-        digest=spec.digest,
-        whole=model,
-    )
-    if slots is None:
-        return run
-    intent, tagging = halves_of(spec)
-    half = dataclasses.replace(
-        run, spec=tagging, model=model.parts[1], labels=list(slots["labels"]), default=slots["default"]
-    )
-    return dataclasses.replace(run, spec=intent, slots=half)
+    shared = {
+        "folder": place.parent, "rows": record["rows"], "layers": layers, "encoder": record["encoder"],
+        "encoding": record["encoding"], "digest": spec.digest, "whole": model,
+    }  # fmt: skip
+    runs = {
+        part: TrainedRun(
+            spec=parts[part],
+            model=model.parts[part],
+            labels=list(found["labels"]),
+            default=found["default"],
+            name=part,
+            **shared,
+        )
+        for part, found in told.items()
+    }
+    return dataclasses.replace(runs[name], others={other: runs[other] for other in more})
 
 
 def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remedy: str) -> None:

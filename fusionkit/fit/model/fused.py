@@ -13,6 +13,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.model.precision import exactly, widened
 from fusionkit.fusions import Fusion, build_fusion
 from fusionkit.heads import build_head, lm_head, reads_sequences
+from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
 from fusionkit.ragged import segment_max, segment_mean
 from fusionkit.specs import RunSpec
@@ -93,9 +94,9 @@ class FusedModel(nn.Module):
         return fused
 
     @property
-    def parts(self) -> tuple[FusedModel, ...]:
-        """Itself: the one head that a run has, unless it is a joint one."""
-        return (self,)
+    def parts(self) -> dict[str, FusedModel]:
+        """Itself: the one head that a run has, unless it has several tasks."""
+        return {"": self}
 
     def loss(self, batch: Batch) -> Tensor:
         """The head's mean loss of a batch."""
@@ -107,9 +108,9 @@ class FusedModel(nn.Module):
             loss: Tensor = self.head.loss(widened(scores), batch.targets, batch.read_offsets)
             return loss
 
-    def decide(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The decided classes or numbers ``[n]``, as the one of one head."""
-        return (self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets),)
+    def decide(self, batch: Batch) -> dict[str, Tensor]:
+        """What the one head decides, ``[n]``, by the name ``""``."""
+        return {"": self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets)}
 
     def parameters_of(self, part: Fusion | nn.Module) -> int:
         """How many numbers a part learns, unless it is frozen."""
@@ -123,6 +124,11 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(spec.init_seed)  # torch.manual_seed would seed a GPU's generators too
         return FusedModel(spec, layers, hidden, classes, sides, given)
+
+
+def threshold_of(model: FusedModel) -> float | None:
+    """Above which probability a model's head gives an example a class; None where it decides otherwise."""
+    return float(model.head.threshold) if isinstance(model.head, Sigmoid) else None
 
 
 def twin(module: Module) -> Module:

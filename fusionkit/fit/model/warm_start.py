@@ -21,9 +21,11 @@ from fusionkit.errors import UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.heads import build_head
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
+from fusionkit.tasks import parts_of
 
 Layers = tuple[int, ...]
 
@@ -63,48 +65,68 @@ def with_starts(
     """
     chosen = [_one_for(spec, read, encoder, starts, part) for spec, read in zip(specs, layers, strict=True)]
     return [
-        dataclasses.replace(spec, init_from=start.run.spec.digest, init_part=part)
+        dataclasses.replace(spec, init_from=start.run.digest, init_part=part)
         for spec, start in zip(specs, chosen, strict=True)
     ]
 
 
-def check_start(spec: RunSpec, start: WarmStart, labels: Sequence[str]) -> None:
-    """Refuse a head whose classes are others.
+def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[str]]) -> None:
+    """Refuse heads whose classes are others.
+
+    Args:
+        labels: the classes of each task of the run, by name.
 
     Raises:
         UsageError: names that only one of the two has.
     """
-    if spec.init_part == "fusion" or set(labels) == set(start.run.labels):
+    if spec.init_part != "fusion":
+        for name, part in parts_of(spec).items():
+            _check_classes(part, run_for(name, start), labels[name])
+
+
+def _check_classes(spec: RunSpec, run: TrainedRun, labels: Sequence[str]) -> None:
+    if set(labels) == set(run.labels):
         return
-    here, there = (sorted(set(a) - set(b)) for a, b in ((labels, start.run.labels), (start.run.labels, labels)))
+    here, there = (sorted(set(a) - set(b)) for a, b in ((labels, run.labels), (run.labels, labels)))
     raise UsageError(
-        f"the head of {start.run.folder} has other classes than {spec.label!r} here",
+        f"the head of {run.folder} has other classes than {spec.label!r} here",
         expected=f"the same {len(labels)} names" + (f"; only here: {_few(here)}" if here else ""),
-        received=f"{len(start.run.labels)} names" + (f"; only there: {_few(there)}" if there else ""),
+        received=f"{len(run.labels)} names" + (f"; only there: {_few(there)}" if there else ""),
         remedy="choose --init-part fusion to start with a fresh head",
     )
 
 
-def begin(model: FusedModel, spec: RunSpec, start: WarmStart | None, labels: Sequence[str]) -> None:
-    """Put a trained run's weights into a fresh model, and freeze what the spec says.
+def run_for(name: str, start: WarmStart) -> TrainedRun:
+    """What a task begins from: the start's task of that name, else its first, whose fusion serves any."""
+    return start.run.parts.get(name, start.run)
+
+
+def begin(model: Model, spec: RunSpec, start: WarmStart | None, labels: Mapping[str, Sequence[str]]) -> None:
+    """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says.
 
     Args:
-        labels: the model's classes in their order.
+        labels: the classes of each task in their order, by name.
 
     Raises:
         UsageError: weights of another shape, or other classes.
     """
     if start is not None:
         check_start(spec, start, labels)
+    for name, part in parts_of(spec).items():
+        _begin_part(model.parts[name], part, None if start is None else run_for(name, start), labels.get(name, ()))
+
+
+def _begin_part(model: FusedModel, spec: RunSpec, run: TrainedRun | None, labels: Sequence[str]) -> None:
+    if run is not None:
         ours = model.state_dict()
-        theirs = start.run.model.state_dict()
+        theirs = run.model.state_dict()
         if spec.init_part in ("head", "both"):
-            theirs |= _by_name(spec, model.fusion.width, start.run, labels)
+            theirs |= _by_name(spec, model.fusion.width, run, labels)
         taken = {name: tensor for name, tensor in theirs.items() if spec.init_part in ("both", name.split(".")[0])}
         for name, tensor in taken.items():
             if name not in ours or ours[name].shape != tensor.shape:
                 raise UsageError(
-                    f"the {name.split('.')[0]} of {start.run.folder} has weights of another shape",
+                    f"the {name.split('.')[0]} of {run.folder} has weights of another shape",
                     expected=f"{name} {list(ours[name].shape)}" if name in ours else f"no {name}",
                     received=f"{name} {list(tensor.shape)}",
                     remedy="start from a run with the same options",
@@ -116,13 +138,13 @@ def begin(model: FusedModel, spec: RunSpec, start: WarmStart | None, labels: Seq
                 weights.requires_grad_(False)
 
 
-def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: int, sides: int) -> list[str]:
+def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int) -> list[str]:
     """What a user should know before a run that freezes something: what is random, and that nothing is learned."""
     if spec.freeze is None:
         return []
     with torch.device("meta"):
-        model = FusedModel(spec, layers, hidden, classes, sides)
-    begin(model, spec, None, [])
+        model = model_of(spec, layers, hidden, classes, sides)
+    begin(model, spec, None, {})
     fusion, head = (sum(p.numel() for p in part.parameters()) for part in (model.fusion, model.head))
     notes = [
         f"--freeze {part}: it was not taken from a trained run and stays as it is made at the start"
@@ -170,9 +192,17 @@ def _differing(
     fields = {f"encoder {name}": (str(encoder[name])[:12], str(theirs[name])[:12]) for name in ("weights", "tokenizer")}
     if part != "head":
         fields["fusion"] = (spec.fusion, run.spec.fusion)
+        if len(parts_of(spec)) > 1 and len(run.parts) > 1:
+            fields["joint_fusion"] = (spec.joint_fusion, run.spec.joint_fusion)
         fields["layers"] = (",".join(map(str, layers)), ",".join(map(str, run.layers)))
     if part != "fusion":
-        fields["head"] = (spec.head, run.spec.head)
+        wanted = {name: each.head for name, each in parts_of(spec).items()}
+        found = {name: each.spec.head for name, each in run.parts.items()}
+        if len(wanted) == 1:  # of a start with several tasks the first one's head is taken
+            wanted, found = {"": spec.head}, {"": run.spec.head}
+        fields["head"] = tuple(  # type: ignore[assignment]
+            " + ".join(f"{name}={head}" if name else head for name, head in heads.items()) for heads in (wanted, found)
+        )
     return {name: pair for name, pair in fields.items() if pair[0] != pair[1]}
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.places import place_of
+from fusionkit.tasks.joint import joined
 from fusionkit.yaml_texts import read_texts
 
 
@@ -33,21 +34,22 @@ class Key:
         name: its parameter there. kind: how its text is read. list: ``swept`` where the parameter takes several to
             sweep over, ``whole`` where several have one meaning together, ``product`` where it takes one value, so
             that a list makes a sweep of each; ``none`` where a list makes no sense.
-        place: True for a path, which is relative to the file.
+        place: True for a path, which is relative to the file. named: True where a block may say it of each task.
     """
 
     name: str
     kind: Callable[[str], Any] = str
     list: str = "product"
     place: bool = False
+    named: bool = False
 
 
 KEYS: dict[str, Key] = {
-    "task": Key("task"),
-    "label": Key("label"),
+    "task": Key("task", named=True),
+    "label": Key("label", named=True),
     "fusion": Key("fusions", list="swept"),
     "fusion-layers": Key("fusion_layers", list="swept"),
-    "head": Key("head"),
+    "head": Key("head", named=True),
     "pool": Key("pool"),
     "shots": Key("shots", int, "swept"),
     "draw": Key("draw"),
@@ -173,6 +175,8 @@ def read_block(found: Mapping[str, Any], known: Mapping[str, Key], path: Path, w
 
 
 def _value(text: Any, key: Key, path: Path, where: str, option: str) -> Any:
+    if key.named and isinstance(text, dict) and all(isinstance(value, str) for value in text.values()):
+        text = joined(text)
     if not isinstance(text, str) or not text.strip():
         raise _wrong(where, option, WANTED[key.kind], text)
     try:

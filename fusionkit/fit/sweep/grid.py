@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fusionkit.dataset.few_shot import check_draw
-from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_task
+from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share, parse_share
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import UsageError
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, shots_of, with_draws
@@ -17,6 +17,7 @@ from fusionkit.fit.train.options import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
+from fusionkit.tasks.joint import heads_of, joined, text_of
 
 USUAL = ("last", "linear", "concat", "attention")
 WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
@@ -25,10 +26,10 @@ WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an enco
 def expand(
     store: Store | Mix,
     *,
-    task: str | None = None,
-    label: str | None = None,
+    task: str | Mapping[str, str] | None = None,
+    label: str | Mapping[str, str] | None = None,
     pool: str | None = None,
-    head: str | None = None,
+    head: str | Mapping[str, str] | None = None,
     fusions: Sequence[str] = (),
     fusion_layers: Sequence[str | None] = (None,),
     seeds: int | None = None,
@@ -61,6 +62,9 @@ def expand(
     """Every run of a sweep over one store, or a mix.
 
     Args:
+        task: a task, or several by their names, ``{"topic": "classification", "slots": "tagging"}``. label: the column;
+            of several tasks those that are not called as the task is, by the task's name. head: of several tasks those
+            that are not the default, by the task's name.
         fusions: none are four that suit the store. seeds: trial k has k as ``data_seed`` and as ``init_seed``.
         data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
@@ -74,23 +78,24 @@ def expand(
         UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
     """
     mix = store if isinstance(store, Mix) else None
-    chosen, column = choose_task(store, task, label) if isinstance(store, Store) else store.choose_task(task, label)
-    if head is not None and head not in chosen.heads:
-        raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
-    if joint_fusion != "shared" and chosen.name != "joint":
+    asked = joined(task), joined(label)
+    columns = choose_tasks(store, *asked) if isinstance(store, Store) else store.choose_tasks(*asked)
+    tasks = {name: each for name, (each, _) in columns.items()}
+    heads, whole = heads_of(tasks, joined(head)), text_of(tasks)
+    if joint_fusion != "shared" and len(tasks) == 1:
         raise UsageError(
-            f"the task {chosen.name} has one head, and so one fusion",
-            expected="--task joint",
+            f"the task {whole} has one head, and so one fusion",
+            expected="--task joint, or several tasks",
             received=f"--joint-fusion {joint_fusion}",
             remedy="leave --joint-fusion out",
         )
     moved = [name for name, given in (("several stores", mix), ("--init-from", starts), ("--freeze", freeze)) if given]
-    if moved and chosen.name in ("joint", "mlm"):
+    if moved and whole == "mlm":
         raise UsageError(
-            f"the task {chosen.name} is learned from one store, from the start and whole",
+            f"the task {whole} is learned from one store, from the start and whole",
             expected="one store",
             received=", ".join(moved),
-            remedy="transfer a task of one column",
+            remedy="transfer another task",
         )
     if draws and draw != "uniform":
         raise UsageError(
@@ -104,15 +109,18 @@ def expand(
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
     fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
+    # Words are never pooled: a run pools for its other tasks, if it has any.
+    pooling = next((each for each in tasks.values() if each.unit != "word"), next(iter(tasks.values())))
+    pooled = choose_pool(store, pooling, pool, heads)
     runs = [
         RunSpec(
             store=store.digest,
-            task=chosen.name,
-            label=column,
+            task=whole,
+            label=",".join(column for _, column in columns.values()),
             fusion=fusion,
             fusion_layers=layers,
-            head=head or chosen.heads[0],
-            pool=choose_pool(store, chosen, pool, head),
+            head=heads,
+            pool=pooled,
             shots=shot,
             draw=draw,
             data_seed=data_seed,

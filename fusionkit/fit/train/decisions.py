@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -18,16 +18,19 @@ from fusionkit.devices import CPU, home_of
 from fusionkit.fit.loader.minibatches import Layers, held_bytes
 from fusionkit.fit.loader.sampler import begin_chunks
 from fusionkit.fit.loader.streaming import WindowReader
-from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.train.masked_predictions import masked_predictions
+from fusionkit.fit.train.threshold import best_threshold
 from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS
+from fusionkit.heads.sigmoid_classifier import Sigmoid
+from fusionkit.metrics import joint_scores
 from fusionkit.ragged import IntArray, flat_rows
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
 STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
-Decisions = Tensor  # class numbers or numbers ``[units]``, or ``[R, units]`` of many runs
+Decisions = Tensor  # of units class numbers, numbers or probabilities ``[units, …]``; of many runs ``[R, units, …]``
 
 
 def block_rows(device: torch.device) -> int:
@@ -91,12 +94,18 @@ def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
     return examples if split.kept is None else flat_rows(split.read_offsets, split.sequences(examples))[0]
 
 
-def named(data: TaskData, split: TaskSplit, decided: Decisions) -> list[Any]:
-    """A label or number an example, or a list of tags an example; words without a row get the default tag.
+def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float | None = None) -> list[Any]:
+    """A label or number an example, or a list of tags or labels; words without a row get the default tag.
 
     Args:
-        decided: ``[units]``.
+        decided: ``[units]``, or of several classes an example their probabilities, ``[examples, classes]``.
+        threshold: above which an example has a class.
     """
+    if data.task.several:
+        return [
+            [name for name, own in zip(data.labels, each, strict=True) if own]
+            for each in (decided > threshold).tolist()
+        ]
     if split.kept is None or split.word_offsets is None:
         return [float(k) if data.task.numeric else data.labels[k] for k in decided.tolist()]
     every = np.full(len(split.kept), data.default, dtype=object)
@@ -106,28 +115,60 @@ def named(data: TaskData, split: TaskSplit, decided: Decisions) -> list[Any]:
 
 
 def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> list[Any]:
-    """A model's answers, an example each, as :func:`named` has them.
+    """A model's answers for the first task, an example each, as :func:`named` has them.
 
-    A joint run decides both: ``(label, tags)`` an example. Of a masked sub-token, its cross-entropy and the likeliest
-    id.
+    Of a masked sub-token, its cross-entropy and the likeliest id.
+    """
+    return predict_parts(model, data, split, layers)[data.name]
+
+
+def predict_parts(
+    model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False
+) -> dict[str, list[Any]]:
+    """A model's answers for each task by its name, as :func:`predict` has them.
+
+    Args:
+        choose: choose the threshold of each head that has one on this split first, and put it into the model.
     """
     if data.lm_head is not None and isinstance(model, FusedModel):
-        return masked_predictions(model, split, data.lm_head, layers)
-    kinds = [torch.float32 if told.task.numeric else torch.int64 for told in data.parts]
-    decided = [torch.empty(len(part.targets), dtype=kind) for part, kind in zip(split.parts, kinds, strict=True)]
+        return {data.name: masked_predictions(model, split, data.lm_head, layers)}
+    decided = decide(model, data, split, layers)
+    if choose:
+        choose_thresholds(model, split, decided)
+    return {
+        name: named(part, split.parts[name], decided[name], threshold_of(model.parts[name]))
+        for name, part in data.parts.items()
+    }
+
+
+def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> dict[str, Decisions]:
+    """What a model decides of every unit of a split, by task."""
+    decided = {
+        name: torch.empty(part.targets.shape, dtype=torch.float32 if part.targets.dtype == np.float32 else torch.int64)
+        for name, part in split.parts.items()
+    }
     model.eval()
     with torch.inference_mode():
         for examples, batch in read_blocks(split, layers, home_of(model)):
-            found = model.decide(batch)
-            for every, part, classes in zip(decided, split.parts, found, strict=True):
-                every[torch.from_numpy(units_of(part, examples))] = classes.cpu()
-    answers = [named(*each) for each in zip(data.parts, split.parts, decided, strict=True)]
-    return answers[0] if split.slots is None else list(zip(*answers, strict=True))
+            for name, found in model.decide(batch).items():
+                decided[name][torch.from_numpy(units_of(split.parts[name], examples))] = found.cpu()
+    return decided
 
 
-def score(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> dict[str, float]:
-    """The task's scores of a model on a split; its own metric comes first."""
-    found = predict(model, data, split, layers)
-    if split.slots is None or data.slots is None:
-        return data.task.scores(split.gold, found, data.labels)
-    return data.task.scores(list(zip(split.gold, split.slots.gold, strict=True)), found, data.slots.labels)
+def choose_thresholds(model: Model, split: TaskSplit, decided: Mapping[str, Decisions]) -> None:
+    """Put the threshold of each head that has one into the model: the best on this split."""
+    for name, part in model.parts.items():
+        if isinstance(part.head, Sigmoid):
+            told = split.parts[name]
+            part.head.threshold.fill_(best_threshold(told.targets, told.gold, decided[name])[0])
+
+
+def score(model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False) -> dict[str, float]:
+    """The task's scores of a model on a split; its own metric comes first. ``choose`` is that of predictions."""
+    found = predict_parts(model, data, split, layers, choose)
+    gold = {name: part.gold for name, part in split.parts.items()}
+    scores = {name: part.task.scores(gold[name], found[name], part.labels) for name, part in data.parts.items()}
+    if not data.others:
+        return scores[data.name]
+    exact = [name for name, part in data.parts.items() if not part.task.numeric]
+    return joint_scores({name: gold[name] for name in exact}, {name: found[name] for name in exact}, scores)

@@ -19,6 +19,7 @@ from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
 from fusionkit.fit.model.precision import full_float32, has_bfloat16
 from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named
 from fusionkit.fit.train.span_f1 import Spans
+from fusionkit.fit.train.threshold import best_threshold
 from fusionkit.fit.vectorized.bfloat16_decisions import LEAST_ROWS
 from fusionkit.fit.vectorized.stack import Stack
 from fusionkit.metrics import class_scores, span_scores
@@ -30,7 +31,7 @@ COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
 def decide_all(
     stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[ScoreBlock]
 ) -> list[Decisions]:
-    """What every run decides of every unit of a split: ``[R, units]`` a stack, on its device.
+    """What every run decides of every unit of a split: ``[R, units, …]`` a stack, on its device.
 
     Args:
         stacks: each with the places of its layers among those of the blocks. blocks: of all of the split.
@@ -39,7 +40,8 @@ def decide_all(
     device, units = stacks[0][0].device, len(split.targets)
     worth = device.type == "cpu" and has_bfloat16() and units >= LEAST_ROWS
     with torch.inference_mode(), full_float32(device):
-        found = [torch.empty(len(stack.specs), units, dtype=kind, device=device) for stack, _ in stacks]
+        shape = split.targets.shape
+        found = [torch.empty(len(stack.specs), *shape, dtype=kind, device=device) for stack, _ in stacks]
         for block in blocks:
             rough = block.batch.states.bfloat16() if worth else block.rough
             for (stack, chosen), runs in zip(stacks, found, strict=True):
@@ -61,10 +63,10 @@ class Evaluator:
     def __init__(self, data: TaskData, split: TaskSplit, device: torch.device = CPU) -> None:
         self._data, self._split = data, split
         self._spans: Spans | None = None
-        self.metric = "pearson" if data.task.numeric else "accuracy"
-        if data.task.numeric:
+        self.metric = "pearson" if data.task.numeric else "micro_f1" if data.task.several else "accuracy"
+        if not self._counts_classes:
             return
-        gold = [tag for tags in split.gold for tag in tags] if data.task.unit == "word" else split.gold
+        gold = [one for each in split.gold for one in data.task.classes(each)]
         number = {name: k for k, name in enumerate(dict.fromkeys([*data.labels, *gold, data.default]))}
         numbers = np.array([number[name] for name in gold], dtype=np.int64)
         self._gold, self._default = torch.from_numpy(numbers).to(device), number[data.default]
@@ -75,11 +77,20 @@ class Evaluator:
 
     @staticmethod
     def can(data: TaskData) -> bool:
-        """Whether a task's decisions are one number a unit: a joint run's are two, a masked sub-token's a surprise."""
-        return data.slots is None and data.lm_head is None
+        """Whether runs decide one kind of unit: one of several tasks decides several, and what is decided of a masked
+        sub-token is its cross-entropy.
+        """
+        return not data.others and data.lm_head is None
+
+    @property
+    def _counts_classes(self) -> bool:
+        """Whether a unit is decided by one class number."""
+        return not (self._data.task.numeric or self._data.task.several)
 
     def own(self, decided: Decisions) -> list[float]:
-        """The own metric of each run, of decisions ``[R, units]``."""
+        """The own metric of each run, of decisions ``[R, units, …]``; with the threshold that is best here."""
+        if self._data.task.several:
+            return [best_threshold(self._split.targets, self._split.gold, likely)[1] for likely in decided]
         if self._data.task.numeric:
             return [scores[self.metric] for scores in self.scores(decided)]
         every = self._every(decided)
@@ -87,11 +98,19 @@ class Evaluator:
             return self._hits(every)
         return [value for some in self._parts(every) for value in self._spans.f1(some).tolist()]
 
-    def scores(self, decided: Decisions) -> list[dict[str, float]]:
-        """All of the task's scores of each run; its own metric comes first."""
-        if self._data.task.numeric:
-            split, labels = self._split, self._data.labels
-            return [self._data.task.scores(split.gold, named(self._data, split, run), labels) for run in decided]
+    def scores(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[dict[str, float]]:
+        """All of the task's scores of each run; its own metric comes first.
+
+        Args:
+            thresholds: of each run, where its head has one.
+        """
+        if not self._counts_classes:
+            data, split = self._data, self._split
+            told = [
+                named(data, split, run, own)
+                for run, own in zip(decided, thresholds or [None] * len(decided), strict=True)
+            ]
+            return [data.task.scores(split.gold, answers, data.labels) for answers in told]
         every = self._every(decided)
         if self._spans is None:
             gold = self._gold.cpu().numpy()

@@ -145,7 +145,7 @@ def decides_rows(spec: RunSpec) -> bool:
 
 def is_plain(draw: TaskSplit) -> bool:
     """Whether each example is one sequence of one or more rows, all of which are read for one head."""
-    return draw.sides == 1 and draw.read is None and draw.slots is None and bool((np.diff(draw.offsets) > 0).all())
+    return draw.sides == 1 and draw.read is None and not draw.others and bool((np.diff(draw.offsets) > 0).all())
 
 
 def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:

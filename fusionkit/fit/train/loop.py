@@ -28,7 +28,7 @@ from fusionkit.fit.loader.minibatches import (
     InMemoryStates,
     Layers,
 )
-from fusionkit.fit.model.fused import FusedModel, twin
+from fusionkit.fit.model.fused import twin
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
 from fusionkit.fit.model.warm_start import WarmStart, begin
@@ -45,6 +45,7 @@ from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
+from fusionkit.tasks import parts_of
 
 Ended = tuple[RunSpec, RunResult | DivergenceError]
 # Metric and value; what was decided, or all scores.
@@ -184,7 +185,8 @@ class _Unit:
         self._draws: dict[int, TaskSplit] = {}
         for spec in specs:
             check_options(spec)
-            check_sides(spec.head, data.train.sides)
+            for part in parts_of(spec).values():
+                check_sides(part.head, data.train.sides)
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = drawn(spec, data)
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
@@ -235,15 +237,16 @@ class _Unit:
     def _model(self, run: _Run, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""
         spec, data = run.spec, self._data
-        classes = [len(part.labels) for part in data.parts]
+        classes = {name: len(part.labels) for name, part in data.parts.items()}
         model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
-        if isinstance(model, FusedModel):
-            begin(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
-        for part, taught, count in zip(model.parts, self._draws[spec.data_seed].parts, classes, strict=True):
+        labels = {name: part.labels for name, part in data.parts.items()}
+        begin(model, spec, None if spec.init_from is None else starts[spec.init_from], labels)
+        for name, taught in self._draws[spec.data_seed].parts.items():
+            part = model.parts[name]
             if isinstance(part.head, Softmax):
                 part.head.label_smoothing = spec.label_smoothing
                 if spec.class_weights == "balanced":
-                    part.head.class_weights = balanced_weights(taught.targets, count)
+                    part.head.class_weights = balanced_weights(taught.targets, classes[name])
         return model.to(self._device)
 
     def train(self, groups: Sequence[_Group], epoch: int) -> None:
@@ -306,7 +309,7 @@ class _Unit:
         """By the task's own scores, of one run."""
         if not len(self._reading.stored):  # without examples to judge by, the last epoch is the best
             return "epoch", float(epoch), None, {"epoch": float(epoch)}
-        scores = score(stack.model(at), self._data, self._reading.stored, run.layers)
+        scores = score(stack.model(at), self._data, self._reading.stored, run.layers, choose=True)
         metric, value = next(iter(scores.items()))
         return metric, value, None, scores
 

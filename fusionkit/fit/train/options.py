@@ -35,7 +35,8 @@ def check_options(spec: RunSpec) -> None:
         UsageError: label smoothing or class weights for a head without a cross-entropy at each row, or bfloat16 for
             one that gives a number.
     """
-    if spec.compute_dtype != FLOAT32 and spec.head in TASKS["regression"].heads:
+    heads = spec.head.split("+")
+    if spec.compute_dtype != FLOAT32 and not set(heads).isdisjoint(TASKS["regression"].heads):
         raise UsageError(
             f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
             expected=f"--compute-dtype {FLOAT32}",
@@ -51,7 +52,7 @@ def check_options(spec: RunSpec) -> None:
             remedy="leave --class-weights out",
         )
     for given in (smoothed, weighted):
-        if given is not None and not all(map(decides_by_softmax, spec.head.split("+"))):
+        if given is not None and not all(map(decides_by_softmax, heads)):
             option = given.split()[0]
             raise UsageError(
                 f"head {spec.head!r} cannot use {option}: its loss is no cross-entropy over classes, row by row",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,16 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import home_of
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.loader.minibatches import Layers, layers_of
-from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.decisions import Decisions, read_blocks, score, shown_blocks
+from fusionkit.fit.train.decisions import (
+    Decisions,
+    choose_thresholds,
+    decide,
+    read_blocks,
+    score,
+    shown_blocks,
+)
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.stack import stack_of
@@ -47,7 +54,9 @@ class RunResult:
         weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
         trained_parameters: how many of the fusion's and the head's were not frozen.
         tests: the scores on each store's test split by its name, where there are several.
-        slots: layer_weights and largest_weight over the rows that a joint run's slots read; above are its intents'.
+        threshold: the probability above which an example has a class, where it may have several.
+        others: layer_weights, largest_weight and threshold of a run's other tasks by their names; above are the first
+            one's.
     """
 
     metric: str
@@ -68,7 +77,8 @@ class RunResult:
     trained_parameters: int
     tests: dict[str, dict[str, float]]
     watched: int
-    slots: dict[str, Any] | None = None
+    threshold: float | None = None
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class DivergenceError(FusionkitError):
@@ -109,6 +119,11 @@ class CompletedRun:
     epoch_seconds: list[float]
     draw: TaskSplit
 
+    @property
+    def first(self) -> FusedModel:
+        """The model of its first task, or its only one."""
+        return next(iter(self.model.parts.values()))
+
 
 def outcomes_of(
     groups: Sequence[Sequence[CompletedRun]],
@@ -131,6 +146,8 @@ def outcomes_of(
     runs = [run for group in groups for run in group]
     for run in runs:
         run.model.load_state_dict(run.best.weights)
+    for run in runs:
+        _settle_thresholds(run, data, watched)
     if watched is data.validation:
         found = [_validation_scores(run, judge) for run in runs]
     else:
@@ -156,9 +173,21 @@ def outcomes_of(
     ]
 
 
+def _settle_thresholds(run: CompletedRun, data: TaskData, watched: TaskSplit) -> None:
+    """Choose a run's thresholds, where it has any, on all of validation; they are kept with its weights."""
+    whole = data.validation
+    if not len(whole) or all(threshold_of(part) is None for part in run.model.parts.values()):
+        return
+    known = watched is whole and run.best.decided is not None
+    decided = {data.name: run.best.decided} if known else decide(run.model, data, whole, run.layers)
+    choose_thresholds(run.model, whole, decided)
+    own = run.model.state_dict()
+    run.best.weights.update({name: own[name].clone() for name in own if name.split(".")[-1] == "threshold"})
+
+
 def _validation_scores(run: CompletedRun, judge: Evaluator | None) -> dict[str, float]:
     if judge is not None and run.best.decided is not None:
-        return judge.scores(run.best.decided.unsqueeze(0))[0]
+        return judge.scores(run.best.decided.unsqueeze(0), [threshold_of(run.first)])[0]
     assert run.best.scores is not None
     return run.best.scores
 
@@ -173,11 +202,9 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
     ]
     device = stacks[0][0].device
     judge = Evaluator(data, split, device)
-    return [
-        scores
-        for decided in decide_all(stacks, split, shown_blocks(split, layers, device))
-        for scores in judge.scores(decided)
-    ]
+    thresholds = [[threshold_of(run.first) for run in group] for group in groups]
+    decided = decide_all(stacks, split, shown_blocks(split, layers, device))
+    return [scores for some, own in zip(decided, thresholds, strict=True) for scores in judge.scores(some, own)]
 
 
 def _among(groups: Sequence[Sequence[CompletedRun]]) -> tuple[Layers, list[Layers]]:
@@ -191,12 +218,20 @@ def _outcome(
     validation: dict[str, float],
     test: dict[str, float] | None,
     tests: dict[str, dict[str, float]],
-    looked: Sequence[Looked],
+    looked: Mapping[str, Looked],
     draw: list[str] | None,
     watched: int,
 ) -> RunResult:
     metric, model = next(iter(validation)), run.model
-    (weights, largest), *others = looked
+    names = list(looked)
+    seen = {
+        name: {
+            "layer_weights": weights,
+            "largest_weight": largest,
+            "threshold": threshold_of(model.parts[name]),
+        }
+        for name, (weights, largest) in looked.items()
+    }
     return RunResult(
         metric=metric,
         score=None if test is None else test[metric],
@@ -206,28 +241,29 @@ def _outcome(
         curve=run.curve,
         seconds=run.seconds,
         epoch_seconds=run.epoch_seconds,
-        fusion_parameters=model.parts[0].parameters_of(model.fusion),
-        head_parameters=model.parts[0].parameters_of(model.head),
-        layer_weights=weights,
-        largest_weight=largest,
-        temperature=getattr(model.parts[0].fusion, "temperature", None),
+        fusion_parameters=run.first.parameters_of(model.fusion),
+        head_parameters=run.first.parameters_of(model.head),
+        **seen.pop(names[0]),
+        temperature=getattr(run.first.fusion, "temperature", None),
         draw=draw,
         weights={name: weights.cpu() for name, weights in run.best.weights.items()},
-        slots={"layer_weights": others[0][0], "largest_weight": others[0][1]} if others else None,
+        others=seen,
         trained_parameters=sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
         tests=tests,
         watched=watched,
     )
 
 
-def _layer_weights(groups: Sequence[Sequence[CompletedRun]], data: TaskData, validation: Shown) -> list[list[Looked]]:
+def _layer_weights(
+    groups: Sequence[Sequence[CompletedRun]], data: TaskData, validation: Shown
+) -> list[dict[str, Looked]]:
     """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
     if len(data.validation):
         return _looked(groups, *validation)
     return [_looked([[run]], run.draw, None)[0] for group in groups for run in group]
 
 
-def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None) -> list[list[Looked]]:
+def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None) -> list[dict[str, Looked]]:
     """Of each run, by part, the weights over a split's rows.
 
     Args:
@@ -237,10 +273,10 @@ def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: La
     if held is not None:
         layers, places = tuple(range(len(held))), [tuple(map(held.index, group[0].layers)) for group in groups]
     by_part = []
-    for k, part in enumerate(split.parts):
-        models = [[run.model.parts[k] for run in group] for group in groups]
+    for name, part in split.parts.items():
+        models = [[run.model.parts[name] for run in group] for group in groups]
         by_part.append(_mean_weights(list(zip(models, places, strict=True)), part, layers))
-    return [list(each) for each in zip(*by_part, strict=True)]
+    return [dict(zip(split.parts, each, strict=True)) for each in zip(*by_part, strict=True)]
 
 
 @torch.inference_mode()

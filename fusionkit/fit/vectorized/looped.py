@@ -71,7 +71,7 @@ class LoopedRuns:
 
     def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
         """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
-        return torch.stack([model.eval().decide(batch)[0] for model in self._models])
+        return torch.stack([next(iter(model.eval().decide(batch).values())) for model in self._models])
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""

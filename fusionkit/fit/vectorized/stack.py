@@ -74,7 +74,7 @@ class Stack(Protocol):
         ...
 
     def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
-        """What each run decides of one batch: class numbers or numbers ``[R, n]``; of a joint run, its intents.
+        """What each run decides of one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first task.
 
         Args:
             rough: the batch's states in bfloat16, where that is worth it. among: how many rows are decided by the

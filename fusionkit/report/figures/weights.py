@@ -12,6 +12,7 @@ from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
 from fusionkit.report.predictions import AllPredictions, RunPredictions, label_weights, validation_of
 from fusionkit.report.report_data import ReportData
+from fusionkit.runs.folder import layer_weights_of
 
 # Languages of the data sets that the papers use, and their neighbours; a data set says its own by its name.
 LANGUAGES = {
@@ -31,13 +32,11 @@ def by_run(study: ReportData) -> pd.DataFrame | None:
     rows: list[dict[str, Any]] = []
     for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
         record = study.records[digest]
-        slots = (record.get("slots") or {}).get("layer_weights")
-        columns = record["spec"]["label"].split(",") if slots is not None else [None]
-        found = [record.get("layer_weights"), slots][: len(columns)]
-        for column, weights in zip(columns, found, strict=True):
+        found = layer_weights_of(record)
+        for column, weights in found.items():
             for layer, weight in zip(record["layers"], weights or (), strict=False):
                 rows.append({
-                    "task": task if column is None else f"{task} · {column}", "method": method,
+                    "task": task if len(found) == 1 else f"{task} · {column}", "method": method,
                     "language": language_of(record["data"]), "data_seed": record["spec"]["data_seed"],
                     "init_seed": record["spec"]["init_seed"], "layer": layer, "weight": weight,
                 })  # fmt: skip

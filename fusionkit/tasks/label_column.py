@@ -1,0 +1,136 @@
+"""Reading a column of labels: each kind as the tasks that learn it need it.
+
+Examples without a label are left out, and counted aloud; an example without a number or without its tags is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fusionkit.errors import DataError, UsageError
+
+Gold = tuple[list[Any], NDArray[np.bool_]]  # a label an example, None where there is none; which examples have one
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """One split's column of labels.
+
+    Attributes:
+        frame: the split's examples. split: its name. label: the column. tokens: the column of words, if there is one.
+        among: bool ``[examples]``, those that may be used; None is all. notes: what the user should know goes there.
+    """
+
+    frame: pd.DataFrame
+    split: str
+    label: str
+    tokens: str | None
+    among: NDArray[np.bool_] | None
+    notes: list[str]
+
+    @property
+    def values(self) -> list[Any]:
+        """What stands in the column; without it, None throughout."""
+        return self.frame[self.label].tolist() if self.label in self.frame.columns else [None] * len(self.frame)
+
+
+def has_label(value: Any) -> bool:
+    """False for what stands where an example has no label; an empty list is one."""
+    return not (
+        value is None or (isinstance(value, str) and value == "") or (isinstance(value, float) and value != value)
+    )
+
+
+def read_labels(column: LabelColumn) -> Gold:
+    """Labels as text."""
+    present = _present(column)
+    return [_text(value) if ok else None for value, ok in zip(column.values, present, strict=True)], present
+
+
+def read_label_lists(column: LabelColumn) -> Gold:
+    """Any number of labels an example, each once, as text.
+
+    Raises:
+        DataError: something else than a list.
+    """
+    values, present = column.values, _present(column)
+    for example, (value, ok) in enumerate(zip(values, present, strict=True)):
+        if ok and not isinstance(value, (list, np.ndarray)):
+            raise DataError(
+                f"{column.split}, example {example}: {column.label!r} holds no list of labels",
+                expected='a list in every example, like ["sports", "politics"] or []',
+                received=repr(value),
+                remedy="mend the source and encode it again, or choose another --label",
+            )
+    gold = [list(dict.fromkeys(map(_text, value))) if ok else None for value, ok in zip(values, present, strict=True)]
+    return gold, present
+
+
+def read_tags(column: LabelColumn) -> Gold:
+    """Tags as text, of all examples that are asked for or, where the column is absent, of none.
+
+    Raises:
+        UsageError: an example has another number of tags than words.
+    """
+    frame, label = column.frame, column.label
+    if label not in frame.columns or column.tokens is None:
+        return [None] * len(frame), np.zeros(len(frame), dtype=bool)
+    present = np.ones(len(frame), dtype=bool) if column.among is None else column.among
+    for example, (tags, words) in enumerate(zip(frame[label], frame[column.tokens], strict=True)):
+        if present[example] and (tags is None or len(tags) != len(words)):
+            raise UsageError(
+                f"{column.split}, example {example}: {label!r} does not match {column.tokens!r}",
+                expected=f"{len(words)} tags, one a word",
+                received="none" if tags is None else str(len(tags)),
+                remedy="choose a --label that holds one tag a word",
+            )
+    return [[*map(str, tags)] if ok else None for tags, ok in zip(frame[label], present, strict=True)], present
+
+
+def read_numbers(column: LabelColumn) -> Gold:
+    """Numbers, of all examples or, where the column is absent or empty, of none.
+
+    Raises:
+        DataError: something else than numbers, or an example without one.
+    """
+    frame, split, label = column.frame, column.split, column.label
+    values = np.full(len(frame), np.nan)
+    if label in frame.columns:
+        try:
+            values = pd.to_numeric(frame[label]).to_numpy(dtype=np.float64, na_value=np.nan)
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{split}: {label!r} holds something else than numbers",
+                expected="a number in every example",
+                received=str(error),
+                remedy="mend the source and encode it again, or choose another --label",
+            ) from error
+    sound = np.isfinite(values)
+    if not sound.all() and not np.isnan(values).all():
+        first = int(np.flatnonzero(~sound)[0])
+        raise DataError(
+            f"{split}, example {first}: no number in {label!r}",
+            expected="a finite number in every example, or in none of the split",
+            received=f"{values[first]}; {int((~sound).sum())} of {len(values)} examples have none",
+            remedy="remove these examples or fill in their numbers, and encode again",
+        )
+    return values.tolist(), sound
+
+
+def _present(column: LabelColumn) -> NDArray[np.bool_]:
+    """Which examples have a label; how many lack one is noted."""
+    present = np.array([has_label(value) for value in column.values], dtype=bool)
+    missing = int((~present).sum())
+    if missing and present.any():
+        column.notes.append(f"{column.split}: {missing} examples have no {column.label}: left out")
+    return present
+
+
+def _text(value: Any) -> str:
+    # Numbers that met a missing value come back from Parquet as floats: 1.0 is the label 1.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
