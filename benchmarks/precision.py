@@ -54,7 +54,7 @@ def stepped(spec: RunSpec, runs: int, store: Store, data: TaskData) -> dict[str,
     stacks = {}
     for dtype in TRAINING_DTYPES:
         specs = [replace(spec, init_seed=seed, compute_dtype=dtype) for seed in range(runs)]
-        models = [model_of(each, len(layers), store.hidden, [len(data.labels)]) for each in specs]
+        models = [model_of(each, len(layers), store.hidden, {"": len(data.labels)}) for each in specs]
         stacks[dtype] = stack_of(specs, models)
     took: dict[str, list[float]] = {dtype: [] for dtype in TRAINING_DTYPES}
     for epoch in range(EPOCHS + 1):

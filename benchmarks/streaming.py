@@ -98,7 +98,7 @@ def rows_a_second(way: str, store: Store, data: TaskData, specs: list[RunSpec], 
     for fusion in dict.fromkeys(spec.fusion for spec in specs):
         alike = [spec for spec in specs if spec.fusion == fusion]
         places = tuple(store.layers.index(layer) for layer in read_layers(store, alike[0]))
-        models = [model_of(spec, len(places), store.hidden, [len(data.labels)]) for spec in alike]
+        models = [model_of(spec, len(places), store.hidden, {"": len(data.labels)}) for spec in alike]
         stacks.append((stack_of(alike, models), places))
     if way == "cold":
         drop_from_page_cache(store)

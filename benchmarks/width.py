@@ -120,7 +120,7 @@ def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hid
 
 def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, learned: Sequence[int]) -> Work:
     """From the shapes; ``learned`` are the rows of each minibatch."""
-    model = model_of(spec, layers, hidden, [len(data.labels)])
+    model = model_of(spec, layers, hidden, {"": len(data.labels)})
     sizes = [module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear)]
     width, matrices, first = width_of_case(spec, data, layers, hidden), sum(sizes), sizes[0]
     concat = spec.fusion == "concat"
@@ -139,7 +139,7 @@ def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, 
 
 def width_of_case(spec: RunSpec, data: TaskData, layers: int, hidden: int) -> int:
     """Runs of a full stack."""
-    return width_of(weight_bytes(model_of(spec, layers, hidden, [len(data.labels)])), 0, (), None)
+    return width_of(weight_bytes(model_of(spec, layers, hidden, {"": len(data.labels)})), 0, (), None)
 
 
 def measure(name: str, path: Path, counts: Sequence[int]) -> list[dict[str, Any]]:

@@ -170,8 +170,8 @@ class Predictor:
 
     Attributes:
         runs: the runs by the name of their head: the column they learned, with the run's digest where several
-            learned it; a run of several tasks is there once for each of its columns. encoder: without the layers that none
-            of them reads, where it could be cut.
+            learned it; a run of several tasks is there once for each of its columns. encoder: without the layers that
+            none of them reads, where it could be cut.
         takes: ``texts``, ``pairs`` or ``words``: what the runs were trained over.
     """
 
@@ -283,8 +283,8 @@ def _answers(
     threshold = threshold_of(run.model)
     if threshold is not None:
         for each in classes:
-            chances = dict(zip(run.labels, map(float, each), strict=True))
-            yield Labels([name for name, chance in chances.items() if chance > threshold], chances, threshold)
+            likelihoods = dict(zip(run.labels, map(float, each), strict=True))
+            yield Labels([name for name, chance in likelihoods.items() if chance > threshold], likelihoods, threshold)
         return
     if not run.of_words:
         for at, best in enumerate(classes):

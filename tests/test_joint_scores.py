@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from typing import Any
+
+import pytest
 
 from fusionkit import metrics
 from fusionkit.metrics import label_scores, tag_scores

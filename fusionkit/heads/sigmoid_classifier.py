@@ -40,7 +40,11 @@ class Sigmoid(nn.Module):
         return scores_of(self.score, states, offsets)
 
     def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
-        """Mean binary cross-entropy over rows and classes; 0 where there is none. ``targets``: float ``[n, classes]``."""
+        """Mean binary cross-entropy over rows and classes; 0 where there is none.
+
+        Args:
+            targets: float ``[n, classes]``.
+        """
         if len(targets) == 0:
             return scores.sum()  # the mean over nothing is NaN
         return (nn.functional.softplus(scores) - scores * targets).mean()

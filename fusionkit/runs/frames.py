@@ -81,7 +81,8 @@ def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
                 {"digest": digest_of_record(record), **record["spec"], "label": label, "layer": layer, "weight": weight}
                 for record in folder.records()
                 for label, weights in layer_weights_of(record).items()
-                for layer, weight in zip(record["layers"], weights or (), strict=weights is not None)
+                if weights is not None
+                for layer, weight in zip(record["layers"], weights, strict=True)
             ]
         )
 

@@ -34,8 +34,8 @@ from fusionkit.tasks import SHORT, TASKS
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
 NAMES: dict[str, tuple[str, ...]] = {
-    "task": (*TASKS, *SHORT), "head": HEADS, "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES,
-    "class-weights": CLASS_WEIGHTS, "compute-dtype": TRAINING_DTYPES, "order": (AUTO, *ORDERS),
+    "task": (*TASKS, *SHORT), "head": HEADS, "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES, "class-weights": CLASS_WEIGHTS, "compute-dtype": TRAINING_DTYPES, "order": (AUTO, *ORDERS),
     "joint-fusion": JOINT_FUSIONS, "init-part": PARTS, "freeze": PARTS,
 }  # fmt: skip
 Schema = dict[str, Any]

@@ -370,7 +370,7 @@ def test_layer_weights_stand_by_layer_and_by_what_a_joint_run_learns(tmp_path: P
     alone = record(fusion="linear", layers=[0, 3], layer_weights=[0.25, 0.75], label="tags")
     joint = record(
         task="joint", label="intent,tags", head="classifier+crf", fusion="linear", layers=[3, 6],
-        layer_weights=[0.5, 0.5], slots={"layer_weights": [0.125, 0.875]},
+        layer_weights=[0.5, 0.5], others={"slots": {"layer_weights": [0.125, 0.875]}},
     )  # fmt: skip
     for each in (alone, joint, record(layers=[6])):
         RunsFolder(tmp_path).write(RunSpec.from_dict(each["spec"]), each, {})

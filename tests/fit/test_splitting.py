@@ -40,7 +40,7 @@ def specs_of(runs: int, fusion: str = "attention", seeds: int = 1) -> list[RunSp
 
 
 def stack_for(specs: Sequence[RunSpec], layers: int = LAYERS, hidden: int = HIDDEN) -> Any:
-    models = [model_of(spec, layers, hidden, [CLASSES], 1).double() for spec in specs]
+    models = [model_of(spec, layers, hidden, {"": CLASSES}, 1).double() for spec in specs]
     return stack_of(specs, models)
 
 

@@ -66,7 +66,7 @@ def batches_of(spec: RunSpec, data_seed: int, dense: bool = False, steps: int = 
 def models_of(specs: Sequence[RunSpec]) -> list[Any]:
     layers = 1 if specs[0].fusion.partition(":")[0] in ONE_LAYER else LAYERS
     sides = 2 if specs[0].head.startswith("esim") else 1
-    models = [model_of(spec, layers, HIDDEN, [CLASSES], sides) for spec in specs]
+    models = [model_of(spec, layers, HIDDEN, {"": CLASSES}, sides) for spec in specs]
     for model, spec in zip(models, specs, strict=True):
         if isinstance(model.head, Softmax):
             model.head.label_smoothing = spec.label_smoothing

@@ -54,10 +54,9 @@ def assert_same(one: list[Batch], other: list[Batch]) -> None:
             a, b = getattr(mine, name), getattr(theirs, name)
             assert a is b is None or torch.equal(a, b), name
         assert mine.states.is_contiguous()
-        if mine.slots is not None or theirs.slots is not None:
-            assert mine.slots is not None
-            assert theirs.slots is not None
-            assert_same([mine.slots], [theirs.slots])
+        assert mine.others.keys() == theirs.others.keys()
+        for name, other in mine.others.items():
+            assert_same([other], [theirs.others[name]])
 
 
 @pytest.fixture
@@ -160,7 +159,7 @@ def test_all_kinds_of_splits_stream(toy: Toy, tmp_path: Path, kind: str) -> None
         split = replace(split, read=np.isin(np.arange(len(split.rows)), split.offsets[:-1]), kept=None)
         split = replace(split, targets=split.targets[:60], word_offsets=None)
     elif kind == "joint":
-        intents = replace(split, targets=split.targets[:60], kept=None, word_offsets=None, slots=split)
+        intents = replace(split, targets=split.targets[:60], kept=None, word_offsets=None, others={"slots": split})
         split = replace(intents, read=np.isin(np.arange(len(split.rows)), split.offsets[:-1]))
     elif kind == "mix":
         split = join_splits([("a", split, (0, 2)), ("b", data.validation, (2, 1))])

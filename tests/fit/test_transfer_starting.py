@@ -216,4 +216,4 @@ def test_every_fusion_begins_where_another_ended(store: Store, fusion: str, tmp_
 def test_the_suites_above_saw_every_fusion_and_every_head_of_classes() -> None:
     assert len(FUSIONS) == 11
     of_classes = {"crf", "tagger", "linear-tagger", "bilstm-crf", "classifier", "bcn"}
-    assert set(HEADS) == of_classes | {"regressor", "esim", "esim-regressor"}  # numbers, and pairs as two
+    assert set(HEADS) == of_classes | {"regressor", "esim", "esim-regressor", "sigmoid-classifier"}

@@ -101,6 +101,11 @@ def squared_error(scores: Array, targets: Ints, offsets: Ints, w: Weights) -> fl
     return float(((scores[:, 0] - targets) ** 2).sum() / len(targets))
 
 
+def binary_cross_entropy(scores: Array, targets: Ints, offsets: Ints, w: Weights) -> float:
+    likely = 1 / (1 + np.exp(-scores))
+    return float(-np.where(targets == 1, np.log(likely), np.log(1 - likely)).mean())
+
+
 def paths(scores: Array, w: Weights) -> dict[tuple[int, ...], float]:
     """The score of every tag sequence of one example."""
     return {
@@ -154,7 +159,7 @@ class Case:
         scores: from an example's one or two sequences ``[rows, width]`` and the weights. count: its parameters at a
             width and a number of classes. lengths: rows of each sequence in a batch. sides: sequences an example has.
         by_example: a row of scores is of a whole example. across: it depends on the rows around it.
-        numeric: it gives one number, not a score a class. weigh: what a batch's loss weighs an example's by.
+        numeric: it gives one number, not a score a class. several: a row may have several classes. weigh: what a batch's loss weighs an example's by.
     """
 
     name: str
@@ -167,6 +172,7 @@ class Case:
     by_example: bool = False
     across: bool = False
     numeric: bool = False
+    several: bool = False
     weigh: Callable[[int], int] = lambda rows: rows
 
 
@@ -195,6 +201,10 @@ def once(rows: int) -> int:
 number: Any = {
     "loss": squared_error, "decode": lambda scores, offsets, w: scores[:, 0].tolist(), "numeric": True, "weigh": once,
 }  # fmt: skip
+several: Any = {
+    "loss": binary_cross_entropy, "several": True, "weigh": once,
+    "decode": lambda scores, offsets, w: pytest.approx(1 / (1 + np.exp(-scores)), rel=1e-12),
+}  # fmt: skip
 crf: Any = {"loss": crf_loss, "decode": crf_decode, "weigh": lambda rows: 1 if rows else 0}
 whole: Any = {"across": True, "by_example": True, "weigh": once}
 pairs: Any = {**whole, "sides": 2, "lengths": (3, 1, 0, 2, 4, 0, 2, 5, 0, 0)}
@@ -214,6 +224,7 @@ CASES = [
     Case("bcn", bcn, bcn_count, **whole),
     Case("esim", esim, esim_count, **pairs),
     Case("esim-regressor", esim, lambda width, classes: esim_count(width, 1), **{**pairs, **number}),
+    Case("sigmoid-classifier", feed_forward, ff_count, lengths=(1,) * 6, **several),
 ]
 
 

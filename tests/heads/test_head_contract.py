@@ -33,6 +33,8 @@ def batch_of(case: Any, lengths: tuple[int, ...] | None = None, seed: int = 1) -
     states = 3 * torch.randn(sum(lengths), WIDTH, generator=generator, dtype=torch.float64)
     scored = len(lengths) // case.sides if case.by_example else sum(lengths)
     targets = torch.randint(CLASSES, (scored,), generator=generator)
+    if case.several:
+        targets = torch.randint(2, (scored, CLASSES), generator=generator).double()
     if case.numeric:
         targets = 5 * torch.rand(scored, generator=generator, dtype=torch.float64)
     return states, targets, torch.tensor([0, *itertools.accumulate(lengths)])
@@ -57,7 +59,7 @@ def test_every_contract_test_sees_every_head(cases: list[Any]) -> None:
     tests = [value for name, value in vars(sys.modules[__name__]).items() if name.startswith("test_")]
     assert sum("case" in inspect.signature(test).parameters for test in tests) >= 13
     assert [case.name for case in cases] == list(HEADS)
-    assert len(cases) == 9
+    assert len(cases) == 10
 
 
 @pytest.mark.parametrize("lengths", [None, (0, 0), (1, 0), (0, 1), (1, 1), (7, 4)])
@@ -81,7 +83,7 @@ def test_parameter_count_is_exact(case: Any, width: int, classes: int) -> None:
     with torch.device("meta"):
         head = build_head(case.name, width, classes, 0.1)
     assert sum(p.numel() for p in head.parameters() if p.requires_grad) == case.count(width, classes)
-    assert not list(head.buffers())
+    assert [name for name, _ in head.named_buffers()] == (["threshold"] if case.several else [])
 
 
 def test_loss_is_the_formula(case: Any) -> None:
@@ -116,8 +118,8 @@ def test_a_batch_without_rows_is_scored_by_what_needs_none(case: Any, count: int
         assert loss.item() == 0
         assert all(p.grad is None or not p.grad.any() for p in head.parameters())
     decided = head.decode(scores, offsets)
-    assert decided.shape == (count if case.by_example else 0,)
-    assert decided.dtype == (torch.float64 if case.numeric else torch.int64)
+    assert decided.shape == ((0, CLASSES) if case.several else (count if case.by_example else 0,))
+    assert decided.dtype == (torch.float64 if case.numeric or case.several else torch.int64)
 
 
 def test_gradients_reach_every_parameter(case: Any) -> None:
@@ -143,8 +145,10 @@ def test_decode_is_the_best_and_the_same_again(case: Any) -> None:
     head, (states, _, offsets) = built(case, dropout=0.5).eval(), batch_of(case)
     scores = head(states, offsets)
     first, again = head.decode(scores, offsets), head.decode(scores, offsets)
-    assert first.dtype == (torch.float64 if case.numeric else torch.int64)
-    assert first.tolist() == case.decode(scores.detach().numpy(), offsets.numpy(), weights_of(head))
+    assert first.dtype == (torch.float64 if case.numeric or case.several else torch.int64)
+    assert (first.detach().numpy() if case.several else first.tolist()) == case.decode(
+        scores.detach().numpy(), offsets.numpy(), weights_of(head)
+    )
     assert torch.equal(first, again)
 
 

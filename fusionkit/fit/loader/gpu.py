@@ -36,7 +36,8 @@ class _Epoch:
     """The plan of an epoch: examples and padded rows of each step, and the content of the buffers for each seed.
 
     Attributes:
-        places: ``[steps, seeds, most rows]``. targets: the same, and ``[…, classes]`` of several a row. offsets: ``[steps, seeds, most examples + 1]``.
+        places: ``[steps, seeds, most rows]``. targets: the same, with ``classes`` behind where a row may have several.
+        offsets: ``[steps, seeds, most examples + 1]``.
     """
 
     shapes: list[tuple[int, int]]

@@ -102,6 +102,7 @@ def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float
         threshold: above which an example has a class.
     """
     if data.task.several:
+        assert threshold is not None
         return [
             [name for name, own in zip(data.labels, each, strict=True) if own]
             for each in (decided > threshold).tolist()

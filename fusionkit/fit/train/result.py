@@ -178,8 +178,8 @@ def _settle_thresholds(run: CompletedRun, data: TaskData, watched: TaskSplit) ->
     whole = data.validation
     if not len(whole) or all(threshold_of(part) is None for part in run.model.parts.values()):
         return
-    known = watched is whole and run.best.decided is not None
-    decided = {data.name: run.best.decided} if known else decide(run.model, data, whole, run.layers)
+    known = run.best.decided if watched is whole else None
+    decided = {data.name: known} if known is not None else decide(run.model, data, whole, run.layers)
     choose_thresholds(run.model, whole, decided)
     own = run.model.state_dict()
     run.best.weights.update({name: own[name].clone() for name in own if name.split(".")[-1] == "threshold"})
@@ -223,8 +223,7 @@ def _outcome(
     watched: int,
 ) -> RunResult:
     metric, model = next(iter(validation)), run.model
-    names = list(looked)
-    seen = {
+    seen: dict[str, dict[str, Any]] = {
         name: {
             "layer_weights": weights,
             "largest_weight": largest,
@@ -243,7 +242,7 @@ def _outcome(
         epoch_seconds=run.epoch_seconds,
         fusion_parameters=run.first.parameters_of(model.fusion),
         head_parameters=run.first.parameters_of(model.head),
-        **seen.pop(names[0]),
+        **seen.pop(next(iter(looked))),
         temperature=getattr(run.first.fusion, "temperature", None),
         draw=draw,
         weights={name: weights.cpu() for name, weights in run.best.weights.items()},
