@@ -159,7 +159,8 @@ class Case:
         scores: from an example's one or two sequences ``[rows, width]`` and the weights. count: its parameters at a
             width and a number of classes. lengths: rows of each sequence in a batch. sides: sequences an example has.
         by_example: a row of scores is of a whole example. across: it depends on the rows around it.
-        numeric: it gives one number, not a score a class. several: a row may have several classes. weigh: what a batch's loss weighs an example's by.
+        numeric: it gives one number, not a score a class. several: a row may have several classes.
+        weigh: what a batch's loss weighs an example's by.
     """
 
     name: str
