@@ -164,13 +164,12 @@ def test_a_frozen_fusion_and_a_start_from_the_same_tasks(columns: Store, tmp_pat
 def test_stores_are_mixed_and_draws_count_the_first_tasks_classes(
     columns: Store, others: Store, tmp_path: Path, watch: Any
 ) -> None:
-    mix = Mix([Share(columns), Share(others, "2")], [columns, others])
+    mix = Mix([Share(columns), Share(others, "2")], [columns])
     [spec] = specs_of(mix, label={"topic": "category"})
     data = mix.load(spec)
     assert len(data.train) == len(data.train.others["type"]) == 8 + 2
     assert data.train.ids == data.train.others["marks"].ids
     assert (data.classes, data.others["marks"].classes) == (2, 3)
-    [drawn] = specs_of(mix, shots=(2,), draw="stratified")
     runs = RunsFolder(tmp_path)
     only = Mix([Share(columns), Share(others)], [columns])
     [drawn] = specs_of(only, shots=(2,), draw="stratified")

@@ -64,8 +64,8 @@ def test_what_is_not_named_follows_from_the_columns(
 
 
 def test_every_task_is_guessed_in_some_case() -> None:
-    # mlm follows from the rows, not from the columns (tests/mlm); joint learns two columns and must be asked for.
-    assert {case[3] for case in GUESSED if case[1] is None} == set(TASKS) - {"joint", "mlm"}
+    # mlm follows from the rows, not from the columns (tests/mlm); lists of labels look like lists of tags.
+    assert {case[3] for case in GUESSED if case[1] is None} == set(TASKS) - {"multi-label", "mlm"}
     assert len(GUESSED) == 17
 
 
@@ -154,5 +154,5 @@ def test_a_task_keeps_its_default_head_first() -> None:
     heads: dict[str, Any] = {name: task.heads[0] for name, task in TASKS.items()}
     assert heads == {
         "classification": "classifier", "pair-classification": "classifier", "tagging": "tagger",
-        "regression": "regressor", "joint": "classifier+tagger", "mlm": "lm-head",
+        "regression": "regressor", "multi-label": "sigmoid-classifier", "mlm": "lm-head",
     }  # fmt: skip

@@ -79,7 +79,7 @@ def test_from_pretrained_and_save_pretrained_keep_every_weight_and_fact(
 def test_the_config_says_what_the_run_was_and_nothing_of_this_machine(runs: list[Path], exported: list[Path]) -> None:
     for run, folder in zip(runs, exported, strict=True):
         record, said = json.loads((run / "run.json").read_text()), json.loads((folder / "config.json").read_text())
-        assert (said["format"], said["format_version"]) == ("fusionkit-head", 1)
+        assert (said["format"], said["format_version"]) == ("fusionkit-head", 2 if record["others"] else 1)
         same = ("spec", "labels", "layers", "rows", "default", "hidden", "sides", "encoding", "scores", "data")
         assert {name: said[name] for name in same} == {name: record[name] for name in same}
         assert said["weights_sha256"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
