@@ -24,6 +24,7 @@ from safetensors.torch import save
 from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.specs import RunSpec
+from fusionkit.tasks import tasks_of
 
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
@@ -223,6 +224,18 @@ def others_of(record: dict[str, Any]) -> dict[str, Any]:
     return dict(record.get("others") or ({"slots": record["slots"]} if record.get("slots") else {}))
 
 
+def task_scores(record: dict[str, Any]) -> dict[str, float | None]:
+    """Of a run of several tasks each one's own metric on test, by name and metric: ``topic_accuracy``."""
+    scores = record.get("scores", {})
+    names = list(tasks_of(record["spec"]["task"])) if others_of(record) else []
+    told: dict[str, str] = {}
+    for score in scores.get("validation", {}):
+        # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
+        if of := [name for name in names if score.startswith(f"{name}_")]:
+            told.setdefault(max(of, key=len), score)
+    return {score: scores.get("test", {}).get(score) for score in told.values()}
+
+
 def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
     """The mean weight of each layer, by the column that the weights serve."""
     found = [record.get("layer_weights"), *(each.get("layer_weights") for each in others_of(record).values())]
@@ -252,6 +265,7 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
     flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
     flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
     flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
+    flat |= task_scores(record)
     if metric is not None:
         scores = record.get("scores", {})
         flat |= {

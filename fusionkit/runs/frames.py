@@ -23,8 +23,9 @@ def results(
 
     Returns:
         a row a run: its ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``status``, ``metric``,
-        ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds``, where the data came from, and
-        the ``folder``. A run that lies in several folders counts once, in the first.
+        ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds``, where the data came from, of a
+        run of several tasks the score of each by its own metric (``topic_accuracy``), and the ``folder``. A run that
+        lies in several folders counts once, in the first.
 
     Raises:
         UsageError: no folder is named, one holds no finished run, or no run has such a score.

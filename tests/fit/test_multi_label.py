@@ -150,7 +150,7 @@ def test_a_run_learns_keeps_its_threshold_and_counts_what_train_lacks(topics: St
 
 
 def test_runs_together_are_runs_alone(topics: Store, tmp_path: Path, watch: Any) -> None:
-    choices = {"task": "multi-label", "fusions": ["linear"], "epochs": [5], "batch_sizes": [8]}
+    choices: dict[str, Any] = {"task": "multi-label", "fusions": ["linear"], "epochs": [5], "batch_sizes": [8]}
     specs = expand(topics, **choices, seeds=3)
     fit(topics, specs, RunsFolder(tmp_path / "together"), watch)
     alone = RunsFolder(tmp_path / "alone")

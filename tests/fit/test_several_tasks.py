@@ -136,6 +136,10 @@ def test_all_kinds_together_are_predicted_exported_and_told(columns: Store, tmp_
     assert "category: One of: dry, wet." in card
     [row] = fusionkit.results(tmp_path / "runs", metric="kinds_micro_f1").to_dict(orient="records")
     assert row["score"] == record["scores"]["test"]["kinds_micro_f1"]
+    own = {
+        name: row[name] for name in ("topic_accuracy", "marks_f1", "type_accuracy", "kinds_micro_f1", "size_pearson")
+    }
+    assert own == {name: record["scores"]["test"][name] for name in own}
     told = fusionkit.layer_weights(tmp_path / "runs")
     assert set(told["label"]) == {"category", "marks", "type", "kinds", "size"}
 
