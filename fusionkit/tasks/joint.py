@@ -117,9 +117,9 @@ def heads_of(tasks: Mapping[str, Task], head: str | None) -> str:
 
 def parts_of(spec: RunSpec) -> dict[str, RunSpec]:
     """Each task of a run as a run of its own, by its name; of one task the run itself by ``""``."""
-    tasks = tasks_of(spec.task)
-    if list(tasks) == [ALONE]:
+    if spec.task not in SHORT and "=" not in spec.task:
         return {ALONE: spec}
+    tasks = tasks_of(spec.task)
     labels, heads = spec.label.split(","), spec.head.split("+")
     return {
         name: dataclasses.replace(

@@ -34,7 +34,7 @@ ONE_LAYER = ("last", "layer", "extra-layers")
 READ_OUTS = {
     "classifier": ("mean", True), "tagger": (None, True), "linear-tagger": (None, True), "crf": (None, True),
     "regressor": ("max", True), "bilstm-crf": (None, False), "bcn": (None, False), "esim": (None, False),
-    "esim-regressor": (None, False),
+    "esim-regressor": (None, False), "sigmoid-classifier": ("mean", True),
 }  # fmt: skip
 
 
@@ -59,6 +59,8 @@ def batches_of(spec: RunSpec, data_seed: int, dense: bool = False, steps: int = 
         targets = (
             torch.randn(units, generator=random) if numeric else torch.randint(CLASSES, (units,), generator=random)
         )
+        if spec.head == "sigmoid-classifier":
+            targets = torch.randint(2, (units, CLASSES), generator=random).float()
         found.append(Batch(states, offsets, targets, None, offsets))
     return found
 
@@ -142,7 +144,7 @@ def test_every_fusion_and_head_is_tried() -> None:
     assert {name.partition(":")[0] for name in NAMES} == set(FUSIONS)
     assert set(READ_OUTS) == set(HEADS)
     assert len(NAMES) == 15
-    assert len(READ_OUTS) == 9
+    assert len(READ_OUTS) == 10
 
 
 @pytest.mark.parametrize("fusion", NAMES)

@@ -55,8 +55,8 @@ def assert_same(one: list[Batch], other: list[Batch]) -> None:
             assert a is b is None or torch.equal(a, b), name
         assert mine.states.is_contiguous()
         assert mine.others.keys() == theirs.others.keys()
-        for name, other in mine.others.items():
-            assert_same([other], [theirs.others[name]])
+        for task, own in mine.others.items():
+            assert_same([own], [theirs.others[task]])
 
 
 @pytest.fixture

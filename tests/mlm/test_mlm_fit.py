@@ -133,10 +133,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     wanted: list[float] = []
     real = decisions.score
 
-    def score(model: Any, data: Any, split: Any, layers: Any) -> dict[str, float]:
+    def score(model: Any, data: Any, split: Any, layers: Any, choose: bool = False) -> dict[str, float]:
         if split is data.validation:
             return {"perplexity": wanted.pop(0)}
-        return real(model, data, split, layers)
+        return real(model, data, split, layers, choose)
 
     monkeypatch.setattr(training, "score", score)
     return wanted
