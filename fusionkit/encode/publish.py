@@ -1,7 +1,8 @@
-"""Putting a planned store in its place, whole or not at all, and putting right what a killed process left.
+"""Publishing a planned store, whole or not at all, and clearing away what a killed process left.
 
-On a local disk the plan grows in a folder beside its place and is renamed. Object storage renames nothing: the plan
-grows in a temporary folder, a marker says that an upload is under way, and ``plan.json`` is the last to arrive.
+On a local disk the plan is written to a draft folder beside its place, which is then renamed. Object storage renames
+nothing: there the draft is a temporary folder, a marker says that an upload is under way, and ``plan.json`` is
+uploaded last.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ MARKER = ".planning"
 
 
 @contextlib.contextmanager
-def growing(out: Place) -> Iterator[Path]:
-    """A local folder for the plan; when the block ends well, its files are the store at ``out``.
+def draft_folder(out: Place) -> Iterator[Path]:
+    """A local folder for the plan; where the block ends without an error, its files become the store at ``out``.
 
     Raises:
         FusionkitError: the disk is full; nothing is left behind.
@@ -51,13 +52,13 @@ def growing(out: Place) -> Iterator[Path]:
 
 
 def clear_leftovers(out: Place) -> None:
-    """Put right what a killed process left at and beside a store; its lock must be held."""
+    """Clear away what a killed process left at and beside a store; the caller holds its lock."""
     if not isinstance(out, Path):
         if is_file(out / MARKER):
             # The plan comes last and the manifest goes first: without both, neither store is whole.
             if not is_store(out):
                 _remove(out, [name for name in sizes_below(out) if name != MARKER])
-            _remove(out, [MARKER])  # last: without it, what is left of a store would look like somebody else's files
+            _remove(out, [MARKER])  # last: without it, the files that are left would be taken for another program's
         return
     aside, old = _beside(out)
     if old.exists() and not out.exists():  # killed between the two renames
@@ -65,11 +66,11 @@ def clear_leftovers(out: Place) -> None:
     for folder in (aside, old):
         shutil.rmtree(folder, ignore_errors=True)
     for leftover in out.rglob("*.partial"):
-        leftover.unlink(missing_ok=True)  # a worker whose driver has gone may be at its last file
+        leftover.unlink(missing_ok=True)  # a worker that outlives its driver may remove it first
 
 
 def refuse_foreign(out: Place) -> None:
-    """Raise :class:`UsageError` where something else than a store, or nothing, is at ``out``."""
+    """Raise :class:`UsageError` where files that are no store's are at ``out``."""
     # Other programs write a manifest.json too; --overwrite must not empty their folders.
     ours = is_store(out) and states_path(out).is_dir()
     if not isinstance(out, Path):
@@ -87,7 +88,7 @@ def refuse_foreign(out: Place) -> None:
 
 
 def _beside(out: Path) -> tuple[Path, Path]:
-    """Where a plan grows, and where the store that it replaces goes."""
+    """The draft folder, and where a store that is replaced is moved."""
     return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
 
 

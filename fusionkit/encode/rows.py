@@ -1,4 +1,4 @@
-"""From a padded batch's hidden states to rows: single sub-tokens as they are, spans as their mean."""
+"""A padded batch's hidden states as rows: a row of one sub-token is its state, a row of several their mean."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def batch_rows(
     """The rows of one batch, layer by layer.
 
     Args:
+        layers: those to keep; their order gives their positions (:mod:`fusionkit.store.layer_positions`).
         picked: int64 ``[n]``, rows of ``given`` that are not masked. line: int64 ``[n]``, where in the batch the
             example of each stands.
 
@@ -42,13 +43,13 @@ def batch_rows(
     device = states[0].device
     if bool((spans == 1).all()):
         source = torch.from_numpy(padded).to(device)
-        for k, layer in enumerate(layers):
+        for position, layer in enumerate(layers):
             # [batch, length, hidden] → [batch · length, hidden] → the rows wanted
-            yield k, states[layer].flatten(0, 1).index_select(0, source)
+            yield position, states[layer].flatten(0, 1).index_select(0, source)
         return
     # Each span's start and stop side by side are the offsets of the even pieces.
     pieces_at = np.stack([padded, padded + spans], axis=1).ravel()
     source_rows, bounds = flat_rows(pieces_at, 2 * np.arange(len(spans)))
     source, ends = torch.from_numpy(source_rows).to(device), torch.from_numpy(bounds).to(device)
-    for k, layer in enumerate(layers):
-        yield k, segment_mean(states[layer].flatten(0, 1).index_select(0, source).float(), ends)
+    for position, layer in enumerate(layers):
+        yield position, segment_mean(states[layer].flatten(0, 1).index_select(0, source).float(), ends)

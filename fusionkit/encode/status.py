@@ -7,7 +7,7 @@ from typing import Any
 from fusionkit.encode.batches import Part
 from fusionkit.encode.failed_parts import failures
 from fusionkit.encode.lock import encoder_at
-from fusionkit.encode.parts import all_parts, finished_parts
+from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.places import Place, place_errors
 from fusionkit.store.manifest import is_complete, read_manifest, read_plan
 

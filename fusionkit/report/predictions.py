@@ -33,6 +33,7 @@ from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.tags import are_span_tags
 
 MOST = 40  # runs that are looked at
@@ -144,7 +145,7 @@ def look_at(
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest
     run = open_run(folder)
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
-    layers = tuple(made.store.layers.index(layer) for layer in run.layers)
+    layers = positions_of(run.layers, made.store.layers)
     answers = predict(run.whole, data, split, layers)
     columns = [answers] if data.slots is None else [list(part) for part in zip(*answers, strict=True)]
     # A joint run's intents are called by both columns, `intent,slots`; here each half is its own.

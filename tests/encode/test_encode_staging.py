@@ -64,7 +64,7 @@ def fill(staging: PartBuffer, layout: StatesLayout, seed: int, fraction: float =
             expected["hidden_states"][layer, targets] = values
             if scales is not None:
                 expected["scales"][layer, targets] = scales
-        staging.placed(targets)
+        staging.assign(targets)
     return expected
 
 
@@ -82,7 +82,7 @@ def test_rows_in_any_order_are_a_plain_scatter_bit_for_bit(dtype: str, seed: int
     layout = layout_of(40, dtype)
     staging = PartBuffer([layout], TORCH_DTYPES[dtype], CPU)
     expected = fill(staging, layout, seed)
-    assert_bits(staging.hand_over()(None), expected)
+    assert_bits(staging.start_transfer()(None), expected)
 
 
 # The chunks of one staging after another: larger, smaller, fuller, emptier, of another width.
@@ -111,7 +111,7 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
     for turn, (layout, (_, _, fraction)) in enumerate(zip(layouts, sequence, strict=True)):
         staging = stagings[turn % 2]
         expected = fill(staging, layout, turn, fraction)
-        kept = staging.hand_over()(kept)
+        kept = staging.start_transfer()(kept)
         assert_bits(kept, expected)
         assert is_finite(kept)
 
@@ -130,7 +130,7 @@ def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
             assert block.states.is_pinned()
             assert_bits(block, expected)
         filled = fill(card[part % 2], layout, part)
-        arriving.append((card[part % 2].hand_over(), filled))
+        arriving.append((card[part % 2].start_transfer(), filled))
     for arrive, expected in arriving:
         assert_bits(arrive(None), expected)
 
@@ -141,8 +141,8 @@ def int8_of(rows: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.flo
     staging = PartBuffer([layout], torch.int8, CPU)
     staging.begin(layout)
     staging.put(0, torch.from_numpy(rows))
-    staging.placed(np.arange(len(rows)))
-    found = staging.hand_over()(None).arrays()
+    staging.assign(np.arange(len(rows)))
+    found = staging.start_transfer()(None).arrays()
     return found["hidden_states"][0].astype(np.int8), found["scales"][0].astype(np.float32)
 
 
@@ -233,8 +233,8 @@ def test_what_int8_cannot_hold_shows_in_its_scale(value: str) -> None:
     staging.begin(layout)
     rows[1, 2] = float(value)
     staging.put(0, torch.from_numpy(rows))
-    staging.placed(np.array([2, 0, 1]))
-    block = staging.hand_over()(None)
+    staging.assign(np.array([2, 0, 1]))
+    block = staging.start_transfer()(None)
     assert not is_finite(block)
     assert block.scales is not None
     assert torch.isfinite(block.scales).tolist() == [[False, True, True]]

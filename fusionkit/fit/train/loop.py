@@ -45,6 +45,7 @@ from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
+from fusionkit.store.layer_positions import positions_of
 
 Ended = tuple[RunSpec, RunResult | DivergenceError]
 # Metric and value; what was decided, or all scores.
@@ -207,7 +208,7 @@ class _Unit:
         unit = [weight_bytes(model) for _, models in made for model in models]
         groups = list[_Group]()
         for some, models in made:
-            places = tuple(self._layers.index(layer) for layer in some[0].layers)
+            places = positions_of(some[0].layers, self._layers)
             width = self._width(some, models[0], unit)
             most_of_a_seed = max(Counter(run.spec.data_seed for run in some).values())
             for at in even(len(some), width, most_of_a_seed):

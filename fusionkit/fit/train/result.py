@@ -22,6 +22,7 @@ from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import RunSpec
+from fusionkit.store.layer_positions import positions_of
 
 # A run's mean weight of each layer and mean largest weight of a row, where its fusion has weights.
 Looked = tuple[list[float], float] | tuple[None, None]
@@ -183,7 +184,7 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
 def _among(groups: Sequence[Sequence[CompletedRun]]) -> tuple[Layers, list[Layers]]:
     """The layers that any of the runs reads, and where each group's stand among them."""
     layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
-    return layers, [tuple(layers.index(layer) for layer in group[0].layers) for group in groups]
+    return layers, [positions_of(group[0].layers, layers) for group in groups]
 
 
 def _outcome(
