@@ -40,6 +40,7 @@ from fusionkit.fusions import fusion_layers
 from fusionkit.memory import keep_freed_memory
 from fusionkit.specs import TRAINING_DTYPES, RunSpec
 from fusionkit.store import Store, open_store
+from fusionkit.store.layer_positions import positions_of
 
 FUSIONS = ("last", "linear", "attention", "concat", "concat-affine", "dwatt", "extra-layers:1")
 EPOCHS, RATE = 4, 5e-4
@@ -49,7 +50,7 @@ def stepped(spec: RunSpec, runs: int, store: Store, data: TaskData) -> dict[str,
     """Microseconds a run and row in each precision."""
     layers = fusion_layers(spec.fusion, store.layers, len(store.layers))
     draw = data.train.subset(uniform_draw(len(data.train), 128, data.classes, 0))
-    held = hold(draw, [store.layers.index(layer) for layer in layers])
+    held = hold(draw, list(positions_of(layers, store.layers)))
     feeder = GatherLoader(held, range(len(layers)), Sampler(held, "shuffle", 0), 16)
     stacks = {}
     for dtype in TRAINING_DTYPES:

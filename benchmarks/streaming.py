@@ -46,6 +46,7 @@ from fusionkit.fit.train.loop import denormals_as_zero
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import SHUFFLE, WINDOW, RunSpec
 from fusionkit.store import HiddenStates, Store, open_store
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.layout import chunk_path
 
 LIMIT = 2 * 10**9
@@ -97,7 +98,7 @@ def rows_a_second(way: str, store: Store, data: TaskData, specs: list[RunSpec], 
     stacks, done = [], 0
     for fusion in dict.fromkeys(spec.fusion for spec in specs):
         alike = [spec for spec in specs if spec.fusion == fusion]
-        places = tuple(store.layers.index(layer) for layer in read_layers(store, alike[0]))
+        places = positions_of(read_layers(store, alike[0]), store.layers)
         models = [model_of(spec, len(places), store.hidden, [len(data.labels)]) for spec in alike]
         stacks.append((stack_of(alike, models), places))
     if way == "cold":

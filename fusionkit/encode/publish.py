@@ -32,23 +32,23 @@ def draft_folder(out: Place) -> Iterator[Path]:
         FusionkitError: the disk is full; nothing is left behind.
     """
     if isinstance(out, Path):
-        aside, _ = _beside(out)
+        draft, _ = _beside(out)
         with disk_errors(out):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
             try:
-                yield aside
-                sync_tree(aside)
-                _rename(aside, out)
+                yield draft
+                sync_tree(draft)
+                _rename(draft, out)
             except BaseException:
-                shutil.rmtree(aside, ignore_errors=True)
+                shutil.rmtree(draft, ignore_errors=True)
                 raise
         return
     with tempfile.TemporaryDirectory(prefix="fusionkit-plan-") as folder:
-        aside = Path(folder)
-        with disk_errors(aside):
-            yield aside
-        _upload(aside, out)
+        draft = Path(folder)
+        with disk_errors(draft):
+            yield draft
+        _upload(draft, out)
 
 
 def clear_leftovers(out: Place) -> None:
@@ -60,10 +60,10 @@ def clear_leftovers(out: Place) -> None:
                 _remove(out, [name for name in sizes_below(out) if name != MARKER])
             _remove(out, [MARKER])  # last: without it, the files that are left would be taken for another program's
         return
-    aside, old = _beside(out)
+    draft, old = _beside(out)
     if old.exists() and not out.exists():  # killed between the two renames
         old.replace(out)
-    for folder in (aside, old):
+    for folder in (draft, old):
         shutil.rmtree(folder, ignore_errors=True)
     for leftover in out.rglob("*.partial"):
         leftover.unlink(missing_ok=True)  # a worker that outlives its driver may remove it first
@@ -92,14 +92,14 @@ def _beside(out: Path) -> tuple[Path, Path]:
     return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
 
 
-def _rename(aside: Path, out: Path) -> None:
+def _rename(draft: Path, out: Path) -> None:
     _, old = _beside(out)
     if out.exists():
         out.replace(old)
-        aside.replace(out)
+        draft.replace(out)
         shutil.rmtree(old)
     else:
-        aside.replace(out)
+        draft.replace(out)
     sync_folder(out.parent)
 
 

@@ -1,4 +1,4 @@
-"""Plan and manifest: what a store is made of, and whether two stores are the same."""
+"""Plan and manifest: the fields of a store, and the comparison of two stores' identities."""
 
 from __future__ import annotations
 
