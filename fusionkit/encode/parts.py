@@ -40,7 +40,7 @@ def compute_part(
     plan: dict[str, Any],
     encoder: Encoder,
     part: Part,
-    given: PartInput,
+    inputs: PartInput,
     repeats: RepeatCache,
     buffer: PartBuffer,
     on_tokens: Callable[[int], None],
@@ -53,27 +53,27 @@ def compute_part(
     """
     layout = split_layout(plan, part.split)
     buffer.begin(layout)
-    lengths = np.diff(given.offsets)
-    for batch in given.batches(given.unique(), plan["batch_tokens"], encoder.pad_id):
+    lengths = np.diff(inputs.offsets)
+    for batch in inputs.batches(inputs.unique(), plan["batch_tokens"], encoder.pad_id):
         states = forward(encoder, batch)
-        picked, ends = flat_rows(given.rows.row_offsets, batch.examples)
-        line = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
-        target = picked + given.first_row
-        keep = given.rows.mask[picked] & (target >= 0) & (target < layout.rows_per_chunk)
-        for position, rows in batch_rows(states, plan["layers"], given, batch, picked[keep], line[keep]):
+        picked, ends = flat_rows(inputs.rows.row_offsets, batch.examples)
+        batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
+        target = picked + inputs.first_row
+        keep = inputs.rows.mask[picked] & (target >= 0) & (target < layout.rows_per_chunk)
+        for position, rows in batch_rows(states, plan["layers"], inputs, batch, picked[keep], batch_index[keep]):
             buffer.put(position, rows)
         # Freed before the next pass, which then gets the same memory, still in the CPU's caches.
         del states, rows
         buffer.assign(target[keep])
         on_tokens(int(lengths[batch.examples].sum()))
-    again = given.repeated()
-    kept = repeats.rows_of(part, given, np.unique(given.first_alike[again]))
+    again = inputs.repeated()
+    cached = repeats.rows_of(part, inputs, np.unique(inputs.first_alike[again]))
     for example in again.tolist():
-        rows_of = kept[int(given.first_alike[example])]
-        start, stop = (given.rows.row_offsets[example : example + 2] + given.first_row).tolist()
+        repeated = cached[int(inputs.first_alike[example])]
+        start, stop = (inputs.rows.row_offsets[example : example + 2] + inputs.first_row).tolist()
         low, high = max(start, 0), min(stop, layout.rows_per_chunk)  # it may cross the part's edges
         inside = slice(low - start, high - start)
-        buffer.put_rounded(rows_of.states[:, inside], None if rows_of.scales is None else rows_of.scales[:, inside])
+        buffer.put_rounded(repeated.states[:, inside], None if repeated.scales is None else repeated.scales[:, inside])
         buffer.assign(np.arange(low, high))
     on_tokens(int(lengths[again].sum()))
 
@@ -149,15 +149,15 @@ class PartEncoder:
         """The input of a part."""
         return self._reader.read(part)
 
-    def compute(self, part: Part, given: PartInput, start: float, on_tokens: Callable[[int], None]) -> ComputedPart:
+    def compute(self, part: Part, inputs: PartInput, start: float, on_tokens: Callable[[int], None]) -> ComputedPart:
         """Run the encoder over a part's input; waits while all buffers are in use."""
         buffer = self._buffers.take()
         try:
-            compute_part(self._plan, self._encoder, part, given, self._repeats, buffer, on_tokens)
+            compute_part(self._plan, self._encoder, part, inputs, self._repeats, buffer, on_tokens)
             self._computed += 1
             if self._computed % TRIM_EVERY == 0:
                 trim_freed_memory()
-            return ComputedPart(part, given.tokens, start, buffer, buffer.start_transfer())
+            return ComputedPart(part, inputs.tokens, start, buffer, buffer.start_transfer())
         except BaseException:
             self._buffers.give(buffer)
             raise
@@ -208,13 +208,13 @@ def not_finite(store: Place, plan: dict[str, Any], encoder: Encoder, part: Part)
     repeats = RepeatCache(store, plan, encoder, reader, torch.float32)
     compute_part(plan, encoder, part, reader.read(part), repeats, buffer, lambda _: None)
     block = buffer.start_transfer()(None).states  # [layers, rows, hidden]
-    kept = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]
-    at = next(k for k in range(len(block)) if not bool(torch.isfinite(block[k].to(kept)).all()))
-    largest = float(block[at].nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf).abs().max())
-    nan = bool(torch.isnan(block[at]).any())
+    stored = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]
+    position = next(k for k in range(len(block)) if not bool(torch.isfinite(block[k].to(stored)).all()))
+    largest = float(block[position].nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf).abs().max())
+    nan = bool(torch.isnan(block[position]).any())
     return NotFiniteError(
-        f"layer {plan['layers'][at]} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
-        expected=f"numbers up to {torch.finfo(kept).max:g}",
+        f"layer {plan['layers'][position]} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
+        expected=f"numbers up to {torch.finfo(stored).max:g}",
         received="NaN" if nan else f"a largest value of {largest:g}",
         remedy="encode with --dtype bfloat16 or float32"
         if not nan and np.isfinite(largest)

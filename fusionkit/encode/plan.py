@@ -19,7 +19,7 @@ from fusionkit.alignment import lay_rows
 from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.masking import Masking, masked, masking_of
 from fusionkit.encode.publish import draft_folder
-from fusionkit.encode.text_pairs import choose_pair_as, fresh_texts, paired
+from fusionkit.encode.text_pairs import choose_pair_as, first_occurrences, paired
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.files import write_json
@@ -176,7 +176,7 @@ def _plan_split(
     two = is_two(plan)
     arrays = {name: Appender(store, split, name) for name in small_arrays(plan["rows"]) if name != "first_alike"}
     if two:
-        pairs_of, fresh = paired(examples, columns)
+        pairs_of, is_first = paired(examples, columns)
         arrays[PAIRS] = Appender(store, split, PAIRS)
         arrays[PAIRS].append(pairs_of)
     for name in ("row_offsets", "token_offsets"):
@@ -186,7 +186,9 @@ def _plan_split(
         texts = block.column(columns.tokens or columns.text).to_pylist()
         pairs = block.column(columns.pair).to_pylist() if columns.pair and not two else None
         if two:
-            texts = fresh_texts(block, columns, fresh[counts["examples"] : counts["examples"] + block.num_rows])
+            texts = first_occurrences(
+                block, columns, is_first[counts["examples"] : counts["examples"] + block.num_rows]
+            )
             counts["sequences"] += len(texts)
         tokenized = encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
         words: IntArray | None = np.array([len(t) for t in texts], dtype=np.int64) if columns.tokens else None

@@ -66,11 +66,11 @@ class RepeatCache:
         """Note that this process has just written a part's chunk: it need not be checked before rows are copied."""
         self._valid[part] = True
 
-    def rows_of(self, part: Part, given: PartInput, numbers: IntArray) -> dict[int, CachedRows]:
+    def rows_of(self, part: Part, inputs: PartInput, numbers: IntArray) -> dict[int, CachedRows]:
         """The rows of these sequences, each named by the number of the first example that has it.
 
         Args:
-            part, given: the part at work; the sequences that it owns are encoded now.
+            part, inputs: the part at work; the sequences that it owns are encoded now.
         """
         found = {number: self._cached[number] for number in numbers.tolist() if number in self._cached}
         missing: dict[Part, set[int]] = {}
@@ -82,7 +82,7 @@ class RepeatCache:
                 else:
                     missing.setdefault(owner, set()).add(number)
         for owner, wanted in missing.items():
-            found |= self._encoded(given if owner == part else self._reader.read(owner), wanted)
+            found |= self._encoded(inputs if owner == part else self._reader.read(owner), wanted)
         for number, rows in found.items():
             if number not in self._cached:
                 self._bytes += rows.size
@@ -149,7 +149,7 @@ class RepeatCache:
         """Each row of a batch's examples, zeros where masked, and the examples' offsets among them."""
         states = forward(self._encoder, batch)
         picked, ends = flat_rows(owner.rows.row_offsets, batch.examples)
-        line = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
+        batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
         unmasked = np.flatnonzero(owner.rows.mask[picked])
         target = torch.from_numpy(unmasked).to(self._encoder.device)
         shape, device = (len(self._plan["layers"]), len(picked)), self._encoder.device
@@ -158,7 +158,7 @@ class RepeatCache:
             torch.zeros(shape, device=device) if self._dtype == torch.int8 else None,
         )
         layers = self._plan["layers"]
-        for position, rows in batch_rows(states, layers, owner, batch, picked[unmasked], line[unmasked]):
+        for position, rows in batch_rows(states, layers, owner, batch, picked[unmasked], batch_index[unmasked]):
             values, scales = rounded(rows, self._dtype)
             block.states[position, target] = values
             if block.scales is not None and scales is not None:

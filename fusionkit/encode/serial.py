@@ -49,10 +49,10 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
             reads: deque[Future[PartInput]] = deque(reader.submit(part_encoder.read, part) for part in parts[:1])
             while waiting and not stop():
                 start = time.perf_counter()
-                part, given = waiting.popleft(), reads.popleft().result()
+                part, inputs = waiting.popleft(), reads.popleft().result()
                 if waiting:
                     reads.append(reader.submit(part_encoder.read, waiting[0]))
-                computed = part_encoder.compute(part, given, start, progress.advance)
+                computed = part_encoder.compute(part, inputs, start, progress.advance)
                 writes.append((part, writer.submit(part_encoder.write, computed)))
                 # A failed write ends the work now, not after the last part.
                 while writes and writes[0][1].done():

@@ -59,14 +59,14 @@ def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.b
         for text in _texts(block, columns)
     )
     first = first_of(digests)
-    fresh = first == np.arange(len(first))
-    numbers = np.cumsum(fresh) - 1
-    return numbers[first].reshape(-1, 2), fresh.reshape(-1, 2)
+    is_first = first == np.arange(len(first))
+    numbers = np.cumsum(is_first) - 1
+    return numbers[first].reshape(-1, 2), is_first.reshape(-1, 2)
 
 
-def fresh_texts(block: pa.RecordBatch, columns: Columns, fresh: NDArray[np.bool_]) -> list[str]:
-    """The texts of some examples that are to be sequences: those that ``fresh``, ``[examples, 2]``, says come first."""
-    return [text for text, new in zip(_texts(block, columns), fresh.ravel().tolist(), strict=True) if new]
+def first_occurrences(block: pa.RecordBatch, columns: Columns, is_first: NDArray[np.bool_]) -> list[str]:
+    """The texts of some examples that are to be sequences: those marked in ``is_first``, ``[examples, 2]``."""
+    return [text for text, new in zip(_texts(block, columns), is_first.ravel().tolist(), strict=True) if new]
 
 
 def live_sequences(

@@ -133,14 +133,14 @@ class FetchedChunks:
             held = self._held.get(chunk)
             if held is not None and held.done() and held.exception() is not None:
                 del self._held[chunk]  # asked for again, it is fetched again
-            wanted = self._begin(chunk)
+            future = self._begin(chunk)
             for later in self._expected(chunk):
                 self._begin(later)
             self._last = chunk
             self._held.move_to_end(chunk)
             while len(self._held) > self._capacity:
                 self._held.popitem(last=False)
-        block = wanted.result()
+        block = future.result()
         if block.states.flags.owndata:  # no map: the cache's disk is full or read-only
             self._capacity = 2 * AHEAD
         return block

@@ -135,7 +135,7 @@ class Split:
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some examples, in the order given.
 
-        Of pairs that are stored as two sequences both come, one behind the other: ``taken[2 * k]`` is the first text
+        Pairs that are stored as two sequences give both of them in turn: ``taken[2 * k]`` is the first text
         of the k-th example, ``taken[2 * k + 1]`` the second.
 
         Args:

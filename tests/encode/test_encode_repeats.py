@@ -64,7 +64,7 @@ def test_a_part_splits_into_what_is_alone_and_what_is_not() -> None:
     part = PartInput(torch.arange(8), torch.zeros(8, dtype=torch.int64), offsets, rows, 0, 10, first_alike)
     assert part.unique().tolist() == [1]
     assert part.repeated().tolist() == [0, 2, 3]
-    assert part.firsts().tolist() == [3]  # the first of those like number 11 is no example of theirs
+    assert part.owned().tolist() == [3]  # the first of those like number 11 is no example of theirs
 
 
 @pytest.fixture
