@@ -33,9 +33,10 @@ from fusionkit.encode.repeats import RepeatCache
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.files import disk_errors, write_json
-from fusionkit.places import Place, place_errors
+from fusionkit.places import Place, place_errors, remove
 from fusionkit.sources import Columns, Source, prepared
 from fusionkit.specs import MASKED, EncodeSpec
+from fusionkit.storage import UnansweredError
 from fusionkit.store.manifest import (
     MANIFEST,
     PLAN,
@@ -240,7 +241,7 @@ def planned(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
         for split in known["splits"]:
             agreed_layout(out, known, split)
         if is_complete(out):
-            (out / PLAN).unlink(missing_ok=True)
+            remove(out / PLAN)
             return known, True
     else:
         watch.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
@@ -354,7 +355,7 @@ def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
         "fusionkit": version("fusionkit"),
     }
     write_json(out / MANIFEST, manifest)
-    (out / PLAN).unlink()
+    remove(out / PLAN)
     return manifest
 
 
@@ -391,6 +392,8 @@ def _begun(out: Place, wanted: dict[str, Any]) -> bool:
         _refuse_changed_files(out, plan)
         for split in plan["splits"]:
             agreed_layout(out, plan, split)
+    except UnansweredError:
+        raise
     except StoreError:
         return False
     return _work(plan) == wanted

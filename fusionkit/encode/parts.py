@@ -21,7 +21,7 @@ from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.files import parse_json, write_json
-from fusionkit.places import Place, is_file, read_all, read_bytes, sizes_below
+from fusionkit.places import Place, is_file, read_all, read_bytes, size_of, sizes_below
 from fusionkit.ragged import flat_rows
 from fusionkit.store.chunks import write_chunk, written_checksum
 from fusionkit.store.layout import StatesLayout, chunk_path, part_path, states_path
@@ -75,7 +75,7 @@ def finished_part(store: Place, plan: dict[str, Any], part: Part) -> PartRecord 
     layout = split_layout(plan, part.split)
     chunks = [chunk_path(store, part.split, part.chunk, array.name) for array in layout.arrays]
     top = f"{states_path(store) / part.split}/"
-    sizes = {str(chunk).removeprefix(top): chunk.stat().st_size for chunk in chunks if is_file(chunk)}
+    sizes = {str(chunk).removeprefix(top): size_of(chunk) for chunk in chunks if is_file(chunk)}
     return _sound_record(read_bytes(path), store, plan, part, sizes)
 
 

@@ -25,6 +25,7 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from upath import UPath
 
+from fusionkit import places
 from fusionkit.encode import EncodeReport, encode
 from fusionkit.encoder import Encoder
 from fusionkit.places import Place, place_of
@@ -54,7 +55,9 @@ def _one_write_at_a_time() -> Iterator[None]:
     """rclone's server, asked to write several objects of one folder at once, now and then never answers one of them."""
     several = AsyncFileSystem._put
     AsyncFileSystem._put = partialmethod(several, batch_size=1)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(places, "WRITES_AT_ONCE", 1)
+        yield
     AsyncFileSystem._put = several
 
 
