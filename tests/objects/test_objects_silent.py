@@ -89,7 +89,8 @@ def through(bucket: Any, between: Any) -> UPath:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FUSIONKIT_STORAGE_TIMEOUT", "0.5")
         made = bucket / "s"
-        return UPath(str(made), **made.storage_options, endpoint_url=between.url)
+        found: UPath = UPath(str(made), **made.storage_options, endpoint_url=between.url)
+        return found
 
 
 def test_a_chunk_that_zarr_waits_for_is_given_up(
