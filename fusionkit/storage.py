@@ -8,6 +8,8 @@ asks for. So each library is told to try once, and tries and time are counted he
 from __future__ import annotations
 
 import asyncio
+import importlib
+import logging
 import os
 import random
 import time
@@ -102,7 +104,9 @@ def options_of(filesystem: Any) -> dict[str, Any]:
             times = {"connect_timeout": seconds, "read_timeout": seconds, "retries": {"total_max_attempts": 1}}
             return {"use_listings_cache": False, "config_kwargs": times}
         case "gcsfs":
-            aiohttp: Any = __import__("aiohttp")
+            aiohttp: Any = importlib.import_module("aiohttp")
+            # It logs a traceback for each of its own tries; the error that ends them is told once.
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
             waits = aiohttp.ClientTimeout(sock_connect=seconds, sock_read=seconds)
             return {"use_listings_cache": False, "requests_timeout": waits}
         case "obstore":  # it refuses options that it does not know, and caches nothing
