@@ -20,6 +20,7 @@ from fusionkit.encode.worker import UnfitWorkerError, do_part, worker_job
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.places import Place
+from fusionkit.storage import UnansweredError
 from fusionkit.store.layout import part_path, states_path
 
 
@@ -118,7 +119,7 @@ def name_of(part: Part) -> str:
 
 def _would_meet_all(error: Exception) -> bool:
     """A disk that is full (a plain error of the disk's), a place that does not answer, a worker that is not fit."""
-    return isinstance(error, (UsageError, UnfitWorkerError)) or type(error) is FusionkitError
+    return isinstance(error, (UsageError, UnfitWorkerError, UnansweredError)) or type(error) is FusionkitError
 
 
 def _clear_half_written(store: Place) -> None:

@@ -13,7 +13,7 @@ from fusionkit.encode.failed_parts import clear_failures
 from fusionkit.encode.part_records import PartRecord, all_parts, finished_parts
 from fusionkit.errors import StoreError
 from fusionkit.files import write_json
-from fusionkit.places import Place
+from fusionkit.places import Place, remove
 from fusionkit.store.manifest import MANIFEST, PLAN, split_layout
 from fusionkit.store.verify import refuse_changed_files
 
@@ -40,7 +40,7 @@ def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
     seconds = sum(record.seconds for record in records.values())
     manifest = {**plan, "splits": _splits(plan, records), "provenance": _provenance(seconds, device)}
     write_json(out / MANIFEST, manifest)
-    (out / PLAN).unlink()
+    remove(out / PLAN)
     return manifest
 
 

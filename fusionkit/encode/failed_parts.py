@@ -13,7 +13,7 @@ from typing import Any
 from fusionkit.encode.batches import Part
 from fusionkit.errors import FusionkitError, StoreError
 from fusionkit.files import parse_json, write_json
-from fusionkit.places import Place, read_all, sizes_below
+from fusionkit.places import Place, read_all, remove, sizes_below
 from fusionkit.store.layout import part_path
 
 FAILED = "failed"
@@ -49,13 +49,13 @@ def failures(store: Place) -> list[dict[str, Any]]:
 
 def clear_failure(store: Place, part: Part) -> None:
     """Remove a part's record: the part is done."""
-    _path(store, part).unlink(missing_ok=True)
+    remove(_path(store, part))
 
 
 def clear_failures(store: Place) -> None:
     """Remove all records."""
     for name in sizes_below(store / FAILED):
-        (store / FAILED / name).unlink(missing_ok=True)
+        remove(store / FAILED / name)
     if isinstance(folder := store / FAILED, Path) and folder.is_dir():  # on object storage it goes with its last file
         folder.rmdir()
 

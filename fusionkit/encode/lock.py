@@ -20,9 +20,10 @@ from typing import IO, Any
 from upath import UPath
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.files import disk_errors, parse_json, write_json
+from fusionkit.files import disk_errors, parse_json
 from fusionkit.locks import holder_of, is_locked, sign, try_lock
 from fusionkit.places import Place, listed
+from fusionkit.storage import UnansweredError, ask
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
@@ -123,18 +124,19 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
     until = _acquire(path, out, token)
     done, lost = threading.Event(), threading.Event()
 
-    def renew() -> None:
+    def renew(tries: int | None = None) -> None:
         nonlocal until
-        if _read(path).get("token") != token:
+        if _read(path, tries).get("token") != token:
             lost.set()
         else:
-            write_json(path, lease := _lease_of(token))
+            lease = _lease_of(token)
+            _write(path, lease, tries=tries)
             until = lease["until"]
 
     def beat() -> None:
         while not done.wait(RENEW_SECONDS):
             with suppress(Exception):  # a network that fails for a moment; the lease outlives several renewals
-                renew()
+                renew(tries=1)
 
     def held() -> None:
         if until < time.time():  # this machine slept, or the network was gone for long
@@ -149,14 +151,19 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
 
     beating = threading.Thread(target=beat, name="lease", daemon=True)
     beating.start()
+    answers = True
     try:
         yield held
+    except UnansweredError:
+        answers = False  # to ask the same server again would only keep the user waiting
+        raise
     finally:
         done.set()
-        beating.join()
-        with suppress(Exception):  # what stopped the work is the error to tell of; the lease runs out by itself
-            if _read(path).get("token") == token:
-                path.fs.rm_file(path.path)
+        if answers:
+            beating.join()
+            with suppress(Exception):  # what stopped the work is the error to tell of; the lease runs out by itself
+                if _read(path, tries=1).get("token") == token:
+                    ask(path, "rm_file", path.path, tries=1)
 
 
 def _acquire(path: UPath, out: Place, token: str) -> float:
@@ -164,14 +171,13 @@ def _acquire(path: UPath, out: Place, token: str) -> float:
     found, lease = _read(path), _lease_of(token)
     if _counts(found):
         raise _held(out, str(found.get("holder", "unknown")))
-    content = json.dumps(lease).encode()
     if not found:
         # Of two that see no lease one creates it, where the server knows S3's conditional writes; some do not.
         with suppress(OSError, NotImplementedError):
-            path.fs.pipe_file(path.path, content, mode="create")
+            _write(path, lease, mode="create")
         found = _read(path)
     if not found or not _counts(found):
-        path.fs.pipe_file(path.path, content)
+        _write(path, lease)
     # Two that found the same dead lease have both written: the later one's stands.
     found = _read(path)
     if found.get("token") != token:
@@ -196,11 +202,17 @@ def _is_running(pid: int) -> bool:
     return state not in "ZX"  # dead, and not yet taken note of by its parent
 
 
-def _read(path: UPath) -> dict[str, Any]:
-    try:
-        return parse_json(path.fs.cat_file(path.path), path)
-    except (FileNotFoundError, StoreError):
-        return {}
+def _write(path: UPath, lease: dict[str, Any], *, tries: int | None = None, **named: str) -> None:
+    content = json.dumps(lease).encode()
+    ask(path, "pipe_file", path.path, content, size=len(content), tries=tries, **named)
+
+
+def _read(path: UPath, tries: int | None = None) -> dict[str, Any]:
+    with suppress(FileNotFoundError):
+        content = ask(path, "cat_file", path.path, tries=tries)
+        with suppress(StoreError):
+            return parse_json(content, path)
+    return {}
 
 
 def _lease_of(token: str) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any
 from fusionkit.encode.job import Job
 from fusionkit.encode.plan import write_plan
 from fusionkit.errors import StoreError
-from fusionkit.places import Place, place_errors
+from fusionkit.places import Place, place_errors, remove
 from fusionkit.specs import MASKED
+from fusionkit.storage import UnansweredError
 from fusionkit.store.manifest import (
     MANIFEST,
     PLAN,
@@ -42,7 +43,7 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
         for split in known["splits"]:
             agreed_layout(out, known, split)
         if is_complete(out):
-            (out / PLAN).unlink(missing_ok=True)
+            remove(out / PLAN)
             return known, True
     else:
         job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
@@ -101,6 +102,8 @@ def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
             refuse_changed_files(out, plan["files"])
         for split in plan["splits"]:
             agreed_layout(out, plan, split)
+    except UnansweredError:
+        raise
     except StoreError:
         return False
     return _request_of(plan) == wanted

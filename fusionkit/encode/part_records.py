@@ -9,7 +9,7 @@ from typing import Any
 from fusionkit.encode.batches import Part
 from fusionkit.errors import StoreError
 from fusionkit.files import parse_json
-from fusionkit.places import Place, is_file, read_all, read_bytes, sizes_below
+from fusionkit.places import Place, is_file, read_all, read_bytes, size_of, sizes_below
 from fusionkit.store.chunks import written_checksum
 from fusionkit.store.layout import chunk_path, part_path, states_path
 from fusionkit.store.manifest import split_layout
@@ -58,7 +58,7 @@ def finished_part(store: Place, plan: dict[str, Any], part: Part) -> PartRecord 
     layout = split_layout(plan, part.split)
     chunks = [chunk_path(store, part.split, part.chunk, array.name) for array in layout.arrays]
     top = f"{states_path(store) / part.split}/"
-    sizes = {str(chunk).removeprefix(top): chunk.stat().st_size for chunk in chunks if is_file(chunk)}
+    sizes = {str(chunk).removeprefix(top): size_of(chunk) for chunk in chunks if is_file(chunk)}
     return _valid_record(read_bytes(path), store, plan, part, sizes)
 
 

@@ -17,7 +17,7 @@ from upath import UPath
 
 from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors, sync_folder, sync_tree, write_durably
-from fusionkit.places import Place, is_file, sizes_below
+from fusionkit.places import Place, is_file, is_folder, remove_below, sizes_below, upload
 from fusionkit.store.layout import states_path
 from fusionkit.store.manifest import MANIFEST, PLAN, is_store
 
@@ -57,8 +57,8 @@ def clear_leftovers(out: Place) -> None:
         if is_file(out / MARKER):
             # The plan comes last and the manifest goes first: without both, neither store is whole.
             if not is_store(out):
-                _remove(out, [name for name in sizes_below(out) if name != MARKER])
-            _remove(out, [MARKER])  # last: without it, the files that are left would be taken for another program's
+                remove_below(out, [name for name in sizes_below(out) if name != MARKER])
+            remove_below(out, [MARKER])  # last: without it, files that are left would look like another program's
         return
     draft, old = _beside(out)
     if old.exists() and not out.exists():  # killed between the two renames
@@ -66,23 +66,23 @@ def clear_leftovers(out: Place) -> None:
     for folder in (draft, old):
         shutil.rmtree(folder, ignore_errors=True)
     for leftover in out.rglob("*.partial"):
-        leftover.unlink(missing_ok=True)  # a worker that outlives its driver may remove it first
+        leftover.unlink(missing_ok=True)  # a worker that outlives its driver may rename it first
 
 
 def refuse_foreign(out: Place) -> None:
     """Raise :class:`UsageError` where files that are no store's are at ``out``."""
     # Other programs write a manifest.json too; --overwrite must not empty their folders.
-    ours = is_store(out) and states_path(out).is_dir()
+    ours = is_store(out) and is_folder(states_path(out))
     if not isinstance(out, Path):
         ours = ours or is_file(out / MARKER)
-        foreign = out.is_file() or bool(sizes_below(out)) if not ours else False
+        foreign = not ours and (is_file(out) or bool(sizes_below(out)))
     else:
         foreign = out.exists() and not ours and (not out.is_dir() or any(out.iterdir()))
     if foreign:
         raise UsageError(
             f"{out} exists and is no store",
             expected="a new place, an empty folder or a store",
-            received="a file" if out.is_file() else "a folder with other files",
+            received="a file" if is_file(out) else "a folder with other files",
             remedy="choose another --out; nothing was touched",
         )
 
@@ -103,17 +103,11 @@ def _rename(draft: Path, out: Path) -> None:
     sync_folder(out.parent)
 
 
-def _upload(aside: Path, out: UPath) -> None:
+def _upload(draft: Path, out: UPath) -> None:
     write_durably(out / MARKER, b"a plan is being written here\n")
     before = [name for name in sizes_below(out) if name != MARKER]
-    _remove(out, [name for name in before if name in (MANIFEST, PLAN)])
-    _remove(out, [name for name in before if name not in (MANIFEST, PLAN)])
-    names = [name for name in sizes_below(aside) if name != PLAN]
-    out.fs.put([str(aside / name) for name in names], [(out / name).path for name in names])
-    write_durably(out / PLAN, (aside / PLAN).read_bytes())
-    _remove(out, [MARKER])
-
-
-def _remove(out: UPath, names: list[str]) -> None:
-    if names:
-        out.fs.rm([(out / name).path for name in names])
+    remove_below(out, [name for name in before if name in (MANIFEST, PLAN)])
+    remove_below(out, [name for name in before if name not in (MANIFEST, PLAN)])
+    upload({name: draft / name for name in sizes_below(draft) if name != PLAN}, out)
+    write_durably(out / PLAN, (draft / PLAN).read_bytes())
+    remove_below(out, [MARKER])

@@ -20,6 +20,7 @@ from fusionkit.encoder import Encoder, Loading, load_again
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.places import Place, place_errors, place_of
 from fusionkit.specs import digest_of
+from fusionkit.storage import UnansweredError
 from fusionkit.store.manifest import read_plan
 
 
@@ -88,6 +89,8 @@ class _EncodeSession:
     def _read_plan(self) -> dict[str, Any]:
         try:
             plan = read_plan(self.store)
+        except UnansweredError:
+            raise
         except StoreError as error:
             raise self._unfit("none") from error
         if digest_of(plan) != self.job.plan:

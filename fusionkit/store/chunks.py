@@ -100,14 +100,12 @@ def _check_size(path: Path, size: int, array: ChunkedArray) -> None:
         )
 
 
-def written_checksum(path: Place) -> int:
+def written_checksum(path: Path) -> int:
     """The CRC-32C at the end of a chunk's file.
 
     Raises:
         OSError, struct.error: there is no such file, or it is too short.
     """
-    if not isinstance(path, Path):
-        return int(struct.unpack("<I", path.fs.cat_file(path.path, start=-CHECKSUM_BYTES))[0])
     with path.open("rb") as file:
         file.seek(-CHECKSUM_BYTES, 2)
         return int(struct.unpack("<I", file.read())[0])

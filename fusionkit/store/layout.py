@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
@@ -27,6 +27,7 @@ from zarr.storage import FsspecStore
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
+from fusionkit.storage import Bounded
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -218,7 +219,11 @@ def open_array(store: Place, split: str, name: str) -> zarr.Array[Any]:
 def _for_zarr(place: Place) -> Path | FsspecStore:
     if isinstance(place, Path):
         return place
-    return FsspecStore.from_url(str(place), storage_options=dict(place.storage_options), read_only=True)
+    address, options = str(place), dict(place.storage_options)
+    found = FsspecStore.from_url(address, storage_options=options, read_only=True)
+    if place.fs.async_impl:  # Zarr has an event loop of its own: it takes one more such filesystem
+        found.fs = cast(Any, Bounded(found.fs, address))
+    return found
 
 
 class SmallArray:

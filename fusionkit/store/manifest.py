@@ -9,7 +9,7 @@ from typing import Any
 from fusionkit.errors import IdentityError, StoppedError, StoreError
 from fusionkit.files import read_json
 from fusionkit.lm_head import ACTIVATIONS
-from fusionkit.places import Place, is_file, sizes_below
+from fusionkit.places import Place, is_file, is_there, sizes_below
 from fusionkit.specs import COMPRESSIONS, MASKED, digest_of
 from fusionkit.store.layout import (
     FORMAT,
@@ -84,7 +84,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
         raise StoreError(
             f"{path} is no store",
             expected="a folder with a manifest.json",
-            received="a path that does not exist" if not path.exists() else "something else",
+            received="a path that does not exist" if not is_there(path) else "something else",
             remedy="make one with `fusionkit encode SOURCE --out STORE`",
         )
     return checked(path / MANIFEST)

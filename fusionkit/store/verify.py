@@ -13,6 +13,7 @@ from typing import Any
 
 from fusionkit.errors import StoreError
 from fusionkit.places import Place, is_file, place_errors, read_bytes
+from fusionkit.storage import UnansweredError
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import LM_HEAD, ChunkedArray, chunk_path
 from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
@@ -41,6 +42,8 @@ def verify_store(path: Place) -> Iterator[Checked]:
         layout = split_layout(manifest, split)
         try:
             fault, chunks = disagreement(path, manifest, split), layout.chunks
+        except UnansweredError:
+            raise
         except StoreError:  # the array's metadata is among the files below
             fault, chunks = None, len(fields["chunks"].get("hidden_states", []))
         if fault is not None:
