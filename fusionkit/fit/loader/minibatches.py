@@ -27,7 +27,7 @@ READ_ROWS = 4096
 
 
 class InMemoryStates:
-    """States in the memory of the CPU or of a device: float32 ``[rows, layers, hidden]``."""
+    """States in the memory of the CPU or of a device: ``[rows, layers, hidden]``."""
 
     def __init__(self, states: Tensor) -> None:
         self._states = states

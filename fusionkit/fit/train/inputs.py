@@ -18,7 +18,6 @@ from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,
     GatherLoader,
-    InMemoryStates,
     Layers,
     Loader,
     SeedLoader,
@@ -46,7 +45,7 @@ class UnitInputs:
 
     Attributes:
         feeding: the minibatches. stored: the part of validation that is watched, as it is stored. watched: the same,
-            held where there is room. coming: bytes of the windows that are read while others are trained on.
+            in memory where ``holds_watched``. coming: bytes of the windows that are read while others are trained on.
     """
 
     def __init__(
@@ -68,14 +67,15 @@ class UnitInputs:
         self.stored = watched_split(specs[0], data)
         shown = blocks(self.stored, block_rows(device))
         self.watched, self._watched_layers = self._held(self.stored, np.concatenate(shown) if shown else None)
+        self.holds_watched = self.watched is not self.stored
         self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch
-        if device.type != "cpu" and isinstance(self.watched.states, InMemoryStates):
+        if device.type != "cpu" and self.holds_watched:
             self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
         self.feeding: Loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
 
     def blocks(self) -> Iterable[ScoreBlock]:
         """The watched part of validation, block by block."""
-        if not isinstance(self.watched.states, InMemoryStates) or self._device.type == "cpu":
+        if not self.holds_watched or self._device.type == "cpu":
             return shown_blocks(self.watched, self._watched_layers, self._device)
         if self._blocks is None:
             with torch.inference_mode():

@@ -24,10 +24,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, Streams
 from fusionkit.fit.loader.gpu import GpuLoader
-from fusionkit.fit.loader.minibatches import (
-    InMemoryStates,
-    Layers,
-)
+from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.fused import FusedModel, twin
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
@@ -335,7 +332,7 @@ class _Unit:
         began = time.perf_counter()
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
         reading = self._reading
-        shown = reading.watched, self._layers if isinstance(reading.watched.states, InMemoryStates) else None
+        shown = reading.watched, self._layers if reading.holds_watched else None
         outcomes = outcomes_of(groups, self._data, reading.stored, shown, self._judge, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
