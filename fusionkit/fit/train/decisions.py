@@ -69,12 +69,12 @@ class ScoreBlock:
 
     Attributes:
         units: int64 ``[n]``, where those that are decided, the examples or their words, stand among all of the split.
-        rough: the states in bfloat16, where a GPU decides in it first.
+        narrow: the states in bfloat16, where a GPU decides in it first.
     """
 
     units: Tensor
     batch: Batch
-    rough: Tensor | None
+    narrow: Tensor | None
 
 
 def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
@@ -82,8 +82,8 @@ def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -
     for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)
         pays = device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS
-        rough = batch.states.bfloat16() if pays else None
-        yield ScoreBlock(units, replace(batch, place=SharedBuffer()), rough)
+        narrow = batch.states.bfloat16() if pays else None
+        yield ScoreBlock(units, replace(batch, place=SharedBuffer()), narrow)
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:

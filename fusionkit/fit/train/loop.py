@@ -34,7 +34,6 @@ from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.inputs import UnitInputs, drawn
 from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
 from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, outcomes_of
-from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
 from fusionkit.fit.vectorized.width import even, room, weight_bytes, width_of
@@ -136,7 +135,7 @@ def train_unit(
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
-            an example has. MemoryError, RuntimeError: memory runs out for one run alone.
+            an example has. MemoryError, RuntimeError: memory runs out.
     """
     unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
     for epoch in range(max(spec.epochs for spec in specs) + 1):
@@ -210,7 +209,7 @@ class _Unit:
             for at in even(len(some), width, most_of_a_seed):
                 piece = [some[k] for k in at]
                 stack = stack_of([run.spec for run in piece], [models[k] for k in at])
-                groups.append(_Group(Splitting(stack, self._narrowed), piece, places, len(groups)))
+                groups.append(_Group(stack, piece, places, len(groups)))
         return groups
 
     def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
@@ -223,11 +222,8 @@ class _Unit:
         free = free - self._reading.coming if free is not None and on_cpu else free  # windows are the host's
         width = width_of(weight_bytes(model), states, unit, free, on_cpu)
         if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
-            self._narrowed(width)
+            self._tell(f"stacks of at most {counted(width, 'run')}: memory")
         return width
-
-    def _narrowed(self, width: int) -> None:
-        self._tell(f"stacks of at most {counted(width, 'run')}: memory")
 
     def _model(self, run: _Run, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""

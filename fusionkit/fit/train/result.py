@@ -17,7 +17,6 @@ from fusionkit.fit.model.joint import Model
 from fusionkit.fit.train.decisions import Decisions, score, shown_blocks
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
-from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import RunSpec
 
@@ -164,7 +163,7 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
         return [score(run.model, data, split, run.layers) for group in groups for run in group]
     layers, places = _among(groups)
     stacks = [
-        (Splitting(stack_of([run.spec for run in group], [run.model for run in group]), lambda width: None), place)
+        (stack_of([run.spec for run in group], [run.model for run in group]), place)
         for group, place in zip(groups, places, strict=True)
     ]
     device = stacks[0][0].device

@@ -5,8 +5,8 @@
 Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider
 stacks were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments
 and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is
-scored, counted as one copy of the states that it reads. A guess that is too high is put right by
-:mod:`fusionkit.fit.vectorized.oom_split`.
+scored, counted as one copy of the states that it reads. Where a guess is too high, the
+sweep tries the unit again in two halves, whose stacks are narrower.
 """
 
 from __future__ import annotations
