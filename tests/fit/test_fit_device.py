@@ -21,7 +21,7 @@ from torch import Tensor
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.loader.minibatches import hold
+from fusionkit.fit.loader.minibatches import load_into_memory
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
 from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, decide_most
@@ -323,7 +323,7 @@ def test_memory_that_runs_out_while_a_step_is_recorded_is_an_error_and_leaves_th
 
 def test_a_draw_is_held_in_the_memory_of_the_device(toy: Toy) -> None:
     data = toy()
-    held = hold(data.train, LAYERS, device=LAZY)
+    held = load_into_memory(data.train, LAYERS, device=LAZY)
     batch = held.batch(torch.arange(5).numpy(), LAYERS)
     assert batch.states.device.type == "lazy"
     everything = batch.on(LAZY)

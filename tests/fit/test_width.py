@@ -16,7 +16,7 @@ from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.vectorized import width
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import stack_of
-from fusionkit.fit.vectorized.width import STACK_BYTES, even, width_of
+from fusionkit.fit.vectorized.width import STACK_BYTES, stack_ranges, width_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -42,7 +42,7 @@ def test_stacks_are_as_wide_as_gains_and_memory_allow() -> None:
     ],
 )  # fmt: skip
 def test_stacks_of_one_shape_are_of_one_size_or_nearly(count: int, width: int, together: int, sizes: list[int]) -> None:
-    stacks = even(count, width, together)
+    stacks = stack_ranges(count, width, together)
     assert [len(stack) for stack in stacks] == sizes
     assert [run for stack in stacks for run in stack] == list(range(count))
 

@@ -77,7 +77,7 @@ class ScoreBlock:
     narrow: Tensor | None
 
 
-def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
+def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
     """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
     for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)

@@ -14,7 +14,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.decisions import Decisions, score, shown_blocks
+from fusionkit.fit.train.decisions import Decisions, score, score_blocks
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
 from fusionkit.fit.vectorized.stack import stack_of
@@ -105,7 +105,7 @@ class CompletedRun:
     draw: TaskSplit
 
 
-def outcomes_of(
+def results_of(
     groups: Sequence[Sequence[CompletedRun]],
     data: TaskData,
     watched: TaskSplit,
@@ -170,7 +170,7 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
     judge = Evaluator(data, split, device)
     return [
         scores
-        for decided in decide_all(stacks, split, shown_blocks(split, layers, device))
+        for decided in decide_all(stacks, split, score_blocks(split, layers, device))
         for scores in judge.scores(decided)
     ]
 

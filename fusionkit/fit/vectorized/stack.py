@@ -29,7 +29,7 @@ from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
 from fusionkit.fit.vectorized.cross_entropy import cross_entropies
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
-from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, below
+from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, part_weights
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of, chained
@@ -288,7 +288,7 @@ class Stacked:
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
         if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
             return states[:, -1]
-        own = below(FUSION, weights)
+        own = part_weights(FUSION, weights)
         if self._folding is not None and not own:
             return _per_run([batch.states.flatten(1) for batch in batches], counts)[0]
         if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):

@@ -55,7 +55,7 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
     return width
 
 
-def even(count: int, width: int, together: int = 1) -> list[range]:
+def stack_ranges(count: int, width: int, together: int = 1) -> list[range]:
     """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly.
 
     A stack of one beside one of three costs more than two of two: a run alone has no share in what a step costs for
