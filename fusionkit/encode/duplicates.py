@@ -2,8 +2,8 @@
 
 Where sub-tokens were masked, they are taken as the encoder sees them: other words under the same masks are alike.
 :mod:`fusionkit.encode.repeats` encodes each of them once, which saves 4.2 % of CoNLL-2003's sub-tokens. Which examples
-are alike also decides which are batched together, and so the bytes: without it 5 of 10 chunks of CoNLL-2003's
-validation split have other bytes.
+are alike also decides which are batched together, and so the bytes: without it the stored states of
+CoNLL-2003's validation split have other ones.
 """
 
 from __future__ import annotations
