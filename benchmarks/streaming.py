@@ -37,7 +37,7 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import expand
-from fusionkit.fit.loader.minibatches import GatherLoader, SeedLoader, hold, layers_of_batch
+from fusionkit.fit.loader.minibatches import GatherLoader, SeedLoader, layers_of_batch, load_into_memory
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.fit.model.joint import model_of
@@ -85,7 +85,7 @@ def fed(way: str, train: TaskSplit, rows: int, size: int) -> SeedLoader:
     if way in STREAMS:
         return StreamingLoader(train, layers, Sampler(train, WINDOW, 0), size)
     if way == "memory":
-        train = hold(train.subset(np.arange(np.searchsorted(train.offsets[1:], rows) + 1)), layers)
+        train = load_into_memory(train.subset(np.arange(np.searchsorted(train.offsets[1:], rows) + 1)), layers)
     elif way == "memory16":
         assert isinstance(train.states, HiddenStates)
         train = train.over(train.states.load(np.unique(train.rows), layers), train.rows)

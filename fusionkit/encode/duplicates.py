@@ -1,6 +1,9 @@
 """Duplicates: examples with the same sub-tokens, words and segments, and so the same rows.
 
 Masked sub-tokens are compared as the encoder sees them: other words under the same masks are duplicates.
+:mod:`fusionkit.encode.repeats` encodes each of them once, which saves 4.2 % of CoNLL-2003's sub-tokens. Duplicates also
+decide which sequences are batched together, and so the last bits of the stored states: without this file some chunks
+of CoNLL-2003's validation split have other bytes.
 """
 
 from __future__ import annotations

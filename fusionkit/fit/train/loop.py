@@ -24,23 +24,19 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, Streams
 from fusionkit.fit.loader.gpu import GpuLoader
-from fusionkit.fit.loader.minibatches import (
-    InMemoryStates,
-    Layers,
-)
+from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.fused import FusedModel, twin
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
-from fusionkit.fit.model.warm_start import WarmStart, begin
+from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import Decisions, block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
-from fusionkit.fit.train.inputs import UnitInputs, drawn
+from fusionkit.fit.train.inputs import UnitInputs, training_split
 from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
-from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, outcomes_of
-from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, results_of
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
-from fusionkit.fit.vectorized.width import even, room, weight_bytes, width_of
+from fusionkit.fit.vectorized.width import room, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.plural import counted
@@ -140,7 +136,7 @@ def train_unit(
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
-            an example has. MemoryError, RuntimeError: memory runs out for one run alone.
+            an example has. MemoryError, RuntimeError: memory runs out.
     """
     unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
     for epoch in range(max(spec.epochs for spec in specs) + 1):
@@ -159,7 +155,7 @@ def train_unit(
                 run.epoch_seconds.append(run.seconds)
             for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
-        yield from unit.let_go(gone, failed)
+        yield from unit.release(gone, failed)
         if not unit.groups:
             return
 
@@ -187,7 +183,7 @@ class _Unit:
             check_options(spec)
             check_sides(spec.head, data.train.sides)
             if spec.data_seed not in self._draws:
-                self._draws[spec.data_seed] = drawn(spec, data)
+                self._draws[spec.data_seed] = training_split(spec, data)
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device)
@@ -199,7 +195,7 @@ class _Unit:
     def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, WarmStart]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
-        dense = dense or isinstance(self._reading.feeding, GpuLoader)
+        dense = dense or isinstance(self._reading.loader, GpuLoader)
         alike: dict[Any, list[_Run]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
@@ -211,10 +207,10 @@ class _Unit:
             places = positions_of(some[0].layers, self._layers)
             width = self._width(some, models[0], unit)
             most_of_a_seed = max(Counter(run.spec.data_seed for run in some).values())
-            for at in even(len(some), width, most_of_a_seed):
+            for at in stack_ranges(len(some), width, most_of_a_seed):
                 piece = [some[k] for k in at]
                 stack = stack_of([run.spec for run in piece], [models[k] for k in at])
-                groups.append(_Group(Splitting(stack, self._narrowed), piece, places, len(groups)))
+                groups.append(_Group(stack, piece, places, len(groups)))
         return groups
 
     def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
@@ -224,14 +220,11 @@ class _Unit:
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
         free = room(device, self._sharers)
         on_cpu = device.type == "cpu"
-        free = free - self._reading.coming if free is not None and on_cpu else free  # windows are the host's
+        free = free - self._reading.window_bytes if free is not None and on_cpu else free  # windows are the host's
         width = width_of(weight_bytes(model), states, unit, free, on_cpu)
         if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
-            self._narrowed(width)
+            self._tell(f"stacks of at most {counted(width, 'run')}: memory")
         return width
-
-    def _narrowed(self, width: int) -> None:
-        self._tell(f"stacks of at most {counted(width, 'run')}: memory")
 
     def _model(self, run: _Run, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""
@@ -239,7 +232,7 @@ class _Unit:
         classes = [len(part.labels) for part in data.parts]
         model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         if isinstance(model, FusedModel):
-            begin(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
+            load_start_weights(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
         for part, taught, count in zip(model.parts, self._draws[spec.data_seed].parts, classes, strict=True):
             if isinstance(part.head, Softmax):
                 part.head.label_smoothing = spec.label_smoothing
@@ -252,7 +245,7 @@ class _Unit:
         seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
         with denormals_as_zero(), full_float32(self._device):
-            for step, batches in enumerate(self._reading.feeding.epoch(epoch, seeds)):
+            for step, batches in enumerate(self._reading.loader.epoch(epoch, seeds)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
                     for group, total, own in zip(groups, totals, beside, strict=True):
                         with own:  # chosen layers may be copied: where they are read
@@ -265,7 +258,7 @@ class _Unit:
     def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
         rates = []
         for run in group.runs:
-            steps = self._reading.feeding.steps(run.spec.data_seed)
+            steps = self._reading.loader.steps(run.spec.data_seed)
             rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         return group.stack.step(batches, rates) * examples
@@ -311,7 +304,7 @@ class _Unit:
         metric, value = next(iter(scores.items()))
         return metric, value, None, scores
 
-    def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
+    def release(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
         left, ended = [], list[list[tuple[_Run, Model]]]()
         for group in self.groups:
@@ -336,8 +329,8 @@ class _Unit:
         began = time.perf_counter()
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
         reading = self._reading
-        shown = reading.watched, self._layers if isinstance(reading.watched.states, InMemoryStates) else None
-        outcomes = outcomes_of(groups, self._data, reading.stored, shown, self._judge, began)
+        shown = reading.watched, self._layers if reading.holds_watched else None
+        outcomes = results_of(groups, self._data, reading.stored, shown, self._judge, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
     def _trained(self, run: _Run, model: Model) -> CompletedRun:
