@@ -8,7 +8,7 @@ in float32; where a row depends on all rows of its example, with these. CPUs wit
 four times as fast in it; after every epoch of a few-shot run, scoring validation is most of the work.
 
 It earns its lines: without it few-shot classification of SST-2 takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50
-epochs) and few-shot tagging of CoNLL-2003 36 % more (25.3 s for 18.6, 6 runs of 5 epochs), with the same scores.
+epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s for 18.6, 6 runs of 5 epochs), with the same scores.
 
 Measured on MiniLM's states of SST-2 and CoNLL-2003 (last, linear, attention, on SST-2 concat too; three rates, up to 8
 and 50 epochs): 0 to 4 % of the rows are not sure; of 4.7 million decisions that bfloat16 alone would have made, 952
