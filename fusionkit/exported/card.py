@@ -12,6 +12,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from fusionkit.fusions import fusion_kind
+
 TASK_TYPES = {
     "classification": "text-classification", "pair-classification": "text-classification",
     "regression": "text-classification", "tagging": "token-classification",
@@ -61,7 +63,7 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
         "library_name": "fusionkit",
         "base_model": config["encoder"] if config["encoder_kind"] == "hub" else None,
         "pipeline_tag": None if task_type == "other" else task_type,
-        "tags": ["fusionkit", "late-fusion", spec["fusion"].partition(":")[0]],
+        "tags": ["fusionkit", "late-fusion", fusion_kind(spec["fusion"])],
         "metrics": sorted({result.metric_type for result in results}) or None,
         "model_name": f"{_line(spec['label'])} ({spec['fusion']}, {spec['head']})",
         "eval_results": results or None,

@@ -35,7 +35,8 @@ from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
 from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, below
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
 from fusionkit.fit.vectorized.looped import LoopedRuns
-from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of, chained
+from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of_head, chained
+from fusionkit.fit.vectorized.own_modules import can_stack_own
 from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
@@ -100,7 +101,8 @@ class Stack(Protocol):
 
 def can_stack(model: Model) -> bool:
     """Whether vmap knows all that a model does, and every run has weights of its own."""
-    return isinstance(model, FusedModel) and not any(isinstance(m, (nn.LSTM, LmScore)) for m in model.modules())
+    known = isinstance(model, FusedModel) and not any(isinstance(m, (nn.RNNBase, LmScore)) for m in model.modules())
+    return known and can_stack_own(model)
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
@@ -132,7 +134,7 @@ class Stacked:
         # Every row that is read is decided by its own best score.
         head = models[0].head
         self._by_row = (
-            isinstance(head, Softmax)
+            type(head) is Softmax
             and not getattr(head.score, "across_rows", False)
             and models[0].pool in (None, "cls")
             and models[0].sides == 1
@@ -149,7 +151,7 @@ class Stacked:
         self._base = twin(self._plain)
         with_run_dropout(self._base, self._generators)
         self._head = _HeadCalls(self._base.head)
-        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of_head(self._base.head)
         # A GPU's recordings would fold anew in every block, and its products are not what it waits for.
         self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
         with_run_linear(self._base, stacked=True)
@@ -313,14 +315,14 @@ class Stacked:
             return scores
         targets, dim = _side_by_side([batch.targets for batch in batches], counts)
         with exactly(scores.device):
-            if wanted == "loss" and isinstance(model.head, Softmax):
+            if wanted == "loss" and type(model.head) is Softmax:  # what inherits from it may do more
                 return cross_entropies(model.head, widened(scores), targets)
             return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
 
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
-        if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
+        if type(fusion) in (Last, Layer) and len(batches) == 1:
             return states[:, -1]
         own = below(FUSION, weights)
         if self._folding is not None and not own:
