@@ -1,8 +1,8 @@
 """Fusions and heads by name: of fusionkit's table, of an installed package, or by import path.
 
-    NAME             of the table, or an entry point of the registry's group in an installed package
-    MODULE:OBJECT    an import path, ``mylab.mix:MyFusion``: anything that Python can import, also from the working folder
-    …:OPTIONS        behind either, where it takes options; behind an import path a comma may stand in place of the colon
+    NAME            of the table, or an entry point of the registry's group in an installed package
+    MODULE:OBJECT   an import path, ``mylab.mix:MyFusion``: what Python can import, also from the working folder
+    …:OPTIONS       behind either, where it takes options; behind an import path a comma may stand in the colon's place
 
 A name of the table wins over an entry point, and either over a module of that name. What a name means is imported when
 it is asked for, so that names alone load nothing.
@@ -68,9 +68,9 @@ class Registry:
     def split(self, text: str) -> tuple[str, str | None]:
         """A name and its options, None where no separator stands behind it; nothing is imported."""
         name, colon, options = text.partition(":")
-        if name not in self.table and name not in _entry_points(self.group):
-            if found := IMPORT_PATH.fullmatch(text):
-                return f"{found['module']}:{found['object']}", found["options"]
+        known = name in self.table or name in _entry_points(self.group)
+        if not known and (found := IMPORT_PATH.fullmatch(text)):
+            return f"{found['module']}:{found['object']}", found["options"]
         return name, options if colon else None
 
     def path(self, name: str) -> str:

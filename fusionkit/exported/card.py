@@ -77,6 +77,7 @@ def _body(config: Mapping[str, Any]) -> str:
     sections = {
         "Scores": _scores(config),
         "Use": _use(config),
+        "Code": _code(config),
         "Encoder": _encoder(config),
         "Parameters": _parameters(config),
         "Training": _training(config),
@@ -121,6 +122,19 @@ def _use(config: Mapping[str, Any]) -> list[str]:
         "```",
         "",
         "From the command line: `fusionkit predict FOLDER --input new.jsonl --json`.",
+    ]
+
+
+def _code(config: Mapping[str, Any]) -> list[str]:
+    """Of a fusion or head that is not fusionkit's: its code is no part of the model."""
+    if not config.get("sources"):
+        return []
+    rows = [[source["name"], str(source["module"]), str(source["sha256"] or "–")] for source in config["sources"]]
+    return [
+        "Not all of it is fusionkit's own. These modules must be importable, and are imported only where they are",
+        "trusted by name: `trust_modules=[…]`, or `--trust-module` on the command line.",
+        "",
+        *_table(["name", "module", "sha256 of its file in training"], rows),
     ]
 
 

@@ -1,7 +1,6 @@
-"""The options of a fusion of fusionkit's own, read off its file without importing it: importing takes torch's seconds."""
+"""The options of fusionkit's own fusions, read off their files: importing them takes torch's seconds."""
 
 from __future__ import annotations
-
 import __future__
 
 import ast

@@ -1,8 +1,9 @@
 """How a fusion and its options are written: ``name:argument,option=value,…``.
 
-``last``, ``layer:3``, ``dwatt:scale=yes``, ``linear:norm=token,gamma=no``. The name is one of the table, of an installed
-package or an import path, ``mylab.mix:MyFusion:scale=yes`` (:mod:`fusionkit.registry`). A fusion's options are the
-keyword-only parameters of its constructor and of its ``reads``, with their types; one without a default is its argument.
+``last``, ``layer:3``, ``dwatt:scale=yes``, ``linear:norm=token,gamma=no``. The name is one of the table, of an
+installed package or an import path, ``mylab.mix:MyFusion:scale=yes`` (:mod:`fusionkit.registry`). A fusion's options
+are the keyword-only parameters of its constructor and of its ``reads``, with their types; one without a default is its
+argument.
 """
 
 from __future__ import annotations

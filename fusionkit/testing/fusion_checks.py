@@ -265,7 +265,10 @@ def the_order_of_states_in_memory_does_not_matter(case: FusionCase) -> None:
     """Stores of some layers, and turned axes, are views."""
     fusion, states = case.build(), states_of(9)
     expected = fusion(states, OFFSETS)
-    for view in (states.transpose(0, 1).contiguous().transpose(0, 1), states.permute(2, 1, 0).contiguous().permute(2, 1, 0)):
+    for view in (
+        states.transpose(0, 1).contiguous().transpose(0, 1),
+        states.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+    ):
         expect_close(fusion(view, OFFSETS), expected, "states in another order in memory")
 
 

@@ -220,7 +220,9 @@ def decisions_are_classes_or_numbers(case: HeadCase) -> None:
     dtype = torch.float64 if case.numeric else torch.int64
     expect(first.dtype == dtype, f"decided {first.dtype}, expected {dtype}")
     expect(torch.equal(first, again), "decided twice, it decides otherwise")
-    expect(case.numeric or bool(((first >= 0) & (first < CLASSES)).all()), "it decides for classes that there are none of")
+    expect(
+        case.numeric or bool(((first >= 0) & (first < CLASSES)).all()), "it decides for classes that there are none of"
+    )
     if case.decode is not None:
         expected = case.decode(scores.detach().numpy(), offsets.numpy(), weights_of(head))
         expect(first.tolist() == expected, f"decided {first.tolist()}, expected {expected}")

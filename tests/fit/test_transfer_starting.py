@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from fusionkit.store import Store
 from fusionkit.tasks import TASKS
 
 LAYERS = tuple(range(7))
+# Not those that give numbers or compare two sequences.
+OF_CLASSES = [name for name, e in HEADS.items() if "regression" not in e.tasks and e.sequences != 2]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,15 @@ import pytest
 import torch
 
 import fusionkit.fusions
-from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_kind, fusion_layers, fusion_name, sees_examples
+from fusionkit.fusions import (
+    FUSIONS,
+    build_fusion,
+    fusion_class,
+    fusion_kind,
+    fusion_layers,
+    fusion_name,
+    sees_examples,
+)
 from fusionkit.testing import FUSION_CHECKS, FusionCase, check_fusion
 from fusionkit.testing.fusion_checks import HIDDEN, LAYERS, OFFSETS, states_of
 
@@ -35,7 +43,9 @@ def test_the_suites_see_every_file_every_fusion_and_every_option(cases: list[Any
     names = [case.name for case in cases]
     assert len(names) == len(set(names))
     assert {fusion_kind(name) for name in names} == set(FUSIONS)
-    tried = {(fusion_kind(name), part.partition("=")[0]) for name in names for part in name.partition(":")[2].split(",")}
+    tried = {
+        (fusion_kind(name), part.partition("=")[0]) for name in names for part in name.partition(":")[2].split(",")
+    }
     optional = {(kind, name) for kind in FUSIONS for name, each in options_of(kind).items() if not each.required}
     assert optional <= tried
     assert len(set(FUSION_CHECKS)) == len(FUSION_CHECKS) > 12

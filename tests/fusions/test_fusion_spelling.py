@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import UsageError
-from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_layers, fusion_name, fusion_usages, sees_examples, usage
+from fusionkit.fusions import (
+    FUSIONS,
+    build_fusion,
+    fusion_class,
+    fusion_layers,
+    fusion_name,
+    fusion_usages,
+    sees_examples,
+    usage,
+)
 
 NAMES = "one of " + ", ".join(sorted(text.partition("[")[0] for text in fusion_usages().values()))
 LINEAR = "linear[:gamma=yes|no,norm=none|token,embeddings=yes|no]"

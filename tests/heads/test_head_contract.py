@@ -1,11 +1,10 @@
-"""What every head of the table keeps: the contract of ``fusionkit.testing``, against formulas written again in NumPy."""
+"""What every head of the table keeps: the contract of ``fusionkit.testing``, against formulas in NumPy."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Whether somebody's own fusion or head can be stacked: tried on a few rows, as no one can tell by its code.
 
-Two of them with other weights go through ``torch.func.vmap`` and one after another. Where vmap raises an error, or gives
-other numbers, runs with them are trained one after another over the same minibatch: the same weights, in more time.
+Two of them with other weights go through ``torch.func.vmap`` and one after another. Where vmap raises an error, or
+gives other numbers, runs are trained one after another over the same minibatch: the same weights, in more time.
 """
 
 from __future__ import annotations
