@@ -119,7 +119,10 @@ def test_an_exported_head_runs_no_code_that_is_not_trusted(exported: Path, fusio
     assert fusionkit("predict", exported, "--trust-module", "clilab", "a room in Oslo").code == 0
     assert fusionkit("predict", exported, "--trust-module", "clilab.mix", "a room in Oslo").code == 2
     assert fusionkit("predict", exported, "--trust-module", "cli", "a room in Oslo").code == 2
-    for use in (lambda **trust: load(exported, device="cpu", **trust), lambda **t: FusedHead.from_pretrained(exported, **t)):
+    for use in (
+        lambda **trust: load(exported, device="cpu", **trust),
+        lambda **t: FusedHead.from_pretrained(exported, **t),
+    ):
         with pytest.raises(UsageError, match="wants to run Python code"):
             use()
         assert use(trust_modules=["clilab"])
