@@ -97,8 +97,8 @@ def head_entry(name: str) -> HeadEntry:
         )
     found, path = REGISTRY.load(name).value, REGISTRY.path(name)
     tasks, sequences = getattr(found, "tasks", None), getattr(found, "sequences", None)
-    sound = callable(found) and isinstance(tasks, tuple) and tasks and set(tasks) <= set(OWN_TASKS)
-    if not sound or sequences not in (None, 1, 2):
+    named = isinstance(tasks, tuple) and len(tasks) > 0 and set(tasks) <= set(OWN_TASKS)
+    if tasks is None or not named or not callable(found) or sequences not in (None, 1, 2):
         raise UsageError(
             f"{name!r} is no head",
             expected=f"a class, built as (width, classes, dropout), with `tasks`, some of {OWN_TASKS}, and, "

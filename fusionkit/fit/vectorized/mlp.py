@@ -38,7 +38,7 @@ def chain_of(score: nn.Module) -> list[Step] | None:
 
 def chain_of_head(head: nn.Module) -> list[Step] | None:
     """The steps of a head whose scores are those of a chain; None for any other, somebody's own among them."""
-    return chain_of(head.score) if type(head) in (Softmax, Crf, Regressor) else None
+    return chain_of(head.get_submodule("score")) if type(head) in (Softmax, Crf, Regressor) else None
 
 
 def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) -> Tensor:

@@ -50,13 +50,14 @@ def _stacks(model: FusedModel) -> bool:
                     weights.copy_(0.3 * torch.randn(weights.shape, generator=generator))
         states = torch.randn(sum(LENGTHS), model.layers, model.hidden, generator=generator)
         offsets = torch.tensor([0, *LENGTHS]).cumsum(0)
-        base, weights, buffers = _Asked(pair[0]), *stack_module_state([_Asked(each) for each in pair])  # type: ignore[arg-type]
+        base = _Asked(pair[0])
+        learned, buffers = stack_module_state([_Asked(each) for each in pair])
 
-        def one(weights: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-            found: tuple[Tensor, ...] = functional_call(base, (dict(weights), dict(buffers)), (states, offsets))
+        def one(own: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+            found: tuple[Tensor, ...] = functional_call(base, (dict(own), dict(held)), (states, offsets))
             return found
 
-        together = vmap(one)(weights, buffers)
+        together = vmap(one)(learned, buffers)
         alone = zip(*(_Asked(each)(states, offsets) for each in pair), strict=True)
         return all(
             torch.allclose(found, torch.stack(expected), rtol=CLOSE, atol=CLOSE)

@@ -101,8 +101,9 @@ class Stack(Protocol):
 
 def can_stack(model: Model) -> bool:
     """Whether vmap knows all that a model does, and every run has weights of its own."""
-    known = isinstance(model, FusedModel) and not any(isinstance(m, (nn.RNNBase, LmScore)) for m in model.modules())
-    return known and can_stack_own(model)
+    if not isinstance(model, FusedModel) or any(isinstance(m, (nn.RNNBase, LmScore)) for m in model.modules()):
+        return False
+    return can_stack_own(model)
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
