@@ -30,8 +30,12 @@ def expect(holds: bool, what: str) -> None:
         raise AssertionError(what)
 
 
-def expect_close(found: Any, expected: Any, what: str, within: Mapping[str, float] = EXACT) -> None:
-    """Raise AssertionError unless two tensors or arrays have one shape and nearly the same numbers, NaN nowhere."""
+def expect_close(found: Any, expected: Any, what: str, within: Any = EXACT) -> None:
+    """Raise AssertionError unless two tensors or arrays have one shape and nearly the same numbers, NaN nowhere.
+
+    Args:
+        within: ``rtol`` and ``atol``.
+    """
     one, other = (x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x) for x in (found, expected))
     expect(one.shape == other.shape, f"{what}: shape {one.shape}, expected {other.shape}")
     np.testing.assert_allclose(one, other, equal_nan=False, err_msg=what, **within)
@@ -93,8 +97,8 @@ def expect_alone_and_stacked(spec: RunSpec, sizes: tuple[int, int, int, int], ba
         for name, weights in learned.items():
             far = float((weights - stacked[name]).norm() / weights.norm().clamp(min=1e-3))
             expect(far < ALIKE, f"{name} of a run in a stack is {far:.2g} of its size from the run's alone")
-        decided = alone.decide(batches[0])[0], together.decide(batches[0])[run]
-        expect(torch.allclose(*(each.double() for each in decided)), "a stack decides otherwise than a run alone")
+        ours, its = alone.decide(batches[0])[0].double(), together.decide(batches[0])[run].double()
+        expect(torch.allclose(ours, its), "a stack decides otherwise than a run alone")
 
 
 def _models(specs: Sequence[RunSpec], sizes: tuple[int, int, int, int]) -> list[FusedModel]:
