@@ -12,8 +12,13 @@ from click.core import ParameterSource
 
 from fusionkit.cli.completion import files, folders, names
 from fusionkit.cli.console import PLACE
-from fusionkit.names import FUSIONS, HEADS, TASKS
+from fusionkit.fusions import REGISTRY as FUSIONS
+from fusionkit.fusions import fusion_usages
+from fusionkit.heads import LM_HEADS
+from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.names import TASKS
 from fusionkit.places import place_of
+from fusionkit.registry import Registry
 from fusionkit.specs import (
     AUTO,
     CLASS_WEIGHTS,
@@ -34,6 +39,18 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+def importable(registry: Registry) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Refuse a module that is nowhere before torch is loaded and stores are opened."""
+
+    def check(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
+        for text in () if given is None else given.split("+") if isinstance(given, str) else given:
+            registry.refuse_absent(text)
+        return given
+
+    return check
+
+
 OPTIONS = (
     click.option(
         "--sweep",
@@ -47,8 +64,9 @@ OPTIONS = (
         "--fusion",
         "fusions",
         multiple=True,
-        shell_complete=names(FUSIONS),
-        help=f"{', '.join(FUSIONS.values())}; several times. "
+        shell_complete=names(fusion_usages()),
+        callback=importable(FUSIONS),
+        help=f"{', '.join(fusion_usages().values())}, or your own, MODULE:CLASS; several times. "
         "[default: last, linear, concat, attention; of mlm concat-affine for concat]",
     ),
     click.option(
@@ -56,8 +74,10 @@ OPTIONS = (
     ),
     click.option(
         "--head",
-        shell_complete=names(HEADS),
-        help=f"{', '.join(HEADS)}; for joint two: classifier+crf. [default: the task's]",
+        shell_complete=names((*HEADS.names(), *LM_HEADS)),
+        callback=importable(HEADS),
+        help=f"{', '.join((*HEADS.names(), *LM_HEADS))}, or your own, MODULE:CLASS; for joint two: classifier+crf. "
+        "[default: the task's]",
     ),
     click.option(
         "--pool",

@@ -17,6 +17,7 @@ from fusionkit.specs import AUTO, ORDERS, PARTS, RunSpec
 from fusionkit.study.study import Comparison
 from fusionkit.study.yaml_tree import YamlNode
 from fusionkit.tasks import TASKS
+from fusionkit.tasks.head_check import check_head, check_name
 from fusionkit.yaml_texts import Keys
 
 HEADS = tuple(dict.fromkeys(head for task in TASKS.values() for head in task.heads))
@@ -47,8 +48,8 @@ def check_together(block: Mapping[str, Any]) -> None:
     """Refuse a head that is none of its task's, and options that its head cannot use."""
     task, head = block.get("task"), block.get("head")
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
-    if task is not None and head is not None and head not in TASKS[task].heads:
-        raise unknown_name(f"head for {task}", head, TASKS[task].heads)
+    if task is not None and head is not None:
+        check_head(TASKS[task], head)
     if head is None and task is None:
         return
     chosen = head or TASKS[str(task)].heads[0]
@@ -88,6 +89,11 @@ def _among(kind: str, known: Any) -> Callable[[str], None]:
     return check
 
 
+def _head(name: str) -> None:
+    if name not in HEADS:
+        check_name(name)
+
+
 def _watched(text: str) -> None:
     try:
         parse_share(text)
@@ -106,7 +112,7 @@ def _seeds(count: int) -> None:
 NAMED: dict[str, Callable[[Any], object]] = {
     "task": _among("task", TASKS),
     "fusions": fusion_name,
-    "head": _among("head", HEADS),
+    "head": _head,
     "order": _among("order", (AUTO, *ORDERS)),
     "freeze": _among("part to freeze", PARTS),
     "seeds": _seeds,

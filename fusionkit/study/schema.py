@@ -12,8 +12,9 @@ from typing import Any
 
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.fit.sweep.file import KEYS, Key
-from fusionkit.fusions import FUSIONS
-from fusionkit.fusions.spelling import Option, options_of
+from fusionkit.fusions import FUSIONS, fusion_class, options_of
+from fusionkit.fusions.spelling import Option
+from fusionkit.registry import IMPORT_PATTERN
 from fusionkit.report import FIGURES
 from fusionkit.specs import (
     AUTO,
@@ -34,7 +35,7 @@ from fusionkit.tasks import TASKS
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
 NAMES: dict[str, tuple[str, ...]] = {
-    "task": tuple(TASKS), "head": HEADS, "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES,
+    "task": tuple(TASKS), "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES,
     "class-weights": CLASS_WEIGHTS, "compute-dtype": TRAINING_DTYPES, "order": (AUTO, *ORDERS),
     "joint-fusion": JOINT_FUSIONS, "init-part": PARTS, "freeze": PARTS,
 }  # fmt: skip
@@ -74,8 +75,12 @@ def study_schema() -> Schema:
 
 
 def fusion_pattern() -> str:
-    """A regular expression of all fusions with their options; their names have no sign that would need a backslash."""
-    return f"^({'|'.join(_spelled(name, fusion) for name, fusion in FUSIONS.items())})$"
+    """A regular expression of all fusions with their options; their names have no sign that would need a backslash.
+
+    An import path may have any options: what is behind it is imported by the study, not by an editor.
+    """
+    ours = "|".join(_spelled(name, fusion_class(name)) for name in FUSIONS)
+    return f"^({ours}|(?!({'|'.join(FUSIONS)}):){IMPORT_PATTERN}([:,].*)?)$"
 
 
 def _spelled(name: str, fusion: type[Any]) -> str:
@@ -98,6 +103,10 @@ def _option(name: str, key: Key) -> Schema:
     if name == "fusion":
         plain = [kind for kind in FUSIONS if re.fullmatch(fusion_pattern(), kind)]
         single = {"anyOf": [{"enum": plain}, {"type": "string", "pattern": fusion_pattern()}]}
+    elif name == "head":
+        part = f"([a-z-]+|{IMPORT_PATTERN})"
+        own = f"^(({part}[+])?{IMPORT_PATTERN}|{IMPORT_PATTERN}[+]{part})$"
+        single = {"anyOf": [{"enum": list(HEADS)}, {"type": "string", "pattern": own}]}
     elif name in NAMES:
         single = {"enum": list(NAMES[name])}
     elif name == "validate-on":

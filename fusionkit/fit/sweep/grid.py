@@ -9,7 +9,7 @@ from fusionkit.dataset.few_shot import check_draw
 from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_task
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share, parse_share
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import UsageError
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, shots_of, with_draws
@@ -17,6 +17,7 @@ from fusionkit.fit.train.options import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
+from fusionkit.tasks.head_check import check_head
 
 USUAL = ("last", "linear", "concat", "attention")
 WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
@@ -75,8 +76,8 @@ def expand(
     """
     mix = store if isinstance(store, Mix) else None
     chosen, column = choose_task(store, task, label) if isinstance(store, Store) else store.choose_task(task, label)
-    if head is not None and head not in chosen.heads:
-        raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
+    if head is not None:
+        check_head(chosen, head)
     if joint_fusion != "shared" and chosen.name != "joint":
         raise UsageError(
             f"the task {chosen.name} has one head, and so one fusion",
