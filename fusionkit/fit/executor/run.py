@@ -16,10 +16,12 @@ import torch
 from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
-from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.estimate import Forecast, Plan, forecast, plan
+from fusionkit.fit.executor.cost import CostModel
+from fusionkit.fit.executor.estimate import Forecast, forecast_of
 from fusionkit.fit.executor.executors import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
+from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.executor.plan import Plan, plan
 from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.scheduler import Schedule
@@ -79,7 +81,7 @@ def fit(
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 
-def foresee(
+def forecast(
     store: Store | Mix,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
@@ -88,10 +90,15 @@ def foresee(
     workers: int | None = 1,
     retry_failed: bool = False,
     device: str = "cpu",
+    known: Measurements | None = None,
 ) -> tuple[Forecast, list[str]]:
-    """What :func:`fit` would do and take, and what it would say; arguments and errors are its own."""
+    """What :func:`fit` would do and take, and what it would say; arguments and errors are its own.
+
+    Args:
+        known: what was measured for other sweeps; what is measured now is added.
+    """
     prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
-    return forecast(prepared, runs, workers), prepared.notes
+    return forecast_of(prepared, runs, workers, known), prepared.notes
 
 
 def _work(
@@ -114,8 +121,8 @@ def _work(
         opening = replace(chosen.opening, sharers=chosen.workers)
         hands = WorkerPool(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
         progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
-    bounds = Bounds(prepared.materials)
-    work = {spec.digest: spec.epochs * bounds.work(spec) for spec in prepared.missing}
+    cost = CostModel(prepared.materials)
+    work = {spec.digest: spec.epochs * cost.products(spec) for spec in prepared.missing}
     progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
     with closing(hands):
         schedule.work(hands)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.records import failed_record, finished_record
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
@@ -67,7 +67,7 @@ def do_unit(specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder,
             mine.append(spec)
     if not mine:
         return
-    ended, lost, bounds = 0, None, Bounds(materials)
+    ended, lost, cost = 0, None, CostModel(materials)
 
     def tell(text: str) -> None:
         hear(Event("note", text=text))
@@ -77,7 +77,7 @@ def do_unit(specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder,
         hear(Event("run", (spec.digest,)))
 
     try:
-        work = {spec: bounds.work(spec) for spec in mine}
+        work = {spec: cost.products(spec) for spec in mine}
         with RunWriter(runs, kept) as keeping:
 
             def on_epoch(spec: RunSpec) -> None:
