@@ -91,7 +91,7 @@ def elsewhere_by(settings: ClusterSettings, device: str) -> AbstractContextManag
 
 
 @contextmanager
-def crew_by(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[ExecutorFactory]:
+def cluster_for(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[ExecutorFactory]:
     """An open cluster for ``fit``, whose heads are trained on CPUs.
 
     Args:

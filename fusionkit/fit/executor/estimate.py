@@ -13,7 +13,7 @@ from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.measure import Measurements, kind_of
 from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
 from fusionkit.fit.executor.prepare import Prepared
-from fusionkit.runs.claims import Claims, myself
+from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
@@ -53,7 +53,7 @@ def forecast_of(
     Args:
         asked: as :func:`plan`. known: what was measured for other sweeps; what is measured now is added.
     """
-    claims = Claims(runs.path, myself())
+    claims = Claims(runs.path, this_process())
     missing, materials = prepared.missing, prepared.materials
     measured, cost = known or Measurements(), CostModel(materials)
     records = {spec: runs.record(spec) for spec in prepared.there}
