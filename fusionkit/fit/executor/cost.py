@@ -1,13 +1,11 @@
 """What runs cost, by counting: the seconds of their products and the bytes of their weights.
 
-    products = 2 (P_f + z) (3 w n_f + v_f) + 2 P_h (3 w n_h + v_h)      multiplications and additions of an epoch
+    products = 2 (P_f + z) (3 n_f + v_f) + 2 P_h (3 n_h + v_h)          multiplications and additions of an epoch
     seconds  = (e · products + what is scored at the end) / RATE        bytes = Σ_runs 4 P · COPIES, and what is held
 
 Symbols: P_f and P_h the fusion's and the head's numbers, frozen ones too, z those of a row's states; n_f and v_f the
 rows of training and validation that the fusion reads, n_h and v_h those that the head does: each number is multiplied
-with each row once on the way forward and twice on the way back; w how much dearer a product is in the precision of
-training than in bfloat16, in which most of scoring is; e epochs; P what a run learns. A fusion that is a linear map of
-states takes 2 w n_f, for these get no gradient; less what :mod:`fusionkit.fit.vectorized.folding` saves.
+with each row once on the way forward and twice on the way back; e epochs; P what a run learns.
 """
 
 from __future__ import annotations
@@ -25,18 +23,16 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes
-from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import model_of
-from fusionkit.fit.model.precision import FLOAT32, has_bfloat16
-from fusionkit.fit.vectorized.folding import Folding
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.heads import reads_sequences
 from fusionkit.memory import KEPT_BYTES, resident
 from fusionkit.specs import RunSpec
 
-RATE = 40e9  # products a second of one core: a sweep's median on the machine that this was measured on (27 to 77)
+RATE = (
+    25e9  # products a second of one core: the median of 13 sweeps on the machine that this was measured on (11 to 74)
+)
 COPIES = 8  # weights, gradients, moments, the best epoch's, one in bfloat16, one that is written
-WIDE = 2.0  # times that a product in float32 takes of one in bfloat16, with instructions for it
 
 
 @dataclass(frozen=True)
@@ -77,26 +73,17 @@ class CostModel:
 
     def products(self, spec: RunSpec) -> float:
         """Of an epoch."""
-        return self.products_over(spec, self.learned(spec), self.watched(spec), spec.validate_every)
+        return self.products_over(spec, self.learned(spec), self.watched(spec) / spec.validate_every)
 
-    def products_over(self, spec: RunSpec, learned: int, watched: int, every: int = 1) -> float:
-        """Of an epoch that learns from so many examples, and scores so many every few epochs."""
+    def products_over(self, spec: RunSpec, learned: int, scored: float) -> float:
+        """Of an epoch that learns from so many examples and scores so many."""
         data, shape = self.context.data(spec), self._shape(spec)
-        dearer = WIDE if has_bfloat16() and spec.compute_dtype == FLOAT32 else 1.0
-        taught, scored = 3 * dearer * learned, watched / every
         states = len(self.context.positions(spec)) * self.context.store.hidden
-        total = (shape.fusions + states) * (taught * _rows(data.train) + scored * _rows(data.validation))
+        total = (shape.fusions + states) * (3 * learned * _rows(data.train) + scored * _rows(data.validation))
         for numbers, name, train, validation in zip(
             shape.heads, spec.head.split("+"), data.train.parts, data.validation.parts, strict=True
         ):
-            total += numbers * (taught * _units(name, train) + scored * _units(name, validation))
-        if shape.folding is not None:
-            total -= dearer * shape.folding.inputs * shape.folding.between * learned * _rows(data.train)
-            if self.context.device.type == "cpu":  # nothing is folded elsewhere
-                size = max(min(spec.batch_size, learned), 1)
-                step = shape.folding.saves(size * _rows(data.train), learns=True)
-                scoring = shape.folding.saves(watched * _rows(data.validation), learns=False)
-                total -= dearer * step * learned / size + scoring / every
+            total += numbers * (3 * learned * _units(name, train) + scored * _units(name, validation))
         return 2.0 * total
 
     def seconds(self, spec: RunSpec) -> float:
@@ -143,7 +130,6 @@ class CostModel:
                 sum(fusions.values()),
                 [_numbers(part.head) for part in model.parts],
                 sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
-                Folding.of(model) if isinstance(model, FusedModel) else None,
             )
         return self._shapes[key]
 
@@ -155,7 +141,6 @@ class _Shape:
     fusions: int
     heads: Sequence[int]
     learned: int
-    folding: Folding | None
 
 
 def _numbers(module: nn.Module) -> int:
