@@ -29,7 +29,7 @@ class FitJob:
     """What a worker is told once for all units.
 
     Attributes:
-        name: no other job's. opening: of the materials, as plain values. runs: the whole path of the folder.
+        name: no other job's. opening: of the context, as plain values. runs: the whole path of the folder.
     """
 
     name: str

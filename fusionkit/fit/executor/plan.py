@@ -25,7 +25,7 @@ class Plan:
     """Who does what.
 
     Attributes:
-        widest: the most runs a unit may have. opening: how workers come by the materials; None where this process
+        widest: the most runs a unit may have. opening: how workers open the context; None where this process
             does all.
     """
 

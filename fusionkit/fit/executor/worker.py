@@ -47,7 +47,7 @@ class UnitRunner:
     """A sweep in a worker's process: the stores open, task data loaded once, claims of its own.
 
     Args:
-        opening: of the materials, as plain values. runs: the whole path of the folder. holder: whom claims name.
+        opening: of the context, as plain values. runs: the whole path of the folder. holder: whom claims name.
     """
 
     def __init__(self, opening: Mapping[str, Any], runs: str, threads: int, holder: str) -> None:
