@@ -42,7 +42,8 @@ def test_a_runs_counted_time_is_that_of_its_epochs_and_of_its_last_scores(store:
     context = SweepContext(store)
     cost, data = CostModel(context), context.data(spec)
     learned, watched = len(data.train), len(data.validation)
-    scored = cost.products_over(spec, 0, watched + sum(len(test) for test in data.tests.values() or [data.test]))
+    assert data.test is not None
+    scored = cost.products_over(spec, 0, watched + len(data.test))
     assert cost.seconds(spec) == pytest.approx((3 * cost.products_over(spec, learned, watched) + scored) / RATE)
     few = dataclasses.replace(spec, shots=1, validate_on=2)
     assert cost.seconds(few) == pytest.approx((3 * cost.products_over(few, cost.learned(few), 2) + scored) / RATE)
