@@ -91,7 +91,7 @@ def workers_of(settings: ClusterSettings, device: str) -> AbstractContextManager
 
 
 @contextmanager
-def crew_by(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[ExecutorFactory]:
+def cluster_for(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[ExecutorFactory]:
     """An open cluster for ``fit``, whose heads are trained on CPUs.
 
     Args:

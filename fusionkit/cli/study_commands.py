@@ -19,12 +19,12 @@ from fusionkit.cli.latex import latex
 from fusionkit.cli.markdown import markdown
 from fusionkit.cli.train_sweep import train
 from fusionkit.dataset.mixture import Mix
-from fusionkit.encode.estimate import Estimate, estimate
 from fusionkit.encode.job import make_job
 from fusionkit.encode.open_plan import is_finished
 from fusionkit.encode.pipeline import encode_job
-from fusionkit.fit import RunsFolder, foresee
+from fusionkit.fit import RunsFolder, forecast
 from fusionkit.fit.executor.estimate import Forecast
+from fusionkit.fit.executor.measure import Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.store import Store
 
@@ -95,19 +95,14 @@ class CliCommands:
             "tex": latex(summary, notes) + "\n",
         }
 
-    def estimate(self, options: Mapping[str, Any]) -> Estimate:
-        """As ``fusionkit estimate`` does."""
-        with ProgressBars() as bars:
-            return estimate(*load_inputs(bars.say, **self._loaded(options, self.device)))
-
-    def foresee(self, store: Store | Mix, sweep: Sweep, runs: Path) -> Forecast:
+    def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
         """As ``fusionkit fit --dry-run`` does."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            return foresee(
+            return forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
-                self._heads,
+                self._heads, known,
             )[0]  # fmt: skip
         finally:
             torch.set_num_threads(before)

@@ -1,6 +1,6 @@
-"""What runs are made of: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
+"""What runs read: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
 
-Another process has the same from :class:`ContextOpener`: addresses, shares and folders, no tensors.
+Another process opens the same by a :class:`ContextOpener`: addresses, shares and folders, no tensors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fusionkit.store.layer_positions import positions_of
 
 
 class SweepContext:
-    """What the runs of one sweep are made of.
+    """What the runs of one sweep read.
 
     Args:
         starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
@@ -110,7 +110,7 @@ class SweepContext:
 
 @dataclass(frozen=True)
 class ContextOpener:
-    """How another process on this machine comes by the same materials.
+    """How another process opens the same context.
 
     Attributes:
         parts: addresses of stores with the share of each that is trained on. judges: addresses; none for a store that
@@ -127,7 +127,7 @@ class ContextOpener:
 
     @classmethod
     def of(cls, materials: SweepContext) -> Self | None:
-        """None for materials that are not where they say, so that nobody could open them again."""
+        """None for stores and runs that are not where they say, so that nobody could open them again."""
         store = materials.store
         stores = store.stores if isinstance(store, Mix) else (store,)
         folders = [start.run.folder for start in materials.starts.values()]
@@ -142,7 +142,7 @@ class ContextOpener:
         return cls(places, judges, starts, materials.draws, materials.sharers, str(materials.device))
 
     def open(self) -> SweepContext:
-        """The materials, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
+        """The context, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
         starts = open_starts(self.starts)
         parts = [Share(open_store(place), part) for place, part in self.parts]
         if not self.judges:

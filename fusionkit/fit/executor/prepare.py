@@ -23,7 +23,7 @@ from fusionkit.store import Store
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sweep that can work.
+    """A sweep that was checked.
 
     Attributes:
         missing: the runs to be trained. there: the others. failed: those of them, or with ``retry_failed`` those of
