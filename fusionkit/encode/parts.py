@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from fusionkit.encode.batches import Part, PartInput, PartReader
-from fusionkit.encode.freed_memory import trim_freed_memory
 from fusionkit.encode.output_blocks import TORCH_DTYPES, OutputBlock, PartBuffer, PartBufferPool, is_finite
 from fusionkit.encode.part_records import PartRecord
 from fusionkit.encode.repeats import RepeatCache
@@ -22,6 +21,7 @@ from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError
 from fusionkit.files import write_json
+from fusionkit.memory import trim_freed_memory
 from fusionkit.places import Place
 from fusionkit.ragged import flat_rows
 from fusionkit.store.chunks import write_chunk
