@@ -1,8 +1,8 @@
 """The memory of this process: how much it holds, and what becomes of memory that it frees.
 
-Only its own pages count, not those of files that it maps. While training, freed memory is kept: by default the C library
-returns large pieces at once, and the kernel must zero the pages of the next step, which can cost more than the products
-of the step. While encoding, freed memory is returned.
+Only its own pages count, not those of files that it maps. While training, freed memory is kept: by default the C
+library returns large pieces at once, and the kernel must zero the pages of the next step, which can cost more than the
+products of the step. While encoding, freed memory is returned.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def keep_freed_memory() -> None:
 def trim_freed_memory() -> None:
     """Return freed memory to the system, where the C library has ``malloc_trim``.
 
-    Batches of an encode differ in shape, so that freed memory is fragmented and the allocator keeps it: without trimming,
-    an encode grows by some 100 MB over a million sub-tokens. A call takes a few milliseconds.
+    Batches of an encode differ in shape, so that freed memory is fragmented and the allocator keeps it: without
+    trimming, an encode grows by some 100 MB over a million sub-tokens. A call takes a few milliseconds.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim
