@@ -122,7 +122,7 @@ def test_the_table_of_values_out_of_range_covers_twenty_four_fields() -> None:
     [
         ({"rows": "word"}, "did you mean 'words'?"),
         ({"dtype": "float61"}, "did you mean 'float16'?"),
-        ({"compute_dtype": "int8"}, "unknown compute dtype 'int8'"),
+        ({"compute_dtype": "int8"}, "unknown compute_dtype 'int8'"),
         ({"max_length": 2}, "max_length is out of range"),
         ({"max_length": -1}, "max_length is out of range"),
     ],

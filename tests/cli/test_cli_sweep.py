@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,33 +12,38 @@ import pytest
 
 from fusionkit.cli.fit import fit
 from fusionkit.fit import expand
-from fusionkit.fit.sweep.file import ELSEWHERE, KEYS, SHARED
+from fusionkit.fit.sweep.file import ELSEWHERE
+from fusionkit.options.entry import SWEPT, WHOLE
+from fusionkit.options.tables import FIT, STORES
+from fusionkit.store import open_store
 
 Command = Callable[..., Any]
 
 
 def test_a_file_has_a_key_for_each_option_by_its_parameter() -> None:
     options = {param.opts[0].removeprefix("--"): param.name for param in fit.params if isinstance(param, click.Option)}
-    keys = {**KEYS, **SHARED}
-    assert {name: key.name for name, key in keys.items() if name != "store"} == {
+    keys = {**FIT, **STORES}
+    assert {name: key.parameter for name, key in keys.items() if name != "store"} == {
         option: name for option, name in options.items() if option not in ELSEWHERE
     }
     assert {*keys, *ELSEWHERE} - {"store"} == set(options)
 
 
-def test_an_option_left_out_is_what_expand_makes_of_it() -> None:
+def test_an_option_left_out_is_what_expand_makes_of_it(store: Path) -> None:
     """Flags that are not given are not passed on: what the help says must be so all the same."""
-    plain = {name: each.default for name, each in inspect.signature(expand).parameters.items()}
-    shown = [param for param in fit.params if isinstance(param, click.Option) and param.show_default]
-    compared = [param for param in shown if param.name in plain]
-    assert [param.name for param in compared if param.default != plain[str(param.name)]] == []
-    assert len(compared) == 15
+    [run] = expand(open_store(store), label="intent", fusions=("last",))
+    shown = {param.opts[0].removeprefix("--"): param for param in fit.params if getattr(param, "show_default", False)}
+    defaults = {FIT[flag].name: param.default for flag, param in shown.items() if flag in FIT and flag != "order"}
+    made = {name: getattr(run, name) for name in defaults}
+    assert made == {name: value[0] if isinstance(value, tuple) else value for name, value in defaults.items()}
+    assert (shown["order"].default, run.order) == ("auto", "shuffle")
+    assert len(made) == 14
 
 
 def test_lists_are_where_options_may_be_given_several_times() -> None:
     several = {param.opts[0].removeprefix("--") for param in fit.params if getattr(param, "multiple", False)}
     several -= set(ELSEWHERE)
-    assert {name for name, key in {**KEYS, **SHARED}.items() if key.list in ("swept", "whole")} == several | {"store"}
+    assert {name for name, key in {**FIT, **STORES}.items() if key.lists in (SWEPT, WHOLE)} == several | {"store"}
 
 
 @pytest.fixture
@@ -138,7 +142,7 @@ def test_draws_are_kept_given_back_and_shown(fusionkit: Command, store: Path, tm
     ("line", "what"),
     [
         ("--sweep {folder}/none.yaml", "none.yaml is no sweep that can be read"),
-        ("--sweep {folder}/wrong.yaml", "wrong.yaml: unknown key 'fusoin'"),
+        ("--sweep {folder}/wrong.yaml", "wrong.yaml, line 1: unknown key 'fusoin'"),
         ("--sweep {folder}/bare.yaml", "Missing argument 'STORE"),
         ("{store} --label slots --seeds 2 --data-seeds 2", "--seeds counts trials that differ in both seeds"),
         ("{store} --label slots --draw nested", "--draw nested draws nothing"),

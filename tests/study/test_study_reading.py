@@ -27,7 +27,8 @@ def test_a_source_has_a_key_for_each_option_of_encode() -> None:
     for name, field in ENCODING.items():
         kind = options[name].type
         assert (field.choices or ()) == tuple(kind.choices if isinstance(kind, click.Choice) else ()), name
-        assert field.kind is {click.INT: int, click.FLOAT: float}.get(kind, str), name
+        numbers = {type(click.INT): int, type(click.FLOAT): float}
+        assert field.kind is next((number for known, number in numbers.items() if isinstance(kind, known)), str), name
 
 
 def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path, tiny: str) -> None:
@@ -72,7 +73,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("one: ${data}/one", "one: ${dat}/one", "line 6: unknown name to stand between", "did you mean 'data'?"),
     ("one: ${data}/one", "one: {rows: cls}", "line 6: source 'one' has no place", "a key `source:`"),
     ('{source: "${data}/two"}', '{sorce: "${data}/two"}', "line 7: unknown key of a source 'sorce'", "'source'?"),
-    ("layers: 0,6", "layers:", "line 4: 'layers' has a value of another kind", "none"),
+    ("layers: 0,6", "layers:", "line 4: 'layers' has a value of another kind", "nothing"),
     ("layers: 0,6", "mask-seed: 1", "line 6: --mask-seed masks nothing", "drop"),
     ("seeds: 2", "seeds: two", "line 8: 'seeds' has a value of another kind", "'two'"),
     ("seeds: 2", "init-from: base", "line 8: unknown option that sweeps can share 'init-from'", "one of"),
@@ -89,7 +90,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("label: slots", "head: crf, label-smoothing: 0.1", "line 14: head 'crf' cannot use --label-smoothing", "tagger"),
     ('"two:50%"', '"two:500%"', "line 16: no share of a store: 500%", "at most 100"),
     ("init-from: base", "init-from: moved", "line 20: unknown sweep above this one 'moved'", "base"),
-    ("freeze: fusion", "freeze: fusoin", "line 21: unknown part to freeze 'fusoin'", "'fusion'?"),
+    ("freeze: fusion", "freeze: fusoin", "line 21: unknown freeze 'fusoin'", "'fusion'?"),
     ("by: [sweep,", "by: [swep,", "line 24: unknown column of the results 'swep'", "'sweep'?"),
     ("across: fusion", "across: data", "line 24: 'data' is laid across, but not grouped by", "sweep, label"),
     ("sweeps: base", "sweeps: bsae", "line 25: unknown sweep 'bsae'", "'base'?"),
