@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.options.entry import SWEPT, WHOLE, check_options, documented, option, options_of
+from fusionkit.options.entry import SWEPT, WHOLE, about, check_options, documented, option, options_of
 
 ROWS = ("tokens", "words", "words-mean", "cls", "mean")
 MASKED = "masked-tokens"  # rows of a store for masked LM: no choice of its own, the task brings it
@@ -53,44 +53,27 @@ def digest_of(value: Any) -> str:
 class EncodeSpec:
     """How a source becomes a store; the source itself and the machine are no part of it."""
 
-    encoder: str = field(default="minilm", metadata=option("'minilm', a folder or a hub id."))
-    revision: str | None = field(default=None, metadata=option("Revision of a hub encoder.", flag="encoder-revision"))
-    rows: str | None = field(
-        default=None, metadata=option("What a stored row is. [default: by the columns]", choices=ROWS)
+    encoder: str = option("minilm", "'minilm', a folder or a hub id.")
+    revision: str | None = option(None, "Revision of a hub encoder.", flag="encoder-revision")
+    rows: str | None = option(None, "What a stored row is. [default: by the columns]", choices=ROWS)
+    layers: str = option("all", "all, 0,6,12 or -4: (0 is the embeddings).")
+    dtype: str = option(
+        "float16", "Precision of the stored states; int8 has a scale for each row and layer.", choices=STATE_DTYPES
     )
-    layers: str = field(default="all", metadata=option("all, 0,6,12 or -4: (0 is the embeddings)."))
-    dtype: str = field(
-        default="float16",
-        metadata=option(
-            "Precision of the stored states; int8 has a scale for each row and layer.", choices=STATE_DTYPES
-        ),
+    compress: str = option(
+        "none",
+        "Compression of the stored states: the same numbers in fewer bytes, slower to write and read.",
+        choices=COMPRESSIONS,
     )
-    compress: str = field(
-        default="none",
-        metadata=option(
-            "Compression of the stored states: the same numbers in fewer bytes, slower to write and read.",
-            choices=COMPRESSIONS,
-        ),
+    compute_dtype: str = option("float32", "Precision of the forward pass.", choices=COMPUTE_DTYPES)
+    max_length: int | None = option(
+        None, "Sub-tokens an example may have. [default: the encoder's limit]", ge=3, unit="sub-tokens"
     )
-    compute_dtype: str = field(
-        default="float32", metadata=option("Precision of the forward pass.", choices=COMPUTE_DTYPES)
-    )
-    max_length: int | None = field(
-        default=None,
-        metadata=option("Sub-tokens an example may have. [default: the encoder's limit]", ge=3, unit="sub-tokens"),
-    )
-    pair_as: str | None = field(
-        default=None,
-        metadata=option("A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS),
-    )
-    task: str | None = field(
-        default=None, metadata=option("mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
-    )
-    mask_seed: int = field(
-        default=0, metadata=option("With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)
-    )
-    mask_share: float = field(default=0.15, metadata=option("With --task mlm: how many of them.", gt=0, le=1))
-    trust_remote_code: bool = field(default=False, metadata=option("Let a hub encoder run its own Python code."))
+    pair_as: str | None = option(None, "A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS)
+    task: str | None = option(None, "mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
+    mask_seed: int = option(0, "With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)
+    mask_share: float = option(0.15, "With --task mlm: how many of them.", gt=0, le=1)
+    trust_remote_code: bool = option(False, "Let a hub encoder run its own Python code.")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -113,136 +96,92 @@ class EncodeSpec:
 class RunSpec:
     """One head trained once. An option of training is an entry here, the code that uses it, and a test."""
 
-    store: str = field(metadata=option("Digest of the store's identity."))
-    mix: str | None = field(
-        default=None,
-        metadata=option(
-            "Stores that are trained on together, or a share of one: digests with shares, 3f…,a0…:5%, in order; store "
-            "is the first. None is the whole of store.",
-            later=True,
-        ),
+    store: str = field(metadata=about("Digest of the store's identity."))
+    mix: str | None = option(
+        None,
+        "Stores that are trained on together, or a share of one: digests with shares, 3f…,a0…:5%, in order; store "
+        "is the first. None is the whole of store.",
+        later=True,
     )
-    evaluate_on: str | None = field(
-        default=None,
-        metadata=option(
-            "Digests of the stores to judge by, the first of which chooses the epoch; None is the last one that is "
-            "trained on.",
-            later=True,
-        ),
+    evaluate_on: str | None = option(
+        None,
+        "Digests of the stores to judge by, the first of which chooses the epoch; None is the last one that is "
+        "trained on.",
+        later=True,
     )
-    task: str = field(metadata=option("The task's name."))
-    label: str = field(metadata=option("The column it learns; joint learns two, intent,slots."))
-    fusion: str = field(metadata=option("A name from the table of fusions with its options, dwatt:scale=yes."))
-    fusion_layers: str | None = field(
-        default=None,
-        metadata=option(
-            "The layers that the fusion reads where they were chosen, like 0,3,6.",
-            pattern="[0-9]+(,[0-9]+)*",
-            example="layer indices like 0,3,6",
-            later=True,
-        ),
+    task: str = field(metadata=about("The task's name."))
+    label: str = field(metadata=about("The column it learns; joint learns two, intent,slots."))
+    fusion: str = field(metadata=about("A name from the table of fusions with its options, dwatt:scale=yes."))
+    fusion_layers: str | None = option(
+        None,
+        "The layers that the fusion reads where they were chosen, like 0,3,6.",
+        pattern="[0-9]+(,[0-9]+)*",
+        example="layer indices like 0,3,6",
+        later=True,
     )
-    head: str = field(metadata=option("A name from the table of heads; a joint head is two, classifier+tagger."))
-    pool: str | None = field(
-        default=None,
-        metadata=option(
-            "Token rows → one vector, after the fusion. [default: as the encoder was trained; over words, mean]",
-            choices=POOLS,
-        ),
+    head: str = field(metadata=about("A name from the table of heads; a joint head is two, classifier+tagger."))
+    pool: str | None = option(
+        None,
+        "Token rows → one vector, after the fusion. [default: as the encoder was trained; over words, mean]",
+        choices=POOLS,
     )
-    shots: int | None = field(
-        default=None,
-        metadata=option("Examples per class to draw. [default: all of train]", ge=1, lists=SWEPT),
+    shots: int | None = option(None, "Examples per class to draw. [default: all of train]", ge=1, lists=SWEPT)
+    draw: str = option("uniform", "How shots are drawn.", choices=DRAWS, later=True)
+    draw_ids: str | None = option(None, "Digest of the ids of a draw that was given.", later=True)
+    data_seed: int = option(0, "Sets the draw and the order of minibatches.")
+    init_seed: int = option(0, "Sets initial weights and dropout.")
+    lr: float = option(2e-3, "Learning rate.", gt=0, lt=100, lists=SWEPT, parameter="lrs")
+    epochs: int = option(10, "Passes over train.", ge=1, lists=SWEPT)
+    batch_size: int = option(32, "Examples of a step.", ge=1, lists=SWEPT, parameter="batch_sizes")
+    optimizer: str = option(
+        "adamw",
+        "Whether weight decay acts on the weights (adamw) or is an L2 term (adam).",
+        choices=OPTIMIZERS,
+        later=True,
     )
-    draw: str = field(default="uniform", metadata=option("How shots are drawn.", choices=DRAWS, later=True))
-    draw_ids: str | None = field(
-        default=None, metadata=option("Digest of the ids of a draw that was given.", later=True)
+    schedule: str = option("linear", "The rate falls to 0 over all steps, or stays (constant).", choices=SCHEDULES)
+    warmup: float = option(
+        0.0, "Share of the steps in which the rate rises from 0.", ge=0, lt=1, unit="a share of the steps", later=True
     )
-    data_seed: int = field(default=0, metadata=option("Sets the draw and the order of minibatches."))
-    init_seed: int = field(default=0, metadata=option("Sets initial weights and dropout."))
-    lr: float = field(default=2e-3, metadata=option("Learning rate.", gt=0, lt=100, lists=SWEPT, parameter="lrs"))
-    epochs: int = field(default=10, metadata=option("Passes over train.", ge=1, lists=SWEPT))
-    batch_size: int = field(
-        default=32,
-        metadata=option("Examples of a step.", ge=1, lists=SWEPT, parameter="batch_sizes"),
+    weight_decay: float = option(0.0, "Decay of the weights.", ge=0)
+    clip_norm: float | None = option(None, "Largest norm of the gradient. [default: none]", gt=0, later=True)
+    dropout: float = option(0.0, "Share of the inputs that are set to 0.", ge=0, lt=1)
+    label_smoothing: float = option(
+        0.0, "Share of each target that is spread over all classes.", ge=0, lt=1, later=True
     )
-    optimizer: str = field(
-        default="adamw",
-        metadata=option(
-            "Whether weight decay acts on the weights (adamw) or is an L2 term (adam).", choices=OPTIMIZERS, later=True
-        ),
+    class_weights: str = option(
+        "none",
+        "balanced weighs a class by one over its share of the training labels.",
+        choices=CLASS_WEIGHTS,
+        later=True,
     )
-    schedule: str = field(
-        default="linear",
-        metadata=option("The rate falls to 0 over all steps, or stays (constant).", choices=SCHEDULES),
+    patience: int | None = option(
+        None,
+        "Stop after N epochs without a better validation score. [default: never]",
+        ge=1,
+        unit="epochs",
+        metavar="N",
+        later=True,
     )
-    warmup: float = field(
-        default=0.0,
-        metadata=option(
-            "Share of the steps in which the rate rises from 0.", ge=0, lt=1, unit="a share of the steps", later=True
-        ),
+    validate_on: int | None = option(
+        None, "Choose the epoch by so much of validation. [default: all of it]", ge=1, unit="examples", later=True
     )
-    weight_decay: float = field(default=0.0, metadata=option("Decay of the weights.", ge=0))
-    clip_norm: float | None = field(
-        default=None, metadata=option("Largest norm of the gradient. [default: none]", gt=0, later=True)
+    validate_every: int = option(
+        1, "Score validation after each N-th epoch, and after the last.", ge=1, unit="epochs", metavar="N", later=True
     )
-    dropout: float = field(default=0.0, metadata=option("Share of the inputs that are set to 0.", ge=0, lt=1))
-    label_smoothing: float = field(
-        default=0.0,
-        metadata=option("Share of each target that is spread over all classes.", ge=0, lt=1, later=True),
+    compute_dtype: str = option(
+        "float32",
+        "Precision of the products while training; weights and reported scores are float32.",
+        choices=TRAINING_DTYPES,
+        later=True,
     )
-    class_weights: str = field(
-        default="none",
-        metadata=option(
-            "balanced weighs a class by one over its share of the training labels.", choices=CLASS_WEIGHTS, later=True
-        ),
+    order: str = option(
+        SHUFFLE, "Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS, later=True
     )
-    patience: int | None = field(
-        default=None,
-        metadata=option(
-            "Stop after N epochs without a better validation score. [default: never]",
-            ge=1,
-            unit="epochs",
-            metavar="N",
-            later=True,
-        ),
-    )
-    validate_on: int | None = field(
-        default=None,
-        metadata=option(
-            "Choose the epoch by so much of validation. [default: all of it]", ge=1, unit="examples", later=True
-        ),
-    )
-    validate_every: int = field(
-        default=1,
-        metadata=option(
-            "Score validation after each N-th epoch, and after the last.", ge=1, unit="epochs", metavar="N", later=True
-        ),
-    )
-    compute_dtype: str = field(
-        default="float32",
-        metadata=option(
-            "Precision of the products while training; weights and reported scores are float32.",
-            choices=TRAINING_DTYPES,
-            later=True,
-        ),
-    )
-    order: str = field(
-        default=SHUFFLE,
-        metadata=option("Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS, later=True),
-    )
-    joint_fusion: str = field(
-        default="shared", metadata=option("Of joint's two heads.", choices=JOINT_FUSIONS, later=True)
-    )
-    init_from: str | None = field(
-        default=None, metadata=option("Digest of the finished run whose weights this one begins with.", later=True)
-    )
-    init_part: str | None = field(
-        default=None, metadata=option("What to take of it. [default: both]", choices=PARTS, later=True)
-    )
-    freeze: str | None = field(
-        default=None, metadata=option("Part that is not trained.", choices=PARTS, lists=WHOLE, later=True)
-    )
+    joint_fusion: str = option("shared", "Of joint's two heads.", choices=JOINT_FUSIONS, later=True)
+    init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
+    init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
+    freeze: str | None = option(None, "Part that is not trained.", choices=PARTS, lists=WHOLE, later=True)
 
     def __post_init__(self) -> None:
         given = self.draw == GIVEN and self.draw_ids is not None

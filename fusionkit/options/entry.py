@@ -1,6 +1,6 @@
 """An option as one entry: what it is for, which values it takes, and what it is where nothing is said.
 
-    warmup: float = field(default=0.0, metadata=option("Share of the steps in which the rate rises.", ge=0, lt=1))
+    warmup: float = option(0.0, "Share of the steps in which the rate rises from 0.", ge=0, lt=1)
 
 A spec's field with such an entry is checked when the spec is made. The same entry gives the flag of a command with its
 help, the key of a YAML file and how its text is read, the key's part of a JSON schema, and a column of results.
@@ -137,9 +137,14 @@ def _real(value: Any) -> float:
     return float(value) + 0.0  # -0.0 is 0.0, too
 
 
-def option(help: str, **entry: Any) -> dict[str, OptionInfo]:
-    """The metadata of a dataclass's field that is an option; ``entry`` are attributes of :class:`OptionInfo`."""
+def about(help: str, **entry: Any) -> dict[str, OptionInfo]:
+    """The metadata of a field that is an option; ``entry`` are attributes of :class:`OptionInfo`."""
     return {"option": OptionInfo(help=help, **entry)}
+
+
+def option(default: Any, help: str, **entry: Any) -> Any:
+    """A dataclass's field that is an option with a default."""
+    return dataclasses.field(default=default, metadata=about(help, **entry))
 
 
 def options_of(spec: Any) -> Mapping[str, OptionInfo]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.fit.sweep.file import Block
-from fusionkit.options.entry import WHOLE, option, options_of
+from fusionkit.options.entry import WHOLE, about, option, options_of
 from fusionkit.specs import EncodeSpec
 from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
 
@@ -70,26 +70,22 @@ class Comparison:
     """A table of results."""
 
     name: str
-    sweeps: tuple[str, ...] = field(metadata=option("Whose runs it compares. [default: all]", lists=WHOLE))
-    by: tuple[str, ...] = field(
-        default=(), metadata=option("Columns to group by. [default: what differs]", lists=WHOLE)
-    )
-    across: str | None = field(default=None, metadata=option("The column of them that the Markdown table lays across."))
-    baseline: str | None = field(
-        default=None, metadata=option("What to compare with: a value of a `by` column, or COLUMN=VALUE.")
-    )
-    metric: str | None = field(default=None, metadata=option("Score to show. [default: the task's own]"))
-    interval: str = field(default="t", metadata=option("95 % intervals.", choices=tuple(INTERVALS)))
-    test: str = field(default="permutation", metadata=option("Of paired differences.", choices=tuple(TESTS)))
-    correction: str = field(default="holm", metadata=option("Of all p-values together.", choices=tuple(CORRECTIONS)))
+    sweeps: tuple[str, ...] = field(metadata=about("Whose runs it compares. [default: all]", lists=WHOLE))
+    by: tuple[str, ...] = option((), "Columns to group by. [default: what differs]", lists=WHOLE)
+    across: str | None = option(None, "The column of them that the Markdown table lays across.")
+    baseline: str | None = option(None, "What to compare with: a value of a `by` column, or COLUMN=VALUE.")
+    metric: str | None = option(None, "Score to show. [default: the task's own]")
+    interval: str = option("t", "95 % intervals.", choices=tuple(INTERVALS))
+    test: str = option("permutation", "Of paired differences.", choices=tuple(TESTS))
+    correction: str = option("holm", "Of all p-values together.", choices=tuple(CORRECTIONS))
 
 
 @dataclass(frozen=True)
 class Report:
     """The page."""
 
-    title: str = field(metadata=option("Of the page. [default: the study's]"))
-    baseline: str | None = field(default=None, metadata=option("The fusion to compare with."))
+    title: str = field(metadata=about("Of the page. [default: the study's]"))
+    baseline: str | None = option(None, "The fusion to compare with.")
 
 
 @dataclass(frozen=True)
