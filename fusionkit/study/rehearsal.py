@@ -22,6 +22,7 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.estimate import TIMING_SECONDS
 from fusionkit.fit.executor.parallelism import START_SECONDS
 from fusionkit.fit.executor.profile import Cost, kind_of, measure
+from fusionkit.fit.train.options import length_of
 from fusionkit.machine import cores
 from fusionkit.places import Place
 from fusionkit.sources import open_source
@@ -121,5 +122,6 @@ def _sizes(sweep: SweepStep, counts: Mapping[str, Counts]) -> _Sizes:
 
 def _seconds(cost: Cost, spec: RunSpec, learned: int, sizes: _Sizes) -> float:
     watched = min(spec.validate_on or sizes.validation, sizes.validation)
-    steps, times = spec.epochs * -(-learned // spec.batch_size), -(-spec.epochs // spec.validate_every)
-    return cost.once + steps * cost.step + (times * watched + sizes.validation + sizes.tests) * cost.scored
+    length = length_of(spec, learned)
+    times = -(-length.epochs // spec.validate_every)
+    return cost.once + length.steps * cost.step + (times * watched + sizes.validation + sizes.tests) * cost.scored

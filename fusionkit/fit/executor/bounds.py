@@ -28,6 +28,7 @@ from fusionkit.fit.loader.minibatches import HELD_BYTES
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.precision import FLOAT32, has_bfloat16
+from fusionkit.fit.train.options import length_of
 from fusionkit.fit.vectorized.folding import Folding
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.heads import reads_sequences
@@ -90,7 +91,8 @@ class Bounds:
         data = self._materials.data(spec)
         rows = 3 * self._materials.learned(spec) * _sure_rows(data.train)
         rows += self._watched(spec) * _sure_rows(data.validation) / spec.validate_every
-        return 2.0 * self._shape(spec).learned * spec.epochs * rows
+        epochs = length_of(spec, self._materials.learned(spec)).epochs
+        return 2.0 * self._shape(spec).learned * epochs * rows
 
     def _watched(self, spec: RunSpec) -> int:
         """Validation examples that are scored at once."""

@@ -21,6 +21,7 @@ from fusionkit.fit.executor.prepare import Prepared
 from fusionkit.fit.executor.profile import Cost, kind_of, measure
 from fusionkit.fit.executor.units import GPU_WIDEST, WIDEST, Unit, plan_units
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes
+from fusionkit.fit.train.options import length_of
 from fusionkit.fit.vectorized.width import room
 from fusionkit.machine import cores, spare_memory
 from fusionkit.memory import out_of_memory, resident
@@ -33,7 +34,17 @@ from fusionkit.specs import RunSpec
 BRIEFLY, THOROUGHLY = 1.0, 30.0
 TIMING_SECONDS = 0.1
 SHARE_OF_SPARE = 0.7  # of the memory that is left for what runs learn; the rest is for states and what lies between
-SHOWN = ("task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "batch_size", "compute_dtype")
+SHOWN = (
+    "task",
+    "label",
+    "fusion",
+    "fusion_layers",
+    "head",
+    "shots",
+    "epochs",
+    "batch_size",
+    "compute_dtype",
+)
 
 
 class Costs:
@@ -54,7 +65,7 @@ class Costs:
             inside = Counter(self._kind(spec) for spec in unit.specs)
             widths |= {kind: max(count, widths.get(kind, 0)) for kind, count in inside.items()}
             for spec in unit.specs:
-                steps[self._kind(spec)] += spec.epochs * materials.learned(spec)
+                steps[self._kind(spec)] += length_of(spec, materials.learned(spec)).steps * spec.batch_size
         began = time.monotonic()
         self._known: dict[RunSpec, Cost] = {}
         for kind, _ in steps.most_common():

@@ -20,6 +20,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.unit_job import trained
+from fusionkit.fit.train.options import length_of
 from fusionkit.memory import PeakMemory
 from fusionkit.specs import SHUFFLE, RunSpec
 
@@ -44,8 +45,9 @@ class Cost:
         """Of a whole run that learns from so many examples; with ``patience`` it may be less."""
         watched = min(spec.validate_on or len(data.validation), len(data.validation))
         after = len(data.validation) + sum(len(split) for split in _tests(data))
-        steps, times = spec.epochs * -(-learned // spec.batch_size), -(-spec.epochs // spec.validate_every)
-        return self.once + steps * self.step + (times * watched + after) * self.scored
+        length = length_of(spec, learned)
+        times = -(-length.epochs // spec.validate_every)
+        return self.once + length.steps * self.step + (times * watched + after) * self.scored
 
 
 def kind_of(spec: RunSpec, learned: int) -> RunSpec:

@@ -25,6 +25,7 @@ from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.scheduler import Schedule
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
+from fusionkit.fit.train.options import length_of
 from fusionkit.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims, myself
 from fusionkit.runs.folder import RunsFolder
@@ -115,8 +116,9 @@ def _work(
         hands = WorkerPool(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
         progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
     bounds = Bounds(prepared.materials)
-    work = {spec.digest: spec.epochs * bounds.work(spec) for spec in prepared.missing}
-    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
+    epochs = {spec: length_of(spec, prepared.materials.learned(spec)).epochs for spec in prepared.missing}
+    work = {spec.digest: number * bounds.work(spec) for spec, number in epochs.items()}
+    progress.begin(len(epochs), sum(epochs.values()), work)
     with closing(hands):
         schedule.work(hands)
 

@@ -145,7 +145,11 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[s
     for name in options:
         if name not in known:
             raise unknown_name("option of a sweep", name, known)
-    swept = {entry.name: options[name] for name, entry in known.items() if name in options and entry.lists == SWEPT}
+    swept = {
+        entry.name: options[name] if isinstance(options[name], (tuple, list)) else (options[name],)
+        for name, entry in known.items()
+        if name in options and entry.lists == SWEPT
+    }
     return swept, {name: value for name, value in options.items() if known[name].lists != SWEPT}
 
 

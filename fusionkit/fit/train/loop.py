@@ -35,7 +35,7 @@ from fusionkit.fit.model.warm_start import WarmStart, begin
 from fusionkit.fit.train.decisions import Decisions, block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.inputs import UnitInputs, drawn
-from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
+from fusionkit.fit.train.options import Length, balanced_weights, check_options, length_of, rate_factor
 from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, outcomes_of
 from fusionkit.fit.vectorized.oom_split import Splitting
 from fusionkit.fit.vectorized.shape import shape_of
@@ -58,6 +58,7 @@ class _Run:
 
     spec: RunSpec
     layers: Layers
+    length: Length
     loss: float = 0.0
     curve: Curve = field(default_factory=list)
     best: BestEpoch | None = None
@@ -66,11 +67,11 @@ class _Run:
 
     def is_due(self, epoch: int) -> bool:
         """Whether it is scored now: no other run of its stack has a say in it."""
-        return epoch % self.spec.validate_every == 0 or epoch == self.spec.epochs
+        return epoch % self.spec.validate_every == 0 or epoch == self.length.epochs
 
     def is_done(self, epoch: int) -> bool:
         """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
-        if epoch >= self.spec.epochs:
+        if epoch >= self.length.epochs:
             return True
         if self.spec.patience is None or self.best is None or not self.is_due(epoch):
             return False
@@ -142,7 +143,7 @@ def train_unit(
             an example has. MemoryError, RuntimeError: memory runs out for one run alone.
     """
     unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
-    for epoch in range(max(spec.epochs for spec in specs) + 1):
+    for epoch in range(unit.epochs + 1):
         began = time.perf_counter()
         # Epoch 0 is for those that have nothing to learn: they are scored as they came.
         groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
@@ -156,7 +157,7 @@ def train_unit(
             run.seconds += (time.perf_counter() - began) / len(runs)
             if epoch:
                 run.epoch_seconds.append(run.seconds)
-            for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
+            for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
         yield from unit.let_go(gone, failed)
         if not unit.groups:
@@ -179,14 +180,15 @@ class _Unit:
     ) -> None:
         self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
         self._lm_head = None if data.lm_head is None else data.lm_head.on(device)
-        runs = [_Run(spec, layers_of(spec)) for spec in specs]
-        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         self._draws: dict[int, TaskSplit] = {}
         for spec in specs:
             check_options(spec)
             check_sides(spec.head, data.train.sides)
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = drawn(spec, data)
+        runs = [_Run(spec, layers_of(spec), length_of(spec, len(self._draws[spec.data_seed]))) for spec in specs]
+        self.epochs = max(run.length.epochs for run in runs)
+        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device)
@@ -264,8 +266,8 @@ class _Unit:
     def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
         rates = []
         for run in group.runs:
-            steps = self._reading.feeding.steps(run.spec.data_seed)
-            rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
+            at = (epoch - 1) * run.length.epoch + step
+            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps))
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         return group.stack.step(batches, rates) * examples
 
@@ -342,7 +344,10 @@ class _Unit:
     def _trained(self, run: _Run, model: Model) -> CompletedRun:
         assert run.best is not None  # the last epoch is scored
         draw = self._draws[run.spec.data_seed]
-        return CompletedRun(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
+        steps = len(run.curve) * run.length.epoch
+        return CompletedRun(
+            run.spec, model, run.layers, run.best, run.curve, steps, run.seconds, run.epoch_seconds, draw
+        )
 
 
 def _copied(model: Model) -> Model:

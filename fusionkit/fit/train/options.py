@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -66,6 +67,20 @@ def optimizer_of(spec: RunSpec, parameters: Iterable[nn.Parameter]) -> torch.opt
     kind = torch.optim.Adam if spec.optimizer == "adam" else torch.optim.AdamW
     # One fused kernel for all tensors: the step of heads this small is otherwise mostly calls.
     return kind(parameters, lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+
+
+class Length(NamedTuple):
+    """How long a run is: steps of a whole epoch, all of its steps, and the epochs that it begins."""
+
+    epoch: int
+    steps: int
+    epochs: int
+
+
+def length_of(spec: RunSpec, examples: int) -> Length:
+    """The length of a run that learns from so many examples, where nothing stops it earlier."""
+    epoch = max(-(-examples // spec.batch_size), 1)
+    return Length(epoch, spec.epochs * epoch, spec.epochs)
 
 
 def rate_factor(spec: RunSpec, step: int, steps: int) -> float:
