@@ -132,6 +132,14 @@ class RunSpec:
     init_seed: int = option(0, "Sets initial weights and dropout.")
     lr: float = option(2e-3, "Learning rate.", gt=0, lt=100, lists=SWEPT, parameter="lrs")
     epochs: int = option(10, "Passes over train.", ge=1, lists=SWEPT)
+    max_steps: int | None = option(
+        None,
+        "End after N steps in all, over which the schedule runs; --epochs then says nothing. [default: by epochs]",
+        ge=1,
+        metavar="N",
+        lists=SWEPT,
+        later=True,
+    )
     batch_size: int = option(32, "Examples of a step.", ge=1, lists=SWEPT, parameter="batch_sizes")
     optimizer: str = option(
         "adamw",
@@ -186,6 +194,8 @@ class RunSpec:
     def __post_init__(self) -> None:
         given = self.draw == GIVEN and self.draw_ids is not None
         check_options(self, ("draw",) if given else ())
+        if self.max_steps is not None:  # equal work has one digest
+            object.__setattr__(self, "epochs", options_of(RunSpec)["epochs"].default)
         if self.draw_ids is not None and not given:
             raise UsageError(
                 "draw_ids is out of range", expected="none where the draw is no 'ids'", received=repr(self.draw_ids)

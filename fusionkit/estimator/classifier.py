@@ -21,7 +21,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         fusion: with its options, like ``dwatt:scale=yes``. fusion_layers: the layers it reads, like ``"0,3,6"``.
         head: ``classifier``, or ``bcn``, which pools by itself.
         pool: how several rows become one vector: ``cls``, ``mean`` or ``max``; None takes the only row, or the mean.
-        lr, epochs, batch_size, weight_decay, dropout, optimizer, schedule, warmup, clip_norm,
+        lr, epochs, max_steps, batch_size, weight_decay, dropout, optimizer, schedule, warmup, clip_norm,
             label_smoothing: as :class:`~fusionkit.specs.RunSpec` has them. class_weight: ``balanced`` or None.
         validation_fraction: share of the examples that the best epoch is chosen by; None keeps the last.
         patience: epochs without a better validation score after which training stops.
@@ -48,6 +48,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         pool: str | None = None,
         lr: float = 2e-3,
         epochs: int = 10,
+        max_steps: int | None = None,
         batch_size: int = 32,
         weight_decay: float = 0.0,
         dropout: float = 0.0,
@@ -67,6 +68,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         self.pool = pool
         self.lr = lr
         self.epochs = epochs
+        self.max_steps = max_steps
         self.batch_size = batch_size
         self.weight_decay = weight_decay
         self.dropout = dropout

@@ -32,6 +32,7 @@ class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
         pool: str | None = None,
         lr: float = 2e-3,
         epochs: int = 10,
+        max_steps: int | None = None,
         batch_size: int = 32,
         weight_decay: float = 0.0,
         dropout: float = 0.0,
@@ -49,6 +50,7 @@ class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
         self.pool = pool
         self.lr = lr
         self.epochs = epochs
+        self.max_steps = max_steps
         self.batch_size = batch_size
         self.weight_decay = weight_decay
         self.dropout = dropout

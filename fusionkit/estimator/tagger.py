@@ -35,6 +35,7 @@ class FusionTagger(FusionEstimator):
         fusion_layers: str | None = None,
         lr: float = 2e-3,
         epochs: int = 10,
+        max_steps: int | None = None,
         batch_size: int = 32,
         weight_decay: float = 0.0,
         dropout: float = 0.0,
@@ -53,6 +54,7 @@ class FusionTagger(FusionEstimator):
         self.fusion_layers = fusion_layers
         self.lr = lr
         self.epochs = epochs
+        self.max_steps = max_steps
         self.batch_size = batch_size
         self.weight_decay = weight_decay
         self.dropout = dropout

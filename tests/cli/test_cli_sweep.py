@@ -94,6 +94,17 @@ def test_a_file_is_a_sweep_and_run_again_trains_nothing(fusionkit: Command, swee
     assert (runs_of(again), again.err) == (wanted, "6 of 6 runs are there already\n")
 
 
+def test_runs_of_so_many_steps_are_runs_of_a_table(fusionkit: Command, store: Path, tmp_path: Path) -> None:
+    options = ("--label", "intent", "--fusion", "last", "--max-steps", 2, "--max-steps", 3, "--json")
+    done = fusionkit("fit", store, "--out", tmp_path / "runs", *options)
+    assert done.code == 0, done.err
+    assert [(run["max_steps"], run["steps"]) for run in done.json] == [(2, 2), (3, 3)]
+    table = fusionkit("results", tmp_path / "runs", "--json").json
+    assert sorted((row["max_steps"], row["runs"]) for row in table) == [(2, 1), (3, 1)]
+    refused = fusionkit("fit", store, "--out", tmp_path / "none", "--label", "intent", "--max-steps", 0)
+    assert (refused.code, "0 is not in the range x>=1" in refused.err) == (2, True)
+
+
 def test_flags_go_before_the_file(fusionkit: Command, sweep: Path, store: Path, small: Path, tmp_path: Path) -> None:
     flags = ("--fusion", "concat", "--data-seeds", 1, "--init-seeds", 2)
     done = fusionkit("fit", "--sweep", sweep, "--out", tmp_path / "one", *flags, "--json")

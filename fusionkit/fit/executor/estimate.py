@@ -42,6 +42,7 @@ SHOWN = (
     "head",
     "shots",
     "epochs",
+    "max_steps",
     "batch_size",
     "compute_dtype",
 )

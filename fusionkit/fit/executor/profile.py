@@ -63,6 +63,7 @@ def kind_of(spec: RunSpec, learned: int) -> RunSpec:
         validate_on=None,
         validate_every=1,
         epochs=1,
+        max_steps=None,
         batch_size=min(spec.batch_size, learned),
         weight_decay=0.0,
         warmup=0.0,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,10 @@ class _Run:
         if self.spec.patience is None or self.best is None or not self.is_due(epoch):
             return False
         return epoch - self.best.epoch >= self.spec.patience
+
+    def left(self, epoch: int) -> int:
+        """Steps that it makes in an epoch: the last one may be begun only."""
+        return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
 
 
 @dataclass(eq=False)
@@ -252,24 +257,29 @@ class _Unit:
         """One epoch of all runs."""
         seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
+        longest = [max(run.left(epoch) for run in group.runs) for group in groups]
         with denormals_as_zero(), full_float32(self._device):
-            for step, batches in enumerate(self._reading.feeding.epoch(epoch, seeds)):
+            batches_of_epoch = islice(self._reading.feeding.epoch(epoch, seeds), max(longest, default=0))
+            for step, batches in enumerate(batches_of_epoch):
                 with self._beside.joined([group.lane for group in groups]) as beside:
-                    for group, total, own in zip(groups, totals, beside, strict=True):
+                    for group, total, steps, own in zip(groups, totals, longest, beside, strict=True):
                         with own:  # chosen layers may be copied: where they are read
-                            if mine := batches.of(group.seeds, group.places):
+                            if step < steps and (mine := batches.of(group.seeds, group.places)):
                                 total += self._step(group, mine, epoch, step)
         for group, total in zip(groups, totals, strict=True):
             for run, loss in zip(group.runs, total.tolist(), strict=True):
-                run.loss = loss / max(len(self._draws[run.spec.data_seed]), 1)
+                learned = min(run.left(epoch) * run.spec.batch_size, len(self._draws[run.spec.data_seed]))
+                run.loss = loss / max(learned, 1)
 
     def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
-        rates = []
-        for run in group.runs:
+        rates, going = [], [step < run.left(epoch) for run in group.runs]
+        for run, goes in zip(group.runs, going, strict=True):
             at = (epoch - 1) * run.length.epoch + step
-            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps))
+            # A run that has made all of its steps waits for the others of its stack: at rate 0 nothing moves.
+            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else 0.0)
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
-        return group.stack.step(batches, rates) * examples
+        losses = group.stack.step(batches, rates) * examples
+        return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
     def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
         """Score all runs on validation, and keep what is the best so far."""
@@ -344,7 +354,7 @@ class _Unit:
     def _trained(self, run: _Run, model: Model) -> CompletedRun:
         assert run.best is not None  # the last epoch is scored
         draw = self._draws[run.spec.data_seed]
-        steps = len(run.curve) * run.length.epoch
+        steps = min(len(run.curve) * run.length.epoch, run.length.steps)
         return CompletedRun(
             run.spec, model, run.layers, run.best, run.curve, steps, run.seconds, run.epoch_seconds, draw
         )

@@ -80,7 +80,8 @@ class Length(NamedTuple):
 def length_of(spec: RunSpec, examples: int) -> Length:
     """The length of a run that learns from so many examples, where nothing stops it earlier."""
     epoch = max(-(-examples // spec.batch_size), 1)
-    return Length(epoch, spec.epochs * epoch, spec.epochs)
+    steps = spec.epochs * epoch if spec.max_steps is None else spec.max_steps
+    return Length(epoch, steps, -(-steps // epoch))
 
 
 def rate_factor(spec: RunSpec, step: int, steps: int) -> float:
