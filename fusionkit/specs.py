@@ -153,7 +153,7 @@ class RunSpec:
     )
     weight_decay: float = option(0.0, "Decay of the weights.", ge=0)
     clip_norm: float | None = option(None, "Largest norm of the gradient. [default: none]", gt=0, later=True)
-    dropout: float = option(0.0, "Share of the inputs that are set to 0.", ge=0, lt=1)
+    dropout: float = option(0.0, "Share of what a head's layers read that is set to 0.", ge=0, lt=1)
     label_smoothing: float = option(
         0.0, "Share of each target that is spread over all classes.", ge=0, lt=1, later=True
     )
