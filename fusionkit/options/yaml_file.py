@@ -79,7 +79,7 @@ def read_options(
         if flag not in known:
             continue
         entry, at, several = known[flag], (*keys, flag), isinstance(value, list)
-        if several and (entry.lists == NONE or not value):
+        if several and (entry.lists == NONE or (not value and entry.lists != WHOLE)):
             raise _wrong_kind(written, at, flag, "one value" if value else "a value, or a list of them", value)
         placed = [((*at, str(number)), text) for number, text in enumerate(value)] if several else [(at, value)]
         values = [_value(written, place, text, entry, checks.get(flag)) for place, text in placed]
@@ -107,7 +107,7 @@ def _wrong_kind(written: YamlNode, at: Keys, flag: str, expected: str, received:
         f"{flag!r} has a value of another kind",
         expected=expected,
         received=shown(received),
-        remedy=f"write it as behind --{flag}",
+        remedy="write a value of that kind",
     )
 
 

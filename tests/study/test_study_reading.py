@@ -54,6 +54,7 @@ def test_set_goes_before_the_file_and_only_takes_what_it_needs(written: Read, ti
     assert study.sweeps["base"].blocks[0]["fusions"] == ("attention", "concat")
     assert {block["lrs"] for sweep in study.sweeps.values() for block in sweep.blocks} == {(1e-3,)}
     assert written(tiny, "sweeps.moved.data-seeds=3", "report.title=A page").report.title == "A page"
+    assert written(tiny, "figures=[shots]", "figures=[]").figures == ()
     only = written(tiny, only=("base",))
     assert (list(only.sources), list(only.sweeps), only.comparisons["wide"].sweeps) == (["one"], ["base"], ("base",))
     assert list(written(tiny, only=("moved",)).sweeps) == ["base", "moved"]  # it begins from the other
