@@ -257,22 +257,23 @@ class _Unit:
         """One epoch of all runs."""
         seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
-        longest = [max(run.left(epoch) for run in group.runs) for group in groups]
+        lefts = [[run.left(epoch) for run in group.runs] for group in groups]
+        most = max(map(max, lefts), default=0)
         with denormals_as_zero(), full_float32(self._device):
-            batches_of_epoch = islice(self._reading.feeding.epoch(epoch, seeds), max(longest, default=0))
-            for step, batches in enumerate(batches_of_epoch):
+            for step, batches in enumerate(islice(self._reading.feeding.epoch(epoch, seeds), most)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
-                    for group, total, steps, own in zip(groups, totals, longest, beside, strict=True):
+                    for group, total, left, own in zip(groups, totals, lefts, beside, strict=True):
                         with own:  # chosen layers may be copied: where they are read
-                            if step < steps and (mine := batches.of(group.seeds, group.places)):
-                                total += self._step(group, mine, epoch, step)
-        for group, total in zip(groups, totals, strict=True):
-            for run, loss in zip(group.runs, total.tolist(), strict=True):
-                learned = min(run.left(epoch) * run.spec.batch_size, len(self._draws[run.spec.data_seed]))
+                            if step < max(left) and (mine := batches.of(group.seeds, group.places)):
+                                total += self._step(group, mine, left, epoch, step)
+        for group, total, left in zip(groups, totals, lefts, strict=True):
+            for run, loss, steps in zip(group.runs, total.tolist(), left, strict=True):
+                learned = min(steps * run.spec.batch_size, len(self._draws[run.spec.data_seed]))
                 run.loss = loss / max(learned, 1)
 
-    def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
-        rates, going = [], [step < run.left(epoch) for run in group.runs]
+    def _step(self, group: _Group, batches: Sequence[Batch], left: Sequence[int], epoch: int, step: int) -> Tensor:
+        """One step; the losses of the runs that make it. ``left``: steps that each makes in this epoch."""
+        rates, going = [], [step < steps for steps in left]
         for run, goes in zip(group.runs, going, strict=True):
             at = (epoch - 1) * run.length.epoch + step
             # A run that has made all of its steps waits for the others of its stack: at rate 0 nothing moves.
