@@ -1,7 +1,7 @@
-"""Memory that was freed, given back to the system.
+"""Returning freed memory to the operating system.
 
-Batches have ever new shapes, and what they leave free is too cut up for the allocator to give back by itself: it would
-grow for as long as an encode lasts, some 100 MB over a million sub-tokens.
+Batches differ in shape, so freed memory is fragmented and the allocator keeps it. Without trimming, an encode grows by
+some 100 MB over a million sub-tokens.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def _trim_of_the_library() -> Callable[[int], int] | None:
 _trim = _trim_of_the_library()
 
 
-def give_back() -> None:
-    """Now and then between two parts: a few milliseconds, and more to have it again.
+def trim_freed_memory() -> None:
+    """Return freed memory to the system: takes a few milliseconds, and the next allocations take longer.
 
-    Where the C library has no such call nothing is done.
+    Does nothing where the C library has no ``malloc_trim``.
     """
     if _trim is not None:
         _trim(0)

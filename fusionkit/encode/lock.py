@@ -1,7 +1,7 @@
 """One encoder a store.
 
-On a local disk the kernel drops the lock with its process, however that ends. On object storage it is a lease: an
-object that its holder renews, and that counts no more when it was not renewed for :data:`LEASE_SECONDS`.
+On a local disk the kernel drops the lock with its process, however that ends. On object storage the lock is a lease:
+an object that its holder renews. A lease that was not renewed for :data:`LEASE_SECONDS` is void.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = 
     """Hold the lock of the store at ``out``, or that of a share of its parts.
 
     Args:
-        share: ``3-of-16``. beside_shares: take the store's lock although others are at shares of its parts; who does
-            so writes no part and clears nothing away.
+        share: ``3-of-16``. beside_shares: take the store's lock while other processes encode shares of its parts; the
+            caller then writes no part.
 
     Yields:
-        a function to call now and then: it raises :class:`StoreError` where the lock was lost to another process.
+        a function that raises :class:`StoreError` where another process has taken the lock; call it before writing.
 
     Raises:
-        HeldError: another process holds it; says which. FusionkitError: the disk is full.
+        HeldError: another process holds it; the message names it. FusionkitError: the disk is full.
     """
-    path = out.with_name(f".{out.name}.lock" if share is None else f"{_shares(out)}{share}.lock")
+    path = out.with_name(f".{out.name}.lock" if share is None else f"{_share_lock_prefix(out)}{share}.lock")
     with _lock(path, out) as held:
         if share is None and not beside_shares:
             _refuse_shares(out)
@@ -64,14 +64,14 @@ def _lock(path: Place, out: Place) -> Iterator[Callable[[], None]]:
             yield held
 
 
-def _shares(out: Place) -> str:
-    """How the names of the locks of shares begin."""
+def _share_lock_prefix(out: Place) -> str:
+    """The beginning of the names of the shares' locks."""
     return f".{out.name}.share-"
 
 
 def _refuse_shares(out: Place) -> None:
-    """Raises HeldError where another process is at a share of the parts."""
-    for path in _beside(out):
+    """Raise HeldError where another process encodes a share of the parts."""
+    for path in _share_locks(out):
         if isinstance(path, Path):
             if (file := try_lock(path)) is None:
                 raise _held(out, holder_of(path))
@@ -81,14 +81,14 @@ def _refuse_shares(out: Place) -> None:
             raise _held(out, str(found.get("holder", "unknown")))
 
 
-def _beside(out: Place) -> list[Place]:
-    """The locks of shares that lie beside a store."""
-    return [path for path in listed(out.parent) if path.name.startswith(_shares(out))]
+def _share_locks(out: Place) -> list[Place]:
+    """The locks of the shares of a store's parts."""
+    return [path for path in listed(out.parent) if path.name.startswith(_share_lock_prefix(out))]
 
 
 def encoder_at(out: Place) -> str | None:
-    """Who encodes into the store at ``out``, or a share of it, just now; None for nobody."""
-    found = [_holder(path) for path in (out.with_name(f".{out.name}.lock"), *_beside(out))]
+    """The processes that hold the lock of the store at ``out`` or of a share of it; None where there are none."""
+    found = [_holder(path) for path in (out.with_name(f".{out.name}.lock"), *_share_locks(out))]
     return ", ".join(name for name in found if name is not None) or None
 
 

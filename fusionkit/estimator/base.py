@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -28,8 +29,30 @@ from fusionkit.tasks import TASKS
 Given = Ragged | Split | ArrayLike
 
 
+@dataclass(eq=False, repr=False)
 class FusionEstimator(BaseEstimator):  # type: ignore[misc]
-    """What the three share: reading X, training a run, and what a run leaves."""
+    """What the three share: their parameters, reading X, training a run, and what a run leaves.
+
+    scikit-learn reads the parameters from the signature of ``__init__``, which ``dataclass`` makes.
+    """
+
+    fusion: str = "attention"
+    _: KW_ONLY
+    head: str | None = None
+    fusion_layers: str | None = None
+    lr: float = 2e-3
+    epochs: int = 10
+    max_steps: int | None = None
+    batch_size: int = 32
+    weight_decay: float = 0.0
+    dropout: float = 0.0
+    optimizer: str = "adamw"
+    schedule: str = "linear"
+    warmup: float = 0.0
+    clip_norm: float | None = None
+    validation_fraction: float | None = None
+    patience: int | None = None
+    random_state: Any = 0
 
     def _examples(self, X: Given, *, reset: bool) -> ArrayExamples:  # noqa: N803
         if isinstance(X, (Ragged, Split)):

@@ -119,7 +119,7 @@ def check_like_alone(
             assert torch.allclose(alone.decide(held)[0], stack.decide(held)[run], rtol=100 * within, atol=10 * within)
         else:
             for among in (0, 1 << 20):  # so many are worth it to fold the weights
-                assert torch.equal(alone.decide(held)[0], stack.decide(held, None, among)[run])
+                assert torch.equal(alone.decide(held)[0], stack.decide(held, among)[run])
 
 
 def to(batch: Batch, dtype: torch.dtype) -> Batch:
@@ -193,7 +193,7 @@ def test_a_minibatch_without_rows_is_a_step(fusion: str, runs: int) -> None:
     empty = replace(empty, read_offsets=empty.offsets)
     assert torch.equal(stack.step([empty], [1e-3] * runs), torch.zeros(runs))
     stack.step([full], [1e-3] * runs)
-    assert stack.decide(empty, None, 1 << 20).shape == (runs, 0)
+    assert stack.decide(empty, 1 << 20).shape == (runs, 0)
     assert stack.decide(full).shape == (runs, len(full.states))
 
 

@@ -17,7 +17,7 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.fused import build_model
-from fusionkit.fit.model.warm_start import WarmStart, begin, open_starts
+from fusionkit.fit.model.warm_start import WarmStart, load_start_weights, open_starts
 from fusionkit.fit.train.decisions import predict
 from fusionkit.fusions import FUSIONS
 from fusionkit.heads import HEADS
@@ -101,7 +101,7 @@ def test_only_the_part_asked_for_is_taken(store: Store, trained: Path, part: str
     spec = expand(store, **choices(), starts=starts, init_part=part)[0]
     start = starts_of(starts, spec)
     fresh, model = (build_model(spec, 7, 384, len(start.run.labels)) for _ in range(2))
-    begin(model, spec, start, start.run.labels)
+    load_start_weights(model, spec, start, start.run.labels)
     theirs, random = start.run.model.state_dict(), fresh.state_dict()
     for name, tensor in model.state_dict().items():
         taken = part == "both" or name.startswith(part)
@@ -122,7 +122,7 @@ def test_a_heads_classes_are_matched_by_name(store: Store, tmp_path: Path, watch
     for labels in ([*reversed(data.labels)], [data.labels[k] for k in rng.permutation(len(data.labels))]):
         other = dataclasses.replace(data, labels=labels)
         model = build_model(spec, 7, 384, len(labels))
-        begin(model, dataclasses.replace(spec, init_part="both"), start, labels)
+        load_start_weights(model, dataclasses.replace(spec, init_part="both"), start, labels)
         for split in (data.train, data.validation):
             wanted = predict(start.run.model, data, split, LAYERS)
             assert predict(model, other, split, LAYERS) == wanted
@@ -136,11 +136,11 @@ def test_a_heads_classes_are_matched_only_where_all_names_are_the_same(store: St
     start = starts_of(starts, spec)
     other = ["B-place", "B-who", "I-place", "O", "B-team", "I-team"]
     with pytest.raises(UsageError, match="has other classes") as caught:
-        begin(build_model(spec, 7, 384, 6), spec, start, other)
+        load_start_weights(build_model(spec, 7, 384, 6), spec, start, other)
     assert caught.value.expected == "the same 6 names; only here: B-team, I-team"
     assert caught.value.received == "5 names; only there: I-who"
     assert "--init-part fusion" in str(caught.value.remedy)
-    begin(build_model(spec, 7, 384, 6), dataclasses.replace(spec, init_part="fusion"), start, other)
+    load_start_weights(build_model(spec, 7, 384, 6), dataclasses.replace(spec, init_part="fusion"), start, other)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_head_over_states_of_another_width_is_refused(
     specs = expand(store, **choices(fusions=("concat",)), starts=starts, init_part="head")
     start = starts_of(starts, specs[0])
     with pytest.raises(UsageError, match="weights of another shape") as caught:
-        begin(build_model(specs[0], 6, 384, 5), specs[0], start, start.run.labels)
+        load_start_weights(build_model(specs[0], 6, 384, 5), specs[0], start, start.run.labels)
     assert "[256, 256]" in str(caught.value.expected)
     assert "[256, 384]" in str(caught.value.received)
 

@@ -31,6 +31,7 @@ from fusionkit.places import Place
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, is_complete, open_store
+from fusionkit.store.layer_positions import positions_of
 
 
 class SweepContext:
@@ -94,8 +95,8 @@ class SweepContext:
         return self.starts[spec.init_from]
 
     def positions(self, spec: RunSpec) -> tuple[int, ...]:
-        """Where the layers that a run's fusion reads stand among the stored ones."""
-        return tuple(self.store.layers.index(layer) for layer in read_layers(self.store, spec))
+        """The positions in the store of the layers that a run's fusion reads."""
+        return positions_of(read_layers(self.store, spec), self.store.layers)
 
     def _load(self, spec: RunSpec) -> TaskData:
         if isinstance(self.store, Mix):

@@ -59,7 +59,7 @@ class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
     Args:
-        draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.hold_together` holds them: as many
+        draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.load_all_into_memory` loads them: as many
             examples each, with one sequence each, all of whose rows are read. orders: of each. device: that holds them.
     """
 

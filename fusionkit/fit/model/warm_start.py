@@ -85,7 +85,7 @@ def check_start(spec: RunSpec, start: WarmStart, labels: Sequence[str]) -> None:
     )
 
 
-def begin(model: FusedModel, spec: RunSpec, start: WarmStart | None, labels: Sequence[str]) -> None:
+def load_start_weights(model: FusedModel, spec: RunSpec, start: WarmStart | None, labels: Sequence[str]) -> None:
     """Put a trained run's weights into a fresh model, and freeze what the spec says.
 
     Args:
@@ -122,7 +122,7 @@ def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: int, sides:
         return []
     with torch.device("meta"):
         model = FusedModel(spec, layers, hidden, classes, sides)
-    begin(model, spec, None, [])
+    load_start_weights(model, spec, None, [])
     fusion, head = (sum(p.numel() for p in part.parameters()) for part in (model.fusion, model.head))
     notes = [
         f"--freeze {part}: it was not taken from a trained run and stays as it is made at the start"

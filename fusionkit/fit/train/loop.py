@@ -25,27 +25,24 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, Streams
 from fusionkit.fit.loader.gpu import GpuLoader
-from fusionkit.fit.loader.minibatches import (
-    InMemoryStates,
-    Layers,
-)
+from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.fused import FusedModel, twin
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
-from fusionkit.fit.model.warm_start import WarmStart, begin
+from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import Decisions, block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
-from fusionkit.fit.train.inputs import UnitInputs, drawn
+from fusionkit.fit.train.inputs import UnitInputs, training_split
 from fusionkit.fit.train.options import Length, balanced_weights, check_options, length_of, rate_factor
-from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, outcomes_of
-from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, results_of
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
-from fusionkit.fit.vectorized.width import even, room, weight_bytes, width_of
+from fusionkit.fit.vectorized.width import room, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
+from fusionkit.store.layer_positions import positions_of
 
 Ended = tuple[RunSpec, RunResult | DivergenceError]
 # Metric and value; what was decided, or all scores.
@@ -145,7 +142,7 @@ def train_unit(
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
-            an example has. MemoryError, RuntimeError: memory runs out for one run alone.
+            an example has. MemoryError, RuntimeError: memory runs out.
     """
     unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
     for epoch in range(unit.epochs + 1):
@@ -164,7 +161,7 @@ def train_unit(
                 run.epoch_seconds.append(run.seconds)
             for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
-        yield from unit.let_go(gone, failed)
+        yield from unit.release(gone, failed)
         if not unit.groups:
             return
 
@@ -190,7 +187,7 @@ class _Unit:
             check_options(spec)
             check_sides(spec.head, data.train.sides)
             if spec.data_seed not in self._draws:
-                self._draws[spec.data_seed] = drawn(spec, data)
+                self._draws[spec.data_seed] = training_split(spec, data)
         runs = [_Run(spec, layers_of(spec), length_of(spec, len(self._draws[spec.data_seed]))) for spec in specs]
         self.epochs = max(run.length.epochs for run in runs)
         self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
@@ -205,7 +202,7 @@ class _Unit:
     def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, WarmStart]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
-        dense = dense or isinstance(self._reading.feeding, GpuLoader)
+        dense = dense or isinstance(self._reading.loader, GpuLoader)
         alike: dict[Any, list[_Run]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
@@ -214,13 +211,13 @@ class _Unit:
         unit = [weight_bytes(model) for _, models in made for model in models]
         groups = list[_Group]()
         for some, models in made:
-            places = tuple(self._layers.index(layer) for layer in some[0].layers)
+            places = positions_of(some[0].layers, self._layers)
             width = self._width(some, models[0], unit)
             most_of_a_seed = max(Counter(run.spec.data_seed for run in some).values())
-            for at in even(len(some), width, most_of_a_seed):
+            for at in stack_ranges(len(some), width, most_of_a_seed):
                 piece = [some[k] for k in at]
                 stack = stack_of([run.spec for run in piece], [models[k] for k in at])
-                groups.append(_Group(Splitting(stack, self._narrowed), piece, places, len(groups)))
+                groups.append(_Group(stack, piece, places, len(groups)))
         return groups
 
     def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
@@ -230,14 +227,11 @@ class _Unit:
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
         free = room(device, self._sharers)
         on_cpu = device.type == "cpu"
-        free = free - self._reading.coming if free is not None and on_cpu else free  # windows are the host's
+        free = free - self._reading.window_bytes if free is not None and on_cpu else free  # windows are the host's
         width = width_of(weight_bytes(model), states, unit, free, on_cpu)
         if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
-            self._narrowed(width)
+            self._tell(f"stacks of at most {counted(width, 'run')}: memory")
         return width
-
-    def _narrowed(self, width: int) -> None:
-        self._tell(f"stacks of at most {counted(width, 'run')}: memory")
 
     def _model(self, run: _Run, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""
@@ -245,7 +239,7 @@ class _Unit:
         classes = [len(part.labels) for part in data.parts]
         model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         if isinstance(model, FusedModel):
-            begin(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
+            load_start_weights(model, spec, None if spec.init_from is None else starts[spec.init_from], data.labels)
         for part, taught, count in zip(model.parts, self._draws[spec.data_seed].parts, classes, strict=True):
             if isinstance(part.head, Softmax):
                 part.head.label_smoothing = spec.label_smoothing
@@ -260,7 +254,7 @@ class _Unit:
         lefts = [[run.left(epoch) for run in group.runs] for group in groups]
         most = max(map(max, lefts), default=0)
         with denormals_as_zero(), full_float32(self._device):
-            for step, batches in enumerate(islice(self._reading.feeding.epoch(epoch, seeds), most)):
+            for step, batches in enumerate(islice(self._reading.loader.epoch(epoch, seeds), most)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
                     for group, total, left, own in zip(groups, totals, lefts, beside, strict=True):
                         with own:  # chosen layers may be copied: where they are read
@@ -323,7 +317,7 @@ class _Unit:
         metric, value = next(iter(scores.items()))
         return metric, value, None, scores
 
-    def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
+    def release(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
         left, ended = [], list[list[tuple[_Run, Model]]]()
         for group in self.groups:
@@ -348,8 +342,8 @@ class _Unit:
         began = time.perf_counter()
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
         reading = self._reading
-        shown = reading.watched, self._layers if isinstance(reading.watched.states, InMemoryStates) else None
-        outcomes = outcomes_of(groups, self._data, reading.stored, shown, self._judge, began)
+        shown = reading.watched, self._layers if reading.holds_watched else None
+        outcomes = results_of(groups, self._data, reading.stored, shown, self._judge, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
     def _trained(self, run: _Run, model: Model) -> CompletedRun:

@@ -14,13 +14,12 @@ Source: the schedules of transformers, ``compute_class_weight("balanced")`` of s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.precision import FLOAT32
@@ -60,13 +59,6 @@ def check_options(spec: RunSpec) -> None:
                 received=given,
                 remedy=f"leave {option} out, or choose another --head where the task has one",
             )
-
-
-def optimizer_of(spec: RunSpec, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW, whose decay acts on the weights themselves, or Adam, whose decay is an L2 term of the gradient."""
-    kind = torch.optim.Adam if spec.optimizer == "adam" else torch.optim.AdamW
-    # One fused kernel for all tensors: the step of heads this small is otherwise mostly calls.
-    return kind(parameters, lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
 
 
 class Length(NamedTuple):

@@ -7,24 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import home_of
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.loader.minibatches import Layers, layers_of
-from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.decisions import Decisions, read_blocks, score, shown_blocks
+from fusionkit.fit.train.decisions import Decisions, score, score_blocks
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
-from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import RunSpec
+from fusionkit.store.layer_positions import positions_of
 
-# A run's mean weight of each layer and mean largest weight of a row, where its fusion has weights.
-Looked = tuple[list[float], float] | tuple[None, None]
 Shown = tuple[TaskSplit, Layers | None]  # a split, and the stored layers of it that are held in memory; None is none
 Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
 
@@ -113,7 +109,7 @@ class CompletedRun:
     draw: TaskSplit
 
 
-def outcomes_of(
+def results_of(
     groups: Sequence[Sequence[CompletedRun]],
     data: TaskData,
     watched: TaskSplit,
@@ -171,14 +167,14 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
         return [score(run.model, data, split, run.layers) for group in groups for run in group]
     layers, places = _among(groups)
     stacks = [
-        (Splitting(stack_of([run.spec for run in group], [run.model for run in group]), lambda width: None), place)
+        (stack_of([run.spec for run in group], [run.model for run in group]), place)
         for group, place in zip(groups, places, strict=True)
     ]
     device = stacks[0][0].device
     judge = Evaluator(data, split, device)
     return [
         scores
-        for decided in decide_all(stacks, split, shown_blocks(split, layers, device))
+        for decided in decide_all(stacks, split, score_blocks(split, layers, device))
         for scores in judge.scores(decided)
     ]
 
@@ -186,7 +182,7 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
 def _among(groups: Sequence[Sequence[CompletedRun]]) -> tuple[Layers, list[Layers]]:
     """The layers that any of the runs reads, and where each group's stand among them."""
     layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
-    return layers, [tuple(layers.index(layer) for layer in group[0].layers) for group in groups]
+    return layers, [positions_of(group[0].layers, layers) for group in groups]
 
 
 def _outcome(
@@ -194,7 +190,7 @@ def _outcome(
     validation: dict[str, float],
     test: dict[str, float] | None,
     tests: dict[str, dict[str, float]],
-    looked: Sequence[Looked],
+    looked: Sequence[MeanWeights],
     draw: list[str] | None,
     watched: int,
 ) -> RunResult:
@@ -224,14 +220,16 @@ def _outcome(
     )
 
 
-def _layer_weights(groups: Sequence[Sequence[CompletedRun]], data: TaskData, validation: Shown) -> list[list[Looked]]:
+def _layer_weights(
+    groups: Sequence[Sequence[CompletedRun]], data: TaskData, validation: Shown
+) -> list[list[MeanWeights]]:
     """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
     if len(data.validation):
         return _looked(groups, *validation)
     return [_looked([[run]], run.draw, None)[0] for group in groups for run in group]
 
 
-def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None) -> list[list[Looked]]:
+def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None) -> list[list[MeanWeights]]:
     """Of each run, by part, the weights over a split's rows.
 
     Args:
@@ -240,45 +238,8 @@ def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: La
     layers, places = _among(groups)
     if held is not None:
         layers, places = tuple(range(len(held))), [tuple(map(held.index, group[0].layers)) for group in groups]
-    by_part = []
-    for k, part in enumerate(split.parts):
-        models = [[run.model.parts[k] for run in group] for group in groups]
-        by_part.append(_mean_weights(list(zip(models, places, strict=True)), part, layers))
+    runs = [(run.model.parts, own) for group, own in zip(groups, places, strict=True) for run in group]
+    by_part = [
+        mean_weights([(models[k], own) for models, own in runs], part, layers) for k, part in enumerate(split.parts)
+    ]
     return [list(each) for each in zip(*by_part, strict=True)]
-
-
-@torch.inference_mode()
-def _mean_weights(
-    groups: Sequence[tuple[Sequence[FusedModel], Layers]], split: TaskSplit, layers: Layers
-) -> list[Looked]:
-    """Of each model the mean of each layer's weight over the rows that the head reads, and of each row's largest.
-
-    The rows are read once for all of them.
-
-    Args:
-        groups: models of one fusion, with the places of its layers among ``layers``.
-    """
-    device, rows = home_of(groups[0][0][0]), 0
-    sums: list[tuple[Tensor, Tensor] | None] = [
-        (torch.zeros(len(places)), torch.zeros((), dtype=torch.float64)) for models, places in groups for _ in models
-    ]
-    for _, batch in read_blocks(split, layers, device):
-        if not any(sums):
-            break
-        states = batch.states if batch.read is None else batch.states[batch.read]
-        rows, k = rows + len(states), -1
-        for models, places in groups:
-            chosen = layers_of(states, places)
-            for model in models:
-                k += 1
-                if (kept := sums[k]) is None:
-                    continue
-                if (weights := model.fusion.layer_weights(chosen)) is None:
-                    sums[k] = None
-                    continue
-                kept[0].add_(weights.sum(0).cpu())
-                kept[1].add_(weights.amax(1).sum().cpu())
-    return [
-        (None, None) if kept is None else ((kept[0] / max(rows, 1)).tolist(), float(kept[1] / max(rows, 1)))
-        for kept in sums
-    ]

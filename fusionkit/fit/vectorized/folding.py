@@ -112,6 +112,6 @@ class Folding:
         return kept | {f"{first}weight": maps, f"{first}bias": moved}
 
 
-def below(prefix: str, weights: Weights) -> dict[str, Tensor]:
+def part_weights(prefix: str, weights: Weights) -> dict[str, Tensor]:
     """A part's weights by their names in it."""
     return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
