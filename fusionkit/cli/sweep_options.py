@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,20 +13,46 @@ from click.core import ParameterSource
 from fusionkit.cli.completion import files, folders, names
 from fusionkit.cli.console import PLACE
 from fusionkit.cli.flags import flags, with_all
-from fusionkit.names import FUSIONS, HEADS, TASKS
+from fusionkit.fusions import REGISTRY as FUSIONS
+from fusionkit.fusions import fusion_usages
+from fusionkit.heads import LM_HEADS
+from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.places import place_of
+from fusionkit.registry import Registry
 
 if TYPE_CHECKING:
     from fusionkit.dataset.mixture import Mix
     from fusionkit.fit.sweep.blocks import Sweep
     from fusionkit.store import Store
 
+
+def importable(registry: Registry) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Refuse a module that is nowhere before torch is loaded and stores are opened."""
+
+    def check(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
+        for text in () if given is None else given.split("+") if isinstance(given, str) else given:
+            registry.refuse_absent(text)
+        return given
+
+    return check
+
+
+HEAD_NAMES = (*HEADS.names(), *LM_HEADS)
 # What help and completion know of an option besides its entry.
 MORE: dict[str, dict[str, Any]] = {
     "task": {"shell_complete": names(TASKS)},
-    "fusion": {"shell_complete": names(FUSIONS)},
-    "head": {"shell_complete": names(HEADS)},
+    "fusion": {
+        "shell_complete": names(fusion_usages()),
+        "callback": importable(FUSIONS),
+        "help": FIT["fusion"].help.replace("A fusion", ", ".join(fusion_usages().values()), 1),
+    },
+    "head": {
+        "shell_complete": names(HEAD_NAMES),
+        "callback": importable(HEADS),
+        "help": FIT["head"].help.replace("A head", ", ".join(HEAD_NAMES), 1),
+    },
     "draw-from": {"shell_complete": files},
     "init-from": {"shell_complete": folders},
     "evaluate-on": {"type": PLACE},

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import carve
-from fusionkit.errors import unknown_name
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of, word_split
 from fusionkit.fit.train.loop import train_run
@@ -25,6 +24,7 @@ from fusionkit.ragged import Ragged
 from fusionkit.specs import RunSpec, parse_layers
 from fusionkit.store import Split
 from fusionkit.tasks import TASKS
+from fusionkit.tasks.head_check import check_head
 
 Given = Ragged | Split | ArrayLike
 
@@ -93,8 +93,8 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31 - 1)
         heads = TASKS[task].heads
-        if self.head is not None and self.head not in heads:
-            raise unknown_name(f"head for {task}", self.head, heads)
+        if self.head is not None:
+            check_head(TASKS[task], self.head)
         pools = TASKS[task].unit == "example" and not reads_sequences(self.head or heads[0])
         several = bool((np.diff(examples.row_offsets) != 1).any())
         given = {name: value for name, value in self.get_params(deep=False).items() if name in options_of(RunSpec)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionkit.names import FUSIONS, HEADS, TASKS
+from fusionkit.names import TASKS
 from fusionkit.options.entry import NONE, SWEPT, WHOLE, OptionInfo, options_of
 from fusionkit.specs import AUTO, ORDERS, EncodeSpec, RunSpec
 
@@ -19,7 +19,7 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "fusion": (
         replace(
             _RUN["fusion"],
-            help=f"{', '.join(FUSIONS.values())}; several times. "
+            help="A fusion, or your own, MODULE:CLASS; several times. "
             "[default: last, linear, concat, attention; of mlm concat-affine for concat]",
             parameter="fusions",
             lists=SWEPT,
@@ -33,7 +33,11 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             lists=SWEPT,
         ),
     ),
-    "head": (replace(_RUN["head"], help=f"{', '.join(HEADS)}; for joint two: classifier+crf. [default: the task's]"),),
+    "head": (
+        replace(
+            _RUN["head"], help="A head, or your own, MODULE:CLASS; for joint two: classifier+crf. [default: the task's]"
+        ),
+    ),
     "draw_ids": (
         OptionInfo(
             name="draw_from",

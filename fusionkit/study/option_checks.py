@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fusionkit.errors import unknown_name
 from fusionkit.fit.sweep.grid import seed_pairs
 from fusionkit.fit.train.options import check_options
 from fusionkit.options.entry import PRODUCT, options_of
@@ -17,6 +16,7 @@ from fusionkit.runs.folder import FLAT
 from fusionkit.specs import RunSpec
 from fusionkit.study.study import Comparison
 from fusionkit.tasks import TASKS
+from fusionkit.tasks.head_check import check_head
 from fusionkit.yaml_texts import Keys
 
 COLUMNS = ("sweep", *(field.name for field in dataclasses.fields(RunSpec)), *FLAT)
@@ -27,8 +27,8 @@ def check_together(block: Mapping[str, Any]) -> None:
     """Refuse a head that is none of its task's, and options that its head cannot use."""
     task, head = block.get("task"), block.get("head")
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
-    if task is not None and head is not None and head not in TASKS[task].heads:
-        raise unknown_name(f"head for {task}", head, TASKS[task].heads)
+    if task is not None and head is not None:
+        check_head(TASKS[task], head)
     if head is None and task is None:
         return
     chosen = head or TASKS[str(task)].heads[0]

@@ -12,10 +12,11 @@ from typing import Any
 
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.fit.sweep.file import HEADS
-from fusionkit.fusions import FUSIONS
-from fusionkit.fusions.spelling import Option, options_of
+from fusionkit.fusions import FUSIONS, fusion_class, options_of
+from fusionkit.fusions.spelling import Option
 from fusionkit.options.entry import NONE, OptionInfo
 from fusionkit.options.tables import FIT, STORES
+from fusionkit.registry import IMPORT_PATTERN
 from fusionkit.report import FIGURES
 from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP
 from fusionkit.study.option_checks import COLUMNS
@@ -56,8 +57,12 @@ def study_schema() -> Schema:
 
 
 def fusion_pattern() -> str:
-    """A regular expression of all fusions with their options; their names have no sign that would need a backslash."""
-    return f"^({'|'.join(_spelled(name, fusion) for name, fusion in FUSIONS.items())})$"
+    """A regular expression of all fusions with their options; their names have no sign that would need a backslash.
+
+    An import path may have any options: what is behind it is imported by the study, not by an editor.
+    """
+    ours = "|".join(_spelled(name, fusion_class(name)) for name in FUSIONS)
+    return f"^({ours}|(?!({'|'.join(FUSIONS)}):){IMPORT_PATTERN}([:,].*)?)$"
 
 
 def _spelled(name: str, fusion: type[Any]) -> str:
@@ -87,9 +92,13 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
     if flag == "fusion":
         plain = [kind for kind in FUSIONS if re.fullmatch(fusion_pattern(), kind)]
         return {"anyOf": [{"enum": plain}, {"type": "string", "pattern": fusion_pattern()}]}
+    if flag == "head":
+        part = f"([a-z-]+|{IMPORT_PATTERN})"
+        own = f"^(({part}[+])?{IMPORT_PATTERN}|{IMPORT_PATTERN}[+]{part})$"
+        return {"anyOf": [{"enum": list(HEADS)}, {"type": "string", "pattern": own}]}
     if flag == "validate-on":
         return {"anyOf": [_number(int), {"type": "string", "pattern": "^[0-9.]+%$"}]}
-    if choices := entry.choices or {"head": HEADS, "task": tuple(TASKS)}.get(flag):
+    if choices := entry.choices or (tuple(TASKS) if flag == "task" else ()):
         return {"enum": list(choices)}
     return _number(entry.kind, {BOUNDS[name]: bound for name, bound in entry.bounds})
 

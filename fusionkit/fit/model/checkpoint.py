@@ -16,6 +16,7 @@ from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel, halves_of, model_of
+from fusionkit.fit.model.sources import sources_of, warn_of_sources
 from fusionkit.fusions import sees_examples
 from fusionkit.runs.folder import RECORD, WEIGHTS
 from fusionkit.specs import RunSpec
@@ -143,11 +144,16 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     try:
         spec, labels, layers = RunSpec.from_dict(record["spec"]), list(record["labels"]), tuple(record["layers"])
         slots = record["slots"] if spec.task == "joint" else None
+    except (KeyError, TypeError, ValueError, FusionkitError) as error:
+        raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
+    sources_of(spec)  # code that cannot be imported is no damage: it has an error of its own
+    try:
         classes = [len(part["labels"]) for part in (record, slots) if part is not None]
         model = model_of(spec, len(layers), record["hidden"], classes, record.get("sides", 1))
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
     _load_weights(model, weights, record["weights_sha256"], remedy)
+    warn_of_sources(spec, record.get("sources"))
     run = TrainedRun(
         folder=place.parent,
         spec=spec,

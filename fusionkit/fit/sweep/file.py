@@ -28,6 +28,7 @@ from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import Checks, YamlNode, read_options, shown
 from fusionkit.places import place_of
 from fusionkit.tasks import TASKS
+from fusionkit.tasks.head_check import check_name
 from fusionkit.yaml_texts import Keys, read_texts
 
 HEADS = tuple(dict.fromkeys(head for task in TASKS.values() for head in task.heads))
@@ -112,10 +113,15 @@ def _among(kind: str, known: Sequence[str]) -> Callable[[str], None]:
     return check
 
 
+def _head(name: str) -> None:
+    if name not in HEADS:
+        check_name(name)
+
+
 # What the entries, which load nothing, cannot tell.
 CHECKS: Checks = {
     "task": _among("task", tuple(TASKS)),
-    "head": _among("head", HEADS),
+    "head": _head,
     "fusion": fusion_name,
     "validate-on": check_watched,
 }

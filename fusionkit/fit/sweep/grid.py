@@ -20,6 +20,7 @@ from fusionkit.options.entry import SWEPT
 from fusionkit.options.tables import FIT
 from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
+from fusionkit.tasks.head_check import check_head
 
 USUAL = ("last", "linear", "concat", "attention")
 WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
@@ -66,8 +67,8 @@ def expand(
     """
     mix = store if isinstance(store, Mix) else None
     chosen, column = choose_task(store, task, label) if isinstance(store, Store) else store.choose_task(task, label)
-    if head is not None and head not in chosen.heads:
-        raise unknown_name(f"head for {chosen.name}", head, chosen.heads)
+    if head is not None:
+        check_head(chosen, head)
     if joint_fusion != "shared" and chosen.name != "joint":
         raise UsageError(
             f"the task {chosen.name} has one head, and so one fusion",

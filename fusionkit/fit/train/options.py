@@ -23,9 +23,8 @@ from torch import Tensor
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.precision import FLOAT32
-from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax
+from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax, gives_numbers
 from fusionkit.specs import RunSpec
-from fusionkit.tasks import TASKS
 
 
 def check_options(spec: RunSpec) -> None:
@@ -35,7 +34,7 @@ def check_options(spec: RunSpec) -> None:
         UsageError: label smoothing or class weights for a head without a cross-entropy at each row, or bfloat16 for
             one that gives a number.
     """
-    if spec.compute_dtype != FLOAT32 and spec.head in TASKS["regression"].heads:
+    if spec.compute_dtype != FLOAT32 and gives_numbers(spec.head):
         raise UsageError(
             f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
             expected=f"--compute-dtype {FLOAT32}",

@@ -32,7 +32,8 @@ from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
 from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, part_weights
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
 from fusionkit.fit.vectorized.looped import LoopedRuns
-from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of, chained
+from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of_head, chained
+from fusionkit.fit.vectorized.own_modules import can_stack_own
 from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
@@ -96,7 +97,9 @@ class Stack(Protocol):
 
 def can_stack(model: Model) -> bool:
     """Whether vmap knows all that a model does, and every run has weights of its own."""
-    return isinstance(model, FusedModel) and not any(isinstance(m, (nn.LSTM, LmScore)) for m in model.modules())
+    if not isinstance(model, FusedModel) or any(isinstance(m, (nn.RNNBase, LmScore)) for m in model.modules()):
+        return False
+    return can_stack_own(model)
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
@@ -134,13 +137,13 @@ class Stacked:
         with_run_dropout(self._base, self._generators)
         head = self._base.head
         self._head = _HeadCalls(head)
-        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(head.score)
+        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of_head(head)
         # A GPU's recordings would fold anew in every block, and its products are not what it waits for.
         self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
         with_run_linear(self._base, stacked=True)
         self._base.train()
         self.by_row = (
-            isinstance(head, Softmax)
+            type(head) is Softmax
             and not getattr(head.score, "across_rows", False)
             and self._base.pool in (None, "cls")
             and self._base.sides == 1
@@ -279,14 +282,14 @@ class Stacked:
             return scores
         targets, dim = _per_run([batch.targets for batch in batches], counts)
         with exactly(scores.device):
-            if wanted == "loss" and isinstance(model.head, Softmax):
+            if wanted == "loss" and type(model.head) is Softmax:  # what inherits from it may do more
                 return cross_entropies(model.head, widened(scores), targets)
             return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
 
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
-        if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
+        if type(fusion) in (Last, Layer) and len(batches) == 1:
             return states[:, -1]
         own = part_weights(FUSION, weights)
         if self._folding is not None and not own:
