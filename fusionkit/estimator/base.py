@@ -19,6 +19,7 @@ from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of
 from fusionkit.fit.train.loop import train_run
 from fusionkit.fusions import fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences
+from fusionkit.options.entry import options_of
 from fusionkit.ragged import Ragged
 from fusionkit.specs import RunSpec, parse_layers
 from fusionkit.store import Split
@@ -41,6 +42,7 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
     fusion_layers: str | None = None
     lr: float = 2e-3
     epochs: int = 10
+    max_steps: int | None = None
     batch_size: int = 32
     weight_decay: float = 0.0
     dropout: float = 0.0
@@ -95,29 +97,19 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             check_head(TASKS[task], self.head)
         pools = TASKS[task].unit == "example" and not reads_sequences(self.head or heads[0])
         several = bool((np.diff(examples.row_offsets) != 1).any())
-        return RunSpec(
-            store="",
-            task=task,
-            label="y",
-            fusion=fusion_name(self.fusion),
-            fusion_layers=self.fusion_layers,
-            head=self.head or heads[0],
-            pool=self.pool or ("mean" if several else None) if pools else None,
-            data_seed=int(seed),
-            init_seed=int(seed),
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            dropout=self.dropout,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            schedule=self.schedule,
-            optimizer=self.optimizer,
-            warmup=self.warmup,
-            clip_norm=self.clip_norm,
-            label_smoothing=getattr(self, "label_smoothing", 0.0),
-            class_weights=getattr(self, "class_weight", None) or "none",
-            patience=self.patience,
-        )
+        given = {name: value for name, value in self.get_params(deep=False).items() if name in options_of(RunSpec)}
+        chosen = {
+            "store": "",
+            "task": task,
+            "label": "y",
+            "fusion": fusion_name(self.fusion),
+            "head": self.head or heads[0],
+            "pool": self.pool or ("mean" if several else None) if pools else None,
+            "data_seed": int(seed),
+            "init_seed": int(seed),
+            "class_weights": getattr(self, "class_weight", None) or "none",
+        }
+        return RunSpec(**{**given, **chosen})
 
     def _train(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> Self:
         if self.patience is not None and self.validation_fraction is None:

@@ -50,7 +50,6 @@ def feedings(draws: dict[int, TaskSplit], size: int) -> tuple[GpuLoader, Separat
 def test_minibatches_are_those_that_are_gathered_one_by_one(toy: Toy, words: bool, size: int) -> None:
     draws = draws_of(toy(words=words).train, 3, 29)
     resident, plain = feedings(draws, size)
-    assert [resident.steps(seed) for seed in draws] == [plain.steps(seed) for seed in draws] == [-(-29 // size)] * 3
     for epoch, seeds in ((1, (0, 1, 2)), (2, (0, 1, 2)), (3, (2, 0))):
         taken = 0
         for ours, theirs in zip(resident.epoch(epoch, seeds), plain.epoch(epoch, seeds), strict=True):

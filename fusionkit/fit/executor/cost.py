@@ -24,6 +24,7 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes
 from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.train.options import length_of
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.heads import reads_sequences
 from fusionkit.memory import KEPT_BYTES, resident
@@ -71,6 +72,10 @@ class CostModel:
         count = self._all_sizes(spec).validation
         return min(spec.validate_on or count, count)
 
+    def epochs(self, spec: RunSpec) -> int:
+        """Epochs that a run begins, where nothing stops it earlier."""
+        return length_of(spec, self.learned(spec)).epochs
+
     def products(self, spec: RunSpec) -> float:
         """Of an epoch."""
         return self.products_over(spec, self.learned(spec), self.watched(spec) / spec.validate_every)
@@ -90,7 +95,7 @@ class CostModel:
         """Of a whole run on one core; with ``patience`` it may be less."""
         sizes = self._all_sizes(spec)
         at_the_end = self.products_over(spec, 0, sizes.validation + sizes.tests)
-        return (spec.epochs * self.products(spec) + at_the_end) / RATE
+        return (self.epochs(spec) * self.products(spec) + at_the_end) / RATE
 
     def unit_seconds(self, unit: Unit) -> float:
         """Of all runs of a unit."""

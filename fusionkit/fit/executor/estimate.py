@@ -17,7 +17,9 @@ from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
-SHOWN = ("task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "batch_size", "compute_dtype")
+SHOWN = (
+    "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "max_steps", "batch_size", "compute_dtype",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
     plain = dataclasses.replace(
         spec,
         epochs=EPOCHS,
+        max_steps=None,
         lr=1e-4,
         shots=None,
         draw="uniform",

@@ -119,8 +119,9 @@ def _train(
     if note:
         progress.say(note)
     cost = CostModel(prepared.materials)
-    work = {spec.digest: spec.epochs * cost.products(spec) for spec in prepared.missing}
-    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
+    epochs = {spec: cost.epochs(spec) for spec in prepared.missing}
+    work = {spec.digest: number * cost.products(spec) for spec, number in epochs.items()}
+    progress.begin(len(epochs), sum(epochs.values()), work)
     with closing(executor):
         schedule.work(executor)
 

@@ -74,10 +74,6 @@ class GpuLoader:
         self._rooms: dict[tuple[int, int], _Buffers] = {}
         self._seeds: tuple[int, ...] = ()
 
-    def steps(self, seed: int) -> int:
-        """As :class:`~fusionkit.fit.loader.minibatches.Loader` says."""
-        return -(-len(self._draws[seed]) // self._size)
-
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`~fusionkit.fit.loader.minibatches.Loader` says; the next step overwrites a step's minibatches."""
         if self._seeds != tuple(seeds):

@@ -137,10 +137,6 @@ class Minibatches:
 class Loader(Protocol):
     """Gives the minibatches of all data seeds of a unit of runs."""
 
-    def steps(self, seed: int) -> int:
-        """The number of minibatches in an epoch of one data seed."""
-        ...
-
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """The minibatches of these data seeds, step by step; a seed without any left is not in the step."""
         ...
@@ -148,10 +144,6 @@ class Loader(Protocol):
 
 class SeedLoader(Protocol):
     """Gives the minibatches of one data seed."""
-
-    def __len__(self) -> int:
-        """The number of minibatches in an epoch."""
-        ...
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every example once, in minibatches, in the order of this epoch."""
@@ -171,10 +163,6 @@ class GatherLoader:
         self.split, self.layers = split, tuple(layers)
         self._order, self._size, self._device = order, batch_size, device
 
-    def __len__(self) -> int:
-        """As :class:`SeedLoader` says."""
-        return -(-len(self.split) // self._size)
-
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """As :class:`SeedLoader` says."""
         order = self._order.examples(epoch)
@@ -187,10 +175,6 @@ class SeparateLoaders:
 
     def __init__(self, feeders: Mapping[int, SeedLoader]) -> None:
         self._feeders = feeders
-
-    def steps(self, seed: int) -> int:
-        """As :class:`Loader` says."""
-        return len(self._feeders[seed])
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`Loader` says."""

@@ -29,6 +29,7 @@ from fusionkit.fit.loader.minibatches import (
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.fit.train.decisions import ScoreBlock, block_rows, blocks, score_blocks
+from fusionkit.fit.train.options import length_of
 from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import decides_by_softmax, reads_sequences
@@ -61,7 +62,8 @@ class UnitInputs:
     ) -> None:
         self._draws, self._layers, self._data, self._hidden = draws, layers, data, hidden
         self._sharers, self._device = sharers, device
-        self._room = self._to_hold() if max(spec.epochs for spec in specs) > 1 else 0
+        repeated = any(length_of(spec, len(draws[spec.data_seed])).epochs > 1 for spec in specs)
+        self._room = self._to_hold() if repeated else 0
         streamed = {seed: each for seed in draws if (each := self._streamed(seed, specs[0])) is not None}
         self.window_bytes = sum(each.memory for each in streamed.values())
         self._room -= self.window_bytes

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import Decisions, block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.inputs import UnitInputs, training_split
-from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
+from fusionkit.fit.train.options import Length, balanced_weights, check_options, length_of, rate_factor
 from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, results_of
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
@@ -55,6 +56,7 @@ class _Run:
 
     spec: RunSpec
     layers: Layers
+    length: Length
     loss: float = 0.0
     curve: Curve = field(default_factory=list)
     best: BestEpoch | None = None
@@ -63,15 +65,19 @@ class _Run:
 
     def is_due(self, epoch: int) -> bool:
         """Whether it is scored now: no other run of its stack has a say in it."""
-        return epoch % self.spec.validate_every == 0 or epoch == self.spec.epochs
+        return epoch % self.spec.validate_every == 0 or epoch == self.length.epochs
 
     def is_done(self, epoch: int) -> bool:
         """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
-        if epoch >= self.spec.epochs:
+        if epoch >= self.length.epochs:
             return True
         if self.spec.patience is None or self.best is None or not self.is_due(epoch):
             return False
         return epoch - self.best.epoch >= self.spec.patience
+
+    def left(self, epoch: int) -> int:
+        """Steps that it makes in an epoch: the last one may be begun only."""
+        return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
 
 
 @dataclass(eq=False)
@@ -139,7 +145,7 @@ def train_unit(
             an example has. MemoryError, RuntimeError: memory runs out.
     """
     unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
-    for epoch in range(max(spec.epochs for spec in specs) + 1):
+    for epoch in range(unit.epochs + 1):
         began = time.perf_counter()
         # Epoch 0 is for those that have nothing to learn: they are scored as they came.
         groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
@@ -153,7 +159,7 @@ def train_unit(
             run.seconds += (time.perf_counter() - began) / len(runs)
             if epoch:
                 run.epoch_seconds.append(run.seconds)
-            for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
+            for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
         yield from unit.release(gone, failed)
         if not unit.groups:
@@ -176,14 +182,15 @@ class _Unit:
     ) -> None:
         self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
         self._lm_head = None if data.lm_head is None else data.lm_head.on(device)
-        runs = [_Run(spec, layers_of(spec)) for spec in specs]
-        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         self._draws: dict[int, TaskSplit] = {}
         for spec in specs:
             check_options(spec)
             check_sides(spec.head, data.train.sides)
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = training_split(spec, data)
+        runs = [_Run(spec, layers_of(spec), length_of(spec, len(self._draws[spec.data_seed]))) for spec in specs]
+        self.epochs = max(run.length.epochs for run in runs)
+        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device)
@@ -244,24 +251,30 @@ class _Unit:
         """One epoch of all runs."""
         seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
+        lefts = [[run.left(epoch) for run in group.runs] for group in groups]
+        most = max(map(max, lefts), default=0)
         with denormals_as_zero(), full_float32(self._device):
-            for step, batches in enumerate(self._reading.loader.epoch(epoch, seeds)):
+            for step, batches in enumerate(islice(self._reading.loader.epoch(epoch, seeds), most)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
-                    for group, total, own in zip(groups, totals, beside, strict=True):
+                    for group, total, left, own in zip(groups, totals, lefts, beside, strict=True):
                         with own:  # chosen layers may be copied: where they are read
-                            if mine := batches.of(group.seeds, group.places):
-                                total += self._step(group, mine, epoch, step)
-        for group, total in zip(groups, totals, strict=True):
-            for run, loss in zip(group.runs, total.tolist(), strict=True):
-                run.loss = loss / max(len(self._draws[run.spec.data_seed]), 1)
+                            if step < max(left) and (mine := batches.of(group.seeds, group.places)):
+                                total += self._step(group, mine, left, epoch, step)
+        for group, total, left in zip(groups, totals, lefts, strict=True):
+            for run, loss, steps in zip(group.runs, total.tolist(), left, strict=True):
+                learned = min(steps * run.spec.batch_size, len(self._draws[run.spec.data_seed]))
+                run.loss = loss / max(learned, 1)
 
-    def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
-        rates = []
-        for run in group.runs:
-            steps = self._reading.loader.steps(run.spec.data_seed)
-            rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
+    def _step(self, group: _Group, batches: Sequence[Batch], left: Sequence[int], epoch: int, step: int) -> Tensor:
+        """One step; the losses of the runs that make it. ``left``: steps that each makes in this epoch."""
+        rates, going = [], [step < steps for steps in left]
+        for run, goes in zip(group.runs, going, strict=True):
+            at = (epoch - 1) * run.length.epoch + step
+            # A run that has made all of its steps waits for the others of its stack: at rate 0 nothing moves.
+            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else 0.0)
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
-        return group.stack.step(batches, rates) * examples
+        losses = group.stack.step(batches, rates) * examples
+        return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
     def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
         """Score all runs on validation, and keep what is the best so far."""
@@ -336,7 +349,10 @@ class _Unit:
     def _trained(self, run: _Run, model: Model) -> CompletedRun:
         assert run.best is not None  # the last epoch is scored
         draw = self._draws[run.spec.data_seed]
-        return CompletedRun(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
+        steps = min(len(run.curve) * run.length.epoch, run.length.steps)
+        return CompletedRun(
+            run.spec, model, run.layers, run.best, run.curve, steps, run.seconds, run.epoch_seconds, draw
+        )
 
 
 def _copied(model: Model) -> Model:

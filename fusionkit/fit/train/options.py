@@ -14,6 +14,7 @@ Source: the schedules of transformers, ``compute_class_weight("balanced")`` of s
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -57,6 +58,21 @@ def check_options(spec: RunSpec) -> None:
                 received=given,
                 remedy=f"leave {option} out, or choose another --head where the task has one",
             )
+
+
+class Length(NamedTuple):
+    """How long a run is: steps of a whole epoch, all of its steps, and the epochs that it begins."""
+
+    epoch: int
+    steps: int
+    epochs: int
+
+
+def length_of(spec: RunSpec, examples: int) -> Length:
+    """The length of a run that learns from so many examples, where nothing stops it earlier."""
+    epoch = max(-(-examples // spec.batch_size), 1)
+    steps = spec.epochs * epoch if spec.max_steps is None else spec.max_steps
+    return Length(epoch, steps, -(-steps // epoch))
 
 
 def rate_factor(spec: RunSpec, step: int, steps: int) -> float:

@@ -35,6 +35,7 @@ class RunResult:
         best_epoch: from 1; 0 where there was nothing to train.
         scores: all metrics by split. curve: loss and validation score, an epoch each; None where it was not
             scored. watched: how many validation examples chose the epoch; the curve's scores are of these.
+        steps: how many the optimizer made.
         seconds: training and scoring. epoch_seconds: how much of them had gone after each epoch of the curve: the one
             thing of an epoch that another machine gives otherwise, so it stands beside the curve.
         layer_weights: mean over validation rows, where the fusion has them.
@@ -52,6 +53,7 @@ class RunResult:
     scores: dict[str, dict[str, float]]
     best_epoch: int
     curve: Curve
+    steps: int
     seconds: float
     epoch_seconds: list[float]
     fusion_parameters: int
@@ -101,6 +103,7 @@ class CompletedRun:
     layers: Layers
     best: BestEpoch
     curve: Curve
+    steps: int
     seconds: float
     epoch_seconds: list[float]
     draw: TaskSplit
@@ -200,6 +203,7 @@ def _outcome(
         scores={"validation": validation} | ({} if test is None else {"test": test}),
         best_epoch=run.best.epoch,
         curve=run.curve,
+        steps=run.steps,
         seconds=run.seconds,
         epoch_seconds=run.epoch_seconds,
         fusion_parameters=model.parts[0].parameters_of(model.fusion),

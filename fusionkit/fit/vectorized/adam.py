@@ -116,7 +116,7 @@ def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
 
     def rate(run: int) -> tuple[Hashable, ...]:
         spec = specs[run]
-        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.draw_ids
+        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.max_steps, spec.draw_ids
 
     found = [[*runs] for _, runs in groupby(range(len(specs)), rate)]
     return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]
