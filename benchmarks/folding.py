@@ -47,7 +47,7 @@ def taken(stacks: Sequence[Stacked], batch: Batch, *, learns: bool) -> list[floa
     rates = [1e-3] * len(stacks[0].specs)
     if learns:
         return fastest(lambda stack: stack.step([batch], rates), stacks)
-    return fastest(lambda stack: stack.decide(batch, None, SPLIT_ROWS), stacks)
+    return fastest(lambda stack: stack.decide(batch, SPLIT_ROWS), stacks)
 
 
 def batch_of(rows: int, layers: int, hidden: int) -> Batch:

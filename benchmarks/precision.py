@@ -32,7 +32,7 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import uniform_draw
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.loader.minibatches import GatherLoader, hold
+from fusionkit.fit.loader.minibatches import GatherLoader, load_into_memory
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.vectorized.stack import stack_of
@@ -40,6 +40,7 @@ from fusionkit.fusions import fusion_layers
 from fusionkit.memory import keep_freed_memory
 from fusionkit.specs import TRAINING_DTYPES, RunSpec
 from fusionkit.store import Store, open_store
+from fusionkit.store.layer_positions import positions_of
 
 FUSIONS = ("last", "linear", "attention", "concat", "concat-affine", "dwatt", "extra-layers:1")
 EPOCHS, RATE = 4, 5e-4
@@ -49,7 +50,7 @@ def stepped(spec: RunSpec, runs: int, store: Store, data: TaskData) -> dict[str,
     """Microseconds a run and row in each precision."""
     layers = fusion_layers(spec.fusion, store.layers, len(store.layers))
     draw = data.train.subset(uniform_draw(len(data.train), 128, data.classes, 0))
-    held = hold(draw, [store.layers.index(layer) for layer in layers])
+    held = load_into_memory(draw, list(positions_of(layers, store.layers)))
     feeder = GatherLoader(held, range(len(layers)), Sampler(held, "shuffle", 0), 16)
     stacks = {}
     for dtype in TRAINING_DTYPES:

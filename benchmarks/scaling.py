@@ -28,7 +28,7 @@ from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.task_map import map_tasks
 from fusionkit.encode import encode
 from fusionkit.encode.job import NoProgress
-from fusionkit.encode.parts import all_parts, finished_parts
+from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec

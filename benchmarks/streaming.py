@@ -37,7 +37,7 @@ from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit import expand
-from fusionkit.fit.loader.minibatches import GatherLoader, SeedLoader, hold, layers_of_batch
+from fusionkit.fit.loader.minibatches import GatherLoader, SeedLoader, layers_of_batch, load_into_memory
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.fit.model.joint import model_of
@@ -46,6 +46,7 @@ from fusionkit.fit.train.loop import denormals_as_zero
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import SHUFFLE, WINDOW, RunSpec
 from fusionkit.store import HiddenStates, Store, open_store
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.layout import chunk_path
 
 LIMIT = 2 * 10**9
@@ -84,7 +85,7 @@ def fed(way: str, train: TaskSplit, rows: int, size: int) -> SeedLoader:
     if way in STREAMS:
         return StreamingLoader(train, layers, Sampler(train, WINDOW, 0), size)
     if way == "memory":
-        train = hold(train.subset(np.arange(np.searchsorted(train.offsets[1:], rows) + 1)), layers)
+        train = load_into_memory(train.subset(np.arange(np.searchsorted(train.offsets[1:], rows) + 1)), layers)
     elif way == "memory16":
         assert isinstance(train.states, HiddenStates)
         train = train.over(train.states.load(np.unique(train.rows), layers), train.rows)
@@ -97,7 +98,7 @@ def rows_a_second(way: str, store: Store, data: TaskData, specs: list[RunSpec], 
     stacks, done = [], 0
     for fusion in dict.fromkeys(spec.fusion for spec in specs):
         alike = [spec for spec in specs if spec.fusion == fusion]
-        places = tuple(store.layers.index(layer) for layer in read_layers(store, alike[0]))
+        places = positions_of(read_layers(store, alike[0]), store.layers)
         models = [model_of(spec, len(places), store.hidden, {"": len(data.labels)}) for spec in alike]
         stacks.append((stack_of(alike, models), places))
     if way == "cold":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from sphinx.application import Sphinx
 
 import fusionkit
 import fusionkit.fit
+from fusionkit.fusions import FUSIONS
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tables
 
 for module in (fusionkit, fusionkit.fit):  # autodoc sees what is there, and these load their members when asked
     vars(module).update({name: getattr(module, name) for name in module.__all__})
@@ -55,6 +60,7 @@ PAGES = {
         "docs/python",
         "docs/fusions",
         "docs/heads",
+        "docs/your-own",
         "docs/cluster",
         "docs/statistics",
         "docs/report",
@@ -87,10 +93,9 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
         left = sorted(app.env.found_docs - listed - {root_doc})  # a page that nobody has given a place yet
         parts = {**PAGES, "More": tuple(left)} if left else PAGES
         source[0] += "".join(CONTENTS.format(caption=part, pages="\n".join(parts[part])) for part in parts)
+    source[0] = tables.filled(source[0])
     if name == "docs/api":
-        from fusionkit.fusions import FUSIONS
-
-        modules = [fusion.__module__ for fusion in FUSIONS.values()]
+        modules = [path.partition(":")[0] for path in FUSIONS.values()]
         source[0] = source[0].replace(
             "FUSIONS", "\n".join(f".. automodule:: {name}\n   :members:\n" for name in modules)
         )

@@ -59,6 +59,10 @@ class IdentityError(UsageError):
     """A store at this place was made from something else: exit code 2."""
 
 
+class SourceWarning(UserWarning):
+    """A run's own fusion or head is imported from a file that is not what it was when the run was trained."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a misspelt name: lists the choices and the nearest of them."""
     choices = sorted(known)

@@ -15,6 +15,7 @@ from typing import Any
 
 from fusionkit.errors import FusionkitError, StoreError
 from fusionkit.places import Place, place_errors, read_bytes
+from fusionkit.storage import ask
 
 GIB = 1 << 30
 REFUSALS = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO)
@@ -27,7 +28,8 @@ def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
     """
     if not isinstance(path, Path):
         with place_errors(path):
-            path.fs.pipe_file(path.path, b"".join(pieces))
+            content = b"".join(pieces)
+            ask(path, "pipe_file", path.path, content, size=len(content))
         return
     aside = aside_of(path)
     with disk_errors(path):

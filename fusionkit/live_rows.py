@@ -1,4 +1,4 @@
-"""A batch's live rows as trained heads read them: what several heads read alike is made once for all of them."""
+"""A batch's live rows as trained heads read them: what several heads share is computed once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fusionkit.encode.batches import PaddedBatch, PartInput
 from fusionkit.encode.rows import batch_rows
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.store.layer_positions import positions_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +58,8 @@ class SharedRows:
     """A batch's rows of one kind, for all runs over it.
 
     Attributes:
-        states: float32 ``[n, layers, hidden]``. layers: their numbers. picked: int64 ``[n]``, the rows' numbers among
-            all rows of the kind. offsets: int64 ``[sequences + 1]`` into them. words: the words of the examples.
+        states: float32 ``[n, layers, hidden]``. layers: those held, in order. picked: int64 ``[n]``, the rows' numbers
+            among all rows of the kind. offsets: int64 ``[sequences + 1]`` into them. words: the words of the examples.
         read: by the way of reading bool ``[n]``, None for all rows, and the offsets among the rows read.
         block: the last states that were made, behind what for. fused: the last fusion that several heads share, and
             what it gave. Only the last ones are kept: many heads may read many choices of layers.
@@ -112,7 +113,7 @@ class SharedRows:
         if self.block is None or self.block[0] != (layers, reading):
             states = self.states if mask is None else self.states[mask]
             if len(layers) < len(self.layers):
-                states = states[:, [self.layers.index(layer) for layer in layers]]
+                states = states[:, list(positions_of(layers, self.layers))]
             self.block = (layers, reading), states
         return self.block[1]
 

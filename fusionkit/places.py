@@ -15,12 +15,15 @@ import fsspec
 from upath import UPath
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
+from fusionkit.storage import CREDENTIALS, Request, UnansweredError, ask, ask_all, options_of
 
 Place = Path | UPath
 AnyPlace = TypeVar("AnyPlace", Path, UPath, Place)
 # Whose errors tell of the place, beside the operating system's.
 BACKENDS = {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "aiohttp", "adlfs", "azure", "fsspec", "obstore"}
 PATTERN = set("*?[")  # what fsspec's operations on several files take for a pattern of names
+READS_AT_ONCE, WRITES_AT_ONCE = 64, 10  # requests about one place that are under way together
+REMOVED_AT_ONCE = 1000  # objects that one request of S3's can remove
 # The optional dependencies that bring each scheme.
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "obstore", "abfs": "obstore", "abfss": "obstore"}
 
@@ -29,8 +32,8 @@ def place_of(address: str | Place) -> Place:
     """The place that a path or address names.
 
     Raises:
-        UsageError: a scheme that fsspec does not know or whose package is not installed, no name behind it, or a
-            name that fsspec would take for a pattern.
+        UsageError: a scheme that fsspec does not know or whose package is not installed, no name behind it, a name
+            that fsspec would take for a pattern, or limits that are no numbers.
     """
     if isinstance(address, (Path, UPath)):
         return address
@@ -48,9 +51,8 @@ def place_of(address: str | Place) -> Place:
             received=address,
         )
     try:
-        plain, name = _is_obstores(_filesystem(scheme)), address.rstrip("/")
         # Another process may write the same store: a listing from a minute ago is no answer.
-        place = UPath(name) if plain else UPath(name, use_listings_cache=False)
+        place: UPath = UPath(address.rstrip("/"), **options_of(_filesystem(scheme)))
     except ImportError as error:
         raise UsageError(
             f"addresses of {scheme}:// need a package that is not installed",
@@ -88,11 +90,6 @@ def _filesystem(scheme: str) -> Any:
         return fsspec.get_filesystem_class(scheme)
 
 
-def _is_obstores(filesystem: Any) -> bool:
-    """Whether it is obstore's, which caches no listings and refuses options that it does not know."""
-    return str(filesystem.__module__).startswith("obstore")
-
-
 @contextlib.contextmanager
 def place_errors(place: Place) -> Iterator[None]:
     """Turn what a remote place's libraries raise (no network, no bucket, no right) into one clear error."""
@@ -108,31 +105,74 @@ def place_errors(place: Place) -> Iterator[None]:
 
 def refusal(place: Place, error: Exception) -> StoreError | None:
     """The error for a remote place that did not answer, or said no; None where ``error`` tells of something else."""
+    if isinstance(error, UnansweredError):
+        return error
     ours = isinstance(error, OSError) or type(error).__module__.split(".")[0] in BACKENDS
     if isinstance(place, Path) or not ours:
         return None
     return StoreError(
         f"cannot use {place}",
         received=f"{type(error).__name__}: {error}".splitlines()[0],
-        remedy="check the address, the credentials (for s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-        "AWS_ENDPOINT_URL) and the network",
+        remedy=CREDENTIALS,
     )
 
 
 def is_file(place: Place) -> bool:
     """Whether there is such a file; a place that does not answer is an error here, to pathlib and fsspec it is a No."""
-    if isinstance(place, Path):
-        return place.is_file()
+    return place.is_file() if isinstance(place, Path) else _facts(place).get("type") == "file"
+
+
+def is_folder(place: Place) -> bool:
+    """Whether there is such a folder, or anything below such a name; errors as of :func:`is_file`."""
+    return place.is_dir() if isinstance(place, Path) else _facts(place).get("type") == "directory"
+
+
+def is_there(place: Place) -> bool:
+    """Whether there is such a file or folder; errors as of :func:`is_file`."""
+    return place.exists() if isinstance(place, Path) else bool(_facts(place))
+
+
+def size_of(file: Place) -> int:
+    """Bytes of a file that is there."""
+    return file.stat().st_size if isinstance(file, Path) else int(_facts(file)["size"])
+
+
+def _facts(place: UPath) -> dict[str, Any]:
+    """What fsspec knows of a file or folder, its ``type`` among it; nothing where there is none."""
     with place_errors(place):
         try:
-            return bool(place.fs.info(place.path)["type"] == "file")
+            return dict(ask(place, "info", place.path))
         except FileNotFoundError:
-            return False
+            return {}
 
 
 def read_bytes(place: Place) -> bytes:
     """The content of a file, in one request where it is remote and small."""
-    return place.read_bytes() if isinstance(place, Path) else bytes(place.fs.cat_file(place.path))
+    return place.read_bytes() if isinstance(place, Path) else bytes(ask(place, "cat_file", place.path, size=None))
+
+
+def remove(place: Place) -> None:
+    """Remove a file where there is one."""
+    if isinstance(place, Path):
+        place.unlink(missing_ok=True)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        ask(place, "rm", place.path)
+
+
+def remove_below(folder: UPath, names: list[str]) -> None:
+    """Remove some files below a folder that are there."""
+    pieces = [names[at : at + REMOVED_AT_ONCE] for at in range(0, len(names), REMOVED_AT_ONCE)]
+    paths = [[(folder / name).path for name in piece] for piece in pieces]
+    ask_all(folder, [Request("rm", (piece,), size=None) for piece in paths], at_once=3)
+
+
+def upload(files: dict[str, Path], folder: UPath) -> None:
+    """Copy local files to their names below a folder."""
+    requests = [
+        Request("put_file", (str(file), (folder / name).path), size=file.stat().st_size) for name, file in files.items()
+    ]
+    ask_all(folder, requests, at_once=WRITES_AT_ONCE)
 
 
 def sizes_below(folder: Place) -> dict[str, int]:
@@ -143,7 +183,7 @@ def sizes_below(folder: Place) -> dict[str, int]:
         }
     with place_errors(folder):
         try:
-            found = folder.fs.find(folder.path, detail=True)
+            found = ask(folder, "find", folder.path, detail=True, size=None)
         except FileNotFoundError:
             return {}
     prefix = len(folder.fs._strip_protocol(folder.path).rstrip("/")) + 1
@@ -157,7 +197,7 @@ def listed(folder: Place) -> list[Place]:
     with place_errors(folder):
         folder.fs.invalidate_cache()
         try:
-            found = folder.fs.ls(folder.path, detail=False)
+            found = ask(folder, "ls", folder.path, detail=False, size=None)
         except FileNotFoundError:  # a bucket in which nothing lies yet
             return []
     return [folder / name.rstrip("/").rpartition("/")[2] for name in found]
@@ -169,7 +209,7 @@ def read_all(folder: Place, names: list[str]) -> dict[str, bytes]:
         wanted = {name: folder / name for name in names}
         return {name: path.read_bytes() for name, path in wanted.items() if path.is_file()}
     there = sizes_below(folder)  # one request tells of all that are absent
-    paths = {folder.fs._strip_protocol((folder / name).path): name for name in names if name in there}
+    wanted_there = [name for name in names if name in there]
+    requests = [Request("cat_file", ((folder / name).path,), size=None) for name in wanted_there]
     with place_errors(folder):
-        found = folder.fs.cat(list(paths)) if paths else {}
-    return {paths[path]: content for path, content in found.items()}
+        return dict(zip(wanted_there, ask_all(folder, requests, at_once=READS_AT_ONCE), strict=True))

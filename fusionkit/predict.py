@@ -120,7 +120,11 @@ class Prediction:
 
 
 def load(
-    *runs: str | Path, device: str = "auto", encoder: str | None = None, trust_remote_code: bool = False
+    *runs: str | Path,
+    device: str = "auto",
+    encoder: str | None = None,
+    trust_remote_code: bool = False,
+    trust_modules: Sequence[str] = (),
 ) -> Predictor:
     """Load finished runs and the encoder they share.
 
@@ -128,6 +132,7 @@ def load(
         runs: runs' folders or the beginning of one (``runs/3f2a``), or folders of runs: all that finished in them;
             or folders that ``fusionkit export`` wrote, or hub ids of such (``owner/name``).
         encoder: where the encoder is now, if no longer where it was when the store was encoded.
+        trust_modules: modules that exported heads may import for a fusion or head that is not fusionkit's own.
 
     Raises:
         UsageError: no such run, or runs that one pass of one encoder cannot serve.
@@ -141,7 +146,7 @@ def load(
     """
     if not runs:
         raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
-    trained = open_heads(runs, encoder)
+    trained = open_heads(runs, encoder, trust_modules)
     _refuse_different(trained)
     first = trained[0]
     wanted = first.encoding["encoder"]

@@ -32,8 +32,8 @@ def main(channel):
 # No guard around it, as in a user's script: the child is not this script once more.
 PARENT = """
 import sys, time
-from fusionkit.child_processes import Child
-child = Child("echo")
+from fusionkit.child_processes import ChildProcess
+child = ChildProcess("echo")
 child.send("hang")
 assert child.receive() == "hanging"
 print(child.process.pid, flush=True)

@@ -17,12 +17,12 @@ PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
     0: (
         "ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "child_processes", "machine",
-        "names", "yaml_texts", "devices", "plural", "memory",
+        "names", "options", "registry", "yaml_texts", "devices", "plural", "memory", "storage",
     ),
     1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),
     3: ("encode", "runs", "dataset", "fit"),
-    4: ("demo", "estimator", "exported", "predict", "live_rows"),
+    4: ("demo", "estimator", "exported", "predict", "live_rows", "testing"),
     5: ("cluster", "logs", "report"),
     6: ("study",),
     7: ("cli",),

@@ -92,7 +92,7 @@ def test_obstore_serves_a_scheme_whose_own_package_is_missing(monkeypatch: pytes
     place = place_of("az://container/s")
     assert isinstance(place, UPath)
     assert type(place.fs).__module__.startswith("obstore")
-    assert (str(place), place.storage_options) == ("az://container/s", {})
+    assert (str(place), place.storage_options["retry_config"]) == ("az://container/s", {"max_retries": 0})
 
 
 @pytest.mark.parametrize("where", ["local", "memory"])

@@ -83,7 +83,7 @@ def job_of_worker(settings: ClusterSettings | None) -> str:
     return printed_job(settings)
 
 
-def elsewhere_by(settings: ClusterSettings, device: str) -> AbstractContextManager[EncodeWorkers]:
+def workers_of(settings: ClusterSettings, device: str) -> AbstractContextManager[EncodeWorkers]:
     """An open cluster for ``encode``, as :func:`fusionkit.cluster.encode_workers.open_encode_workers` gives it."""
     from fusionkit.cluster.encode_workers import open_encode_workers
 
@@ -91,7 +91,7 @@ def elsewhere_by(settings: ClusterSettings, device: str) -> AbstractContextManag
 
 
 @contextmanager
-def crew_by(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[ExecutorFactory]:
+def cluster_for(settings: ClusterSettings, note: Callable[[str], None]) -> Iterator[ExecutorFactory]:
     """An open cluster for ``fit``, whose heads are trained on CPUs.
 
     Args:

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from fusionkit.cli.completion import folders
 from fusionkit.errors import UsageError
-from fusionkit.places import Place, place_errors, place_of
+from fusionkit.places import Place, is_there, place_errors, place_of
 
 if TYPE_CHECKING:
     from fusionkit.store import Store
@@ -105,7 +105,7 @@ def given_store(path: Place) -> Store:
             raise UsageError(
                 f"{path} is no store",
                 expected="what `fusionkit encode --out` wrote",
-                received="something else" if path.exists() else "a path that does not exist",
+                received="something else" if is_there(path) else "a path that does not exist",
                 remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
             )
     return open_store(path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.cluster_options import cluster_options, elsewhere_by, given_cluster, job_of_worker, on_cpus
+from fusionkit.cli.cluster_options import cluster_options, given_cluster, job_of_worker, on_cpus, workers_of
 from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encode_options import encoding_options, load_inputs
 from fusionkit.errors import UsageError
@@ -55,24 +55,27 @@ def encode(
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     from fusionkit.cli.info import store_summary
-    from fusionkit.encode.job import encode_job, is_finished, job_of
+    from fusionkit.encode.job import make_job
+    from fusionkit.encode.open_plan import is_finished
+    from fusionkit.encode.pipeline import encode_job
     from fusionkit.encode.shard import encode_shard
     from fusionkit.store import open_store
 
-    share = given_share(parts, overwrite, settings is not None)
+    shard = given_shard(parts, overwrite, settings is not None)
     with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
-        # Workers have the GPUs; here the encoder is asked for its identity and its tokenizer alone.
-        here = device if settings is None else "cpu"
-        source, columns, spec, encoder = load_inputs(bars.say, device=here, **options)
-        job, run_parts = job_of(source, columns, store, spec, encoder, bars, limit), None
-        # Nobody's job is queued for what cannot be read, or is there already.
+        # Workers have the GPUs; this process needs the encoder's identity and tokenizer alone.
+        own_device = device if settings is None else "cpu"
+        source, columns, spec, encoder = load_inputs(bars.say, device=own_device, **options)
+        job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit), None
+        # Workers are started last: not for a source that cannot be read or a store that is complete.
         if settings is not None and (overwrite or not is_finished(job)):
-            elsewhere = stack.enter_context(elsewhere_by(settings, device))
-            job, run_parts = replace(job, device=elsewhere.device), elsewhere.parts(encoder, stop, bars.note)
-        if share is None:
+            cluster_workers = stack.enter_context(workers_of(settings, device))
+            job = replace(job, device=cluster_workers.device)
+            run_parts = cluster_workers.parts(encoder, stop, bars.note)
+        if shard is None:
             report = encode_job(job, overwrite=overwrite, run_parts=run_parts, stop=stop)
         else:
-            report = encode_shard(job, share, stop)
+            report = encode_shard(job, shard, stop)
     if report.outcome == "share":
         if as_json:
             print_json({"outcome": "share", "call_seconds": round(report.seconds, 3), "tokens": report.tokens})
@@ -93,7 +96,7 @@ def encode(
     )
 
 
-def given_share(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
+def given_shard(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
     """The share that ``--parts`` names.
 
     Raises:

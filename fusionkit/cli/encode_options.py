@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fusionkit.cli.completion import files, folders
-from fusionkit.specs import COMPRESSIONS, COMPUTE_DTYPES, PAIR_FORMS, ROWS, STATE_DTYPES, EncodeSpec
+from fusionkit.cli.flags import flags, with_all
+from fusionkit.options.tables import ENCODE
+from fusionkit.specs import EncodeSpec
 
 if TYPE_CHECKING:
     from fusionkit.encoder import Encoder
     from fusionkit.sources import Columns, Source
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-OPTIONS = (
-    click.argument("source", shell_complete=files),
-    click.option(
-        "--encoder", default="minilm", show_default=True, shell_complete=folders, help="'minilm', a folder or a hub id."
-    ),
-    click.option("--encoder-revision", help="Revision of a hub encoder."),
-    click.option("--config", help="Configuration of a hub data set."),
-    click.option("--revision", help="Revision of a hub data set."),
-    click.option("--rows", type=click.Choice(ROWS), help="What a stored row is. [default: by the columns]"),
-    click.option("--layers", default="all", show_default=True, help="all, 0,6,12 or -4: (0 is the embeddings)."),
-    click.option("--dtype", type=click.Choice(STATE_DTYPES), default="float16", show_default=True),
-    click.option("--compress", type=click.Choice(COMPRESSIONS), default="none", show_default=True),
-    click.option("--compute-dtype", type=click.Choice(COMPUTE_DTYPES), default="float32", show_default=True),
-    click.option("--max-length", type=int, help="Sub-tokens an example may have. [default: the encoder's limit]"),
-    click.option("--text", help="Column with the text. [default: guessed]"),
-    click.option("--pair", help="Column with the second text of a pair. [default: guessed]"),
-    click.option(
-        "--pair-as", type=click.Choice(PAIR_FORMS), help="A pair as so many sequences. [default: by the encoder]"
-    ),
-    click.option("--tokens", help="Column with lists of words. [default: guessed]"),
-    click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0."),
-    click.option("--task", type=click.Choice(("mlm",)), help="mlm: mask sub-tokens and keep their rows alone."),
-    click.option("--mask-seed", default=0, show_default=True, help="With --task mlm: which sub-tokens are masked."),
-    click.option("--mask-share", default=0.15, show_default=True, help="With --task mlm: how many of them."),
-    click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code."),
-)
-
-
-def encoding_options(command: Command) -> Command:
-    """Add the argument SOURCE and all options above, in their order."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+encoding_options = with_all([
+    click.argument("source", shell_complete=files), *flags(ENCODE.values(), {"encoder": {"shell_complete": folders}})
+])  # fmt: skip
 
 
 def load_inputs(

@@ -52,7 +52,7 @@ def fit(
     """
     import torch
 
-    from fusionkit.fit import RunsFolder, foresee
+    from fusionkit.fit import RunsFolder, forecast
     from fusionkit.logs import check_logs
 
     # Two threads on products this small win little, and lose much as soon as anything else runs.
@@ -74,10 +74,10 @@ def fit(
     sweep = given.sweep
     check_logs(log_to)
     if dry_run:
-        forecast = foresee(
+        found = forecast(
             given.store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, workers, retry_failed, device
         )
-        print_forecast(*forecast, as_json)
+        print_forecast(*found, as_json)
         return
     from fusionkit.cli.train_sweep import train
 

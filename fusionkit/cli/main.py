@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
+from typing import Any
 
 import click
 
-from fusionkit.errors import FusionkitError, unknown_name
+from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
 
 COMMANDS = {
     "estimate": "Say what an encode would cost, before it starts.",
@@ -57,10 +59,28 @@ def group() -> None:
     """Encode once with a frozen transformer, then train many late-fusion heads over every layer."""
 
 
+_usual = warnings.showwarning
+
+
+def _shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Notes of ours as such, without the line of code that they come from."""
+    if issubclass(category, SourceWarning):
+        click.echo(f"fusionkit: {message}", err=True)
+    else:
+        _usual(message, category, *where, **more)
+
+
 def main() -> None:
     """Run the command line; a user's mistake is one message, never a traceback."""
     # Tokenizers' own threads would contend with torch's for the same cores.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    with warnings.catch_warnings():
+        warnings.showwarning = _shown
+        warnings.filterwarnings("default", category=SourceWarning)
+        _run()
+
+
+def _run() -> None:
     try:
         sys.exit(group.main(standalone_mode=False) or 0)
     except FusionkitError as error:

@@ -26,6 +26,9 @@ from fusionkit.errors import UsageError
 @click.option("--encoder", help="Where the encoder is now, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@click.option(
+    "--trust-module", "trusted", multiple=True, help="Module whose code an exported head may run; several times."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one an example.")
 def predict(
     runs: tuple[str, ...],
@@ -36,6 +39,7 @@ def predict(
     encoder: str | None,
     device: str,
     trust_remote_code: bool,
+    trusted: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run the heads of RUN… over TEXT… or --input: one pass of the encoder for all of them.
@@ -56,7 +60,9 @@ def predict(
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
-    predictor = load(*places, device=device, encoder=encoder, trust_remote_code=trust_remote_code)
+    predictor = load(
+        *places, device=device, encoder=encoder, trust_remote_code=trust_remote_code, trust_modules=trusted
+    )
     if given is None or given == "-":
         blocks = blocks_of(predictor, sys.stdin if given else texts)
     else:

@@ -65,7 +65,7 @@ def run(
     from fusionkit.logs import check_logs
     from fusionkit.study import read_study, run_study
     from fusionkit.study.folder import StudyFolder
-    from fusionkit.study.forecast import foresee_study
+    from fusionkit.study.forecast import forecast_study
 
     check_logs(log_to)
     found = read_study(study, settings, only)
@@ -76,7 +76,7 @@ def run(
         return
     place = StudyFolder(work)
     if dry_run:
-        print_plan(found.title, foresee_study(found, place, hands), as_json)
+        print_plan(found.title, forecast_study(found, place, hands), as_json)
         return
     done = []
     for each in run_study(found, place, hands, shlex.join(["fusionkit", *sys.argv[1:]])):

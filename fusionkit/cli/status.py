@@ -9,7 +9,7 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, out, print_json, table
 from fusionkit.errors import UsageError
-from fusionkit.places import Place, place_errors
+from fusionkit.places import Place, is_there, place_errors
 
 
 @click.command()
@@ -28,7 +28,7 @@ def status(path: Place, as_json: bool) -> None:
         raise UsageError(
             f"{path} is neither a store nor a folder of runs",
             expected="what `fusionkit encode --out` or `fusionkit fit --out` writes",
-            received="something else" if path.exists() else "a path that does not exist",
+            received="something else" if is_there(path) else "a path that does not exist",
             remedy="check the path",
         )
     found = runs_status(RunsFolder(path)) if isinstance(path, Path) and not store else store_status(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from fusionkit.cli.cluster_options import elsewhere_by, job_of_worker
+from fusionkit.cli.cluster_options import job_of_worker, workers_of
 from fusionkit.cli.comparison_notes import comparison_notes
 from fusionkit.cli.console import ProgressBars, log, stop_on_sigterm
 from fusionkit.cli.encode_options import load_inputs
@@ -19,10 +19,12 @@ from fusionkit.cli.latex import latex
 from fusionkit.cli.markdown import markdown
 from fusionkit.cli.train_sweep import train
 from fusionkit.dataset.mixture import Mix
-from fusionkit.encode.estimate import Estimate, estimate
-from fusionkit.encode.job import encode_job, is_finished, job_of
-from fusionkit.fit import RunsFolder, foresee
+from fusionkit.encode.job import make_job
+from fusionkit.encode.open_plan import is_finished
+from fusionkit.encode.pipeline import encode_job
+from fusionkit.fit import RunsFolder, forecast
 from fusionkit.fit.executor.estimate import Forecast
+from fusionkit.fit.executor.measure import Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.store import Store
 
@@ -61,10 +63,11 @@ class CliCommands:
         with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
             here = self.device if self.settings is None else "cpu"
             source, columns, spec, encoder = load_inputs(bars.say, **self._loaded(options, here))
-            job, run_parts = job_of(source, columns, store, spec, encoder, bars), None
+            job, run_parts = make_job(source, columns, store, spec, encoder, bars), None
             if self.settings is not None and not is_finished(job):
-                elsewhere = stack.enter_context(elsewhere_by(self.settings, self.device))
-                job, run_parts = replace(job, device=elsewhere.device), elsewhere.parts(encoder, stop, bars.note)
+                cluster_workers = stack.enter_context(workers_of(self.settings, self.device))
+                job = replace(job, device=cluster_workers.device)
+                run_parts = cluster_workers.parts(encoder, stop, bars.note)
             encode_job(job, run_parts=run_parts, stop=stop)
 
     def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
@@ -92,19 +95,14 @@ class CliCommands:
             "tex": latex(summary, notes) + "\n",
         }
 
-    def estimate(self, options: Mapping[str, Any]) -> Estimate:
-        """As ``fusionkit estimate`` does."""
-        with ProgressBars() as bars:
-            return estimate(*load_inputs(bars.say, **self._loaded(options, self.device)))
-
-    def foresee(self, store: Store | Mix, sweep: Sweep, runs: Path) -> Forecast:
+    def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
         """As ``fusionkit fit --dry-run`` does."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            return foresee(
+            return forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
-                self._heads,
+                self._heads, known,
             )[0]  # fmt: skip
         finally:
             torch.set_num_threads(before)

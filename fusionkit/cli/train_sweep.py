@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusionkit.cli.cluster_options import crew_by
+from fusionkit.cli.cluster_options import cluster_for
 from fusionkit.cli.logged_progress import LoggedProgress
 from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.cli.worker_options import stopped_by_sigterm
@@ -43,12 +43,12 @@ def train(
     there = [record for record in there if not (retry_failed and record["status"] == "failed")]
     with stopped_by_sigterm(), SweepTable(sweep.specs, there) as progress, ExitStack() as stack:
         left = len(there) < len(sweep.specs)  # where nothing is, no worker is asked for
-        crew = stack.enter_context(crew_by(settings, progress.note)) if settings is not None and left else None
+        cluster = stack.enter_context(cluster_for(settings, progress.note)) if settings is not None and left else None
         logs = Logs(log_to, runs, progress.say)
         logs.catch_up(there)
         records = fit(
             store, sweep.specs, folder, LoggedProgress(progress, logs), sweep.starts, sweep.draws, workers,
-            retry_failed, crew, device,
+            retry_failed, cluster, device,
         )  # fmt: skip
         logs.catch_up(records)  # what another process kept just before this one asked
         logs.close()

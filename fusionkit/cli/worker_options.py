@@ -118,6 +118,6 @@ def summary(found: Forecast) -> str:
             f"{told} in {found.units:,} unit{'' if found.units == 1 else 's'} by {who}",
             f"about {clock(found.seconds)}, as busy as this machine is now; about {found.memory / 1e6:,.0f} MB of "
             "memory a process",
-            f"measured on a few steps and scorings of {sampled} kinds of runs, times their steps, epochs and examples",
+            f"counted, and measured on a few epochs or by finished runs of {sampled} kinds of runs",
         )
     )

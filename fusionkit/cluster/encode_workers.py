@@ -14,7 +14,7 @@ from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import map_tasks
-from fusionkit.encode.job import PartsRunner
+from fusionkit.encode.serial import PartsRunner
 from fusionkit.encoder import Encoder
 from fusionkit.errors import unknown_name
 

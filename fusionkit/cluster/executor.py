@@ -27,7 +27,7 @@ SHARED_SECONDS = 60.0  # that a shared file system may take to show here what an
 
 
 class ClusterExecutorFactory:
-    """Makes hands for :func:`fusionkit.fit.fit`.
+    """Makes executors for :func:`fusionkit.fit.fit`.
 
     Args:
         note: told how many workers there are.
@@ -43,9 +43,9 @@ class ClusterExecutorFactory:
         """How many units are done at once."""
         return self._cluster.workers
 
-    def hands(self, opening: ContextOpener, runs: RunsFolder, hear: OnEvent) -> Executor:
-        """Hands that are free as long as a worker is."""
-        return ClusterExecutor(self._cluster, self._settings, opening, runs, hear, self._note)
+    def executor(self, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent) -> Executor:
+        """One that is free as long as a worker is."""
+        return ClusterExecutor(self._cluster, self._settings, opening, runs, on_event, self._note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,17 +64,17 @@ class ClusterExecutor:
         settings: ClusterSettings,
         opening: ContextOpener,
         runs: RunsFolder,
-        hear: OnEvent,
+        on_event: OnEvent,
         note: Callable[[str], None],
     ) -> None:
-        self._cluster, self._runs, self._hear, self._note = cluster, runs, hear, note
+        self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, note
         self._patience = WorkerGrace(cluster, settings.start_timeout)
         name = f"fit-{uuid.uuid4().hex}"
         self._job = FitJob(name, opening.to_dict(), str(runs.path.resolve()), settings.threads or 1)
         self._flying: dict[str, _SubmittedUnit] = {}
-        self._said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         cluster.client.subscribe_topic(  # type: ignore[no-untyped-call]
-            name, lambda event: self._said.put(("", event[1]["word"]))
+            name, lambda event: self._reports.put(("", event[1]["event"]))
         )
 
     @property
@@ -89,14 +89,14 @@ class ClusterExecutor:
         values = [spec.to_dict() for spec in specs]
         future = submit(self._cluster.client, do_unit_here, self._job, unit, values, key=name)
         self._flying[name] = _SubmittedUnit(unit, specs, future)
-        future.add_done_callback(lambda _: self._said.put((name, None)))  # type: ignore[no-untyped-call]
+        future.add_done_callback(lambda _: self._reports.put((name, None)))  # type: ignore[no-untyped-call]
 
     def wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         try:
-            self._listen(*self._said.get(timeout=seconds))
+            self._handle(*self._reports.get(timeout=seconds))
             while time.monotonic() < until:
-                self._listen(*self._said.get_nowait())
+                self._handle(*self._reports.get_nowait())
         except queue.Empty:
             pass
         cluster = self._cluster
@@ -114,7 +114,7 @@ class ClusterExecutor:
                 )
         self._flying.clear()
 
-    def _listen(self, name: str, event: Any) -> None:
+    def _handle(self, name: str, event: Any) -> None:
         if event is not None:
             self._pass_on(Event.from_dict(event))
             return
@@ -126,15 +126,15 @@ class ClusterExecutor:
         except CancelledError:  # the scheduler forgot it
             self._submit(given.unit, given.specs)
         except KilledWorker as error:
-            self._hear(Event("lost", tuple(spec.digest for spec in given.specs), text=str(error).splitlines()[0]))
+            self._on_event(Event("lost", tuple(spec.digest for spec in given.specs), text=str(error).splitlines()[0]))
         finally:
             given.future.release()  # type: ignore[no-untyped-call]
 
-    def _pass_on(self, word: Event) -> None:
-        if word.kind in ("run", "there"):
-            for digest in word.runs:
+    def _pass_on(self, event: Event) -> None:
+        if event.kind in ("run", "there"):
+            for digest in event.runs:
                 self._await(digest)
-        self._hear(word)
+        self._on_event(event)
 
     def _await(self, digest: str) -> None:
         """Until the record of a run is seen here, too."""

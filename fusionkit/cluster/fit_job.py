@@ -1,9 +1,9 @@
-"""``fit``'s units on a worker: the same stores opened by their addresses, the same work, words on what became of it.
+"""``fit``'s units on a worker of a cluster: the same work as in ``fit/executor/worker.py``, reported by Dask.
 
-Epochs, notes and ended runs are told of while the unit goes on, as events of the scheduler; what the task returns tells
-of all but epochs once more, so that an event that is lost loses nothing. Of lost runs and of those that others do it
-alone tells: a loss that is told twice would count as two. A unit whose worker died leaves a mark behind: the worker
-that is given it next does not die of it too, but says so.
+Epochs, notes and ended runs are reported while the unit goes on, as events of the scheduler; the task returns all but
+epochs once more, so that an event that is lost loses nothing. Lost runs and those that others do are in what it returns
+alone: a loss that is reported twice would count as two. A unit whose worker died leaves a mark behind: the worker that
+is given it next does not die of it too, but says so.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from distributed import get_worker
 
-from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.unit_job import Event, do_unit
-from fusionkit.fit.executor.worker import EventSender
-from fusionkit.memory import keep_freed_memory
-from fusionkit.runs.claims import Claims, myself
-from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder
+from fusionkit.fit.executor.unit_job import Event
+from fusionkit.fit.executor.worker import EventSender, UnitRunner
+from fusionkit.runs.claims import Claims, this_process
+from fusionkit.runs.folder import CLAIMS, UNIT
 from fusionkit.specs import RunSpec
 
-ONCE = ("lost", "others")  # words after which a run is given to somebody again
+ONCE = ("lost", "others")  # events after which a run is given to somebody again
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class FitJob:
     """What a worker is told once for all units.
 
     Attributes:
-        name: no other job's. opening: of the materials, as plain values. runs: the whole path of the folder.
+        name: no other job's. opening: of the context, as plain values. runs: the whole path of the folder.
     """
 
     name: str
@@ -48,66 +45,52 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
         unit: a name that no other unit has, in whatever sweep.
 
     Returns:
-        words, but for those on epochs.
+        the events, but for those on epochs.
 
     Raises:
         FusionkitError: what stops every other run too.
     """
     mark = Path(job.runs) / CLAIMS / (name := f"{UNIT}{unit}")
-    given = [RunSpec.from_dict(dict(values)) for values in specs]
     if mark.exists():
         mark.unlink(missing_ok=True)
-        text = "the worker that trained it was lost"
-        return [Event("lost", tuple(spec.digest for spec in given), text=text).to_dict()]
+        digests = tuple(RunSpec.from_dict(dict(values)).digest for values in specs)
+        return [Event("lost", digests, text="the worker that trained it was lost").to_dict()]
     # Locked, for another sweep on this folder clears away what nobody holds.
-    marking = Claims(Path(job.runs), myself())
-    words: list[dict[str, Any]] = []
-    speaker = EventSender(_Events(job.name))
+    marking = Claims(Path(job.runs), this_process())
+    events: list[dict[str, Any]] = []
+    sender = EventSender(_Topic(job.name))
 
-    def hear(word: Event) -> None:
-        if word.kind not in ONCE:
-            speaker.hear(word)
-        if word.kind != "epochs":
-            words.append(word.to_dict())
+    def on_event(event: Event) -> None:
+        if event.kind not in ONCE:
+            sender.on_event(event)
+        if event.kind != "epochs":
+            events.append(event.to_dict())
 
     try:
         marking.take(name)
-        session = _fit_session(job)
-        do_unit(given, session.materials, session.runs, session.claims, hear)
-        speaker.flush()
+        _runner(job).run(specs, on_event)
+        sender.flush()
     finally:
         marking.release(name)
         mark.unlink(missing_ok=True)  # where a file system knows no locks
-    return words
+    return events
 
 
-class _Events:
-    """Sends words as events of a job."""
+class _Topic:
+    """Sends values as events of a job."""
 
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def send(self, value: Any) -> None:
-        get_worker().log_event(self._topic, {"word": value})  # Dask adds keys of its own
+        get_worker().log_event(self._name, {"event": value})  # Dask adds keys of its own
 
 
-class _FitSession:
-    """A job in this process: the stores open, the task data loaded once."""
-
-    def __init__(self, job: FitJob) -> None:
-        torch.set_num_threads(job.threads)
-        keep_freed_memory()
-        self.job = job
-        self.materials = ContextOpener.from_dict(job.opening).open()
-        self.runs = RunsFolder(Path(job.runs))
-        self.claims = Claims(self.runs.path, myself())
+_runners: dict[str, UnitRunner] = {}  # of the job that this process is at, by its name
 
 
-_sessions: list[_FitSession] = []
-
-
-def _fit_session(job: FitJob) -> _FitSession:
-    if not _sessions or _sessions[0].job.name != job.name:
-        _sessions.clear()
-        _sessions.append(_FitSession(job))
-    return _sessions[0]
+def _runner(job: FitJob) -> UnitRunner:
+    if job.name not in _runners:
+        _runners.clear()
+        _runners[job.name] = UnitRunner(job.opening, job.runs, job.threads, this_process())
+    return _runners[job.name]

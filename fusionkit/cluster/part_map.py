@@ -13,12 +13,14 @@ from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import FailedItem, each_done
 from fusionkit.encode.batches import Part
 from fusionkit.encode.failed_parts import clear_failure, failures, record_failure
-from fusionkit.encode.job import EncodeProgress, PartsRunner
-from fusionkit.encode.parts import PartRecord
-from fusionkit.encode.worker import UnfitWorkerError, do_part, job_of
+from fusionkit.encode.job import EncodeProgress
+from fusionkit.encode.part_records import PartRecord
+from fusionkit.encode.serial import PartsRunner
+from fusionkit.encode.worker import UnfitWorkerError, do_part, worker_job
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.places import Place
+from fusionkit.storage import UnansweredError
 from fusionkit.store.layout import part_path, states_path
 
 
@@ -45,7 +47,7 @@ def cluster_parts(
         if not parts:
             return
         assert encoder.loading is not None, "an encoder that no other process can load"
-        job = job_of(store, plan, encoder.loading, settings.threads)
+        job = worker_job(store, plan, encoder.loading, settings.threads)
         aside: list[FailedItem[Part]] = []
         left, pace = len(parts), Throughput()
         known = {(each["split"], each["chunk"]) for each in failures(store)}
@@ -117,7 +119,7 @@ def name_of(part: Part) -> str:
 
 def _would_meet_all(error: Exception) -> bool:
     """A disk that is full (a plain error of the disk's), a place that does not answer, a worker that is not fit."""
-    return isinstance(error, (UsageError, UnfitWorkerError)) or type(error) is FusionkitError
+    return isinstance(error, (UsageError, UnfitWorkerError, UnansweredError)) or type(error) is FusionkitError
 
 
 def _clear_half_written(store: Place) -> None:

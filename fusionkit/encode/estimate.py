@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from fusionkit.encode.batches import Part, PartReader
-from fusionkit.encode.job import STAGINGS
 from fusionkit.encode.output_blocks import TORCH_DTYPES
-from fusionkit.encode.parts import all_parts, compute_part, staging_for
+from fusionkit.encode.part_records import all_parts
+from fusionkit.encode.parts import buffer_for, compute_part
 from fusionkit.encode.plan import choose_rows, identity_of, write_plan
-from fusionkit.encode.repeats import KEPT_BYTES, RepeatCache
+from fusionkit.encode.repeats import CACHED_BYTES, RepeatCache
 from fusionkit.encode.rows import forward
+from fusionkit.encode.serial import BUFFERS
 from fusionkit.encode.text_pairs import choose_pair_as, paired
 from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Examples, Source, prepared
@@ -32,9 +33,9 @@ from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layo
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
 MEASURED_SECONDS = 5.0
-# Batches of ever new shapes cut freed memory up: between two trims it holds so many states of a batch, as measured.
-CUT_UP = 64
-STRETCHES = 2  # of half a chunk each, which are compressed to see what that saves
+# Freed memory that is fragmented, between two calls of trim_freed_memory: the states of so many batches, as measured.
+FRAGMENTED_BATCHES = 64
+STRETCHES = 2  # of half a chunk each, compressed to measure what compression saves
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,9 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         planning = time.perf_counter() - began
         plan = read_plan(store)
         per_token = _measured(store, plan, encoder)
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before what no encode does
+        used = (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        )  # before the compression that only an estimate does
         squeezed = _ratio(store, plan, encoder)
         ratio = 1.0 if plan["compression"] == "none" else squeezed
         padded = {split: _padded_tokens(store, plan, encoder, split) for split in plan["splits"]}
@@ -95,9 +98,11 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         files += 2 * is_two(plan)
         seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
         seconds += padded[split] * scale * per_token
-    cut_up = CUT_UP * plan["batch_tokens"] * plan["hidden"] * 4 if encoder.device.type == "cpu" else 0
-    # Stagings, and the block that is being written, once more where it is compressed; rows of repeated sequences.
-    held = max(_layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values())
+    fragmented = FRAGMENTED_BATCHES * plan["batch_tokens"] * plan["hidden"] * 4 if encoder.device.type == "cpu" else 0
+    # Buffers, the block that is being written (a second time where it is compressed), rows of repeated sequences.
+    chunk_bytes = max(
+        _layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values()
+    )
     return Estimate(
         rows=rows,
         splits=splits,
@@ -105,13 +110,16 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         bytes=size,
         files=files,
         seconds=seconds,
-        memory=used + (STAGINGS + 1 + (spec.compress != "none")) * held + min(KEPT_BYTES, size) + min(cut_up, size),
+        memory=used
+        + (BUFFERS + 1 + (spec.compress != "none")) * chunk_bytes
+        + min(CACHED_BYTES, size)
+        + min(fragmented, size),
         choices=_choices(plan, splits, columns, size, ratio, squeezed),
     )
 
 
 def _sequences(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encoder) -> dict[str, int]:
-    """How many sequences each split has, counted: of a sample's texts fewer come twice than of all."""
+    """How many sequences each split has; counted over all texts, as a sample has fewer repeated ones."""
     if choose_pair_as(spec.pair_as, columns, encoder) != "two":
         return {split: examples.num_rows for split, examples in source.splits.items()}
     checked, _ = prepared(source, columns)  # all of it is read, not the sample alone
@@ -152,9 +160,9 @@ def _measured(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
 
 
 def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
-    """Compressed bytes a byte of states, from stretches of examples that lie side by side, as a store has them.
+    """Compressed bytes a byte of states, measured on stretches of neighbouring examples.
 
-    What is alike lies together (a text's own words): rows from everywhere would seem to compress worse than they do.
+    Similar rows are neighbours in a store (the words of one text), so rows drawn from everywhere would compress worse.
     """
     stretches, chosen = plan, all_parts(plan)
     layouts = {split: split_layout(plan, split) for split in plan["splits"]}
@@ -164,12 +172,12 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
         stretches = {**plan, "splits": splits}
         found = all_parts(stretches)
         chosen = [found[(2 * k + 1) * len(found) // (2 * STRETCHES)] for k in range(STRETCHES)]
-    reader, staging = PartReader(store, stretches), staging_for(stretches, encoder)
+    reader, buffer = PartReader(store, stretches), buffer_for(stretches, encoder)
     repeats = RepeatCache(store, stretches, encoder, reader, TORCH_DTYPES[plan["dtype"]])
     raw = squeezed = 0
     for part in chosen:
-        compute_part(stretches, encoder, part, reader.read(part), repeats, staging, lambda _: None)
-        for values in staging.hand_over()(None).arrays().values():
+        compute_part(stretches, encoder, part, reader.read(part), repeats, buffer, lambda _: None)
+        for values in buffer.start_transfer()(None).arrays().values():
             raw += values.nbytes
             squeezed += len(compressed(np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
     return squeezed / raw if raw else 1.0

@@ -1,4 +1,4 @@
-"""Parts that were set aside: a small JSON each, in the store until all parts are done.
+"""Records of parts that failed too often: a small JSON file each, in the store until all parts are done.
 
 STORE/failed/{split}-{00000}.json      the part, its last error, how often it was tried, when and where
 """
@@ -13,19 +13,19 @@ from typing import Any
 from fusionkit.encode.batches import Part
 from fusionkit.errors import FusionkitError, StoreError
 from fusionkit.files import parse_json, write_json
-from fusionkit.places import Place, read_all, sizes_below
+from fusionkit.places import Place, read_all, remove, sizes_below
 from fusionkit.store.layout import part_path
 
 FAILED = "failed"
 
 
 def record_failure(store: Place, part: Part, error: Exception, attempts: int) -> None:
-    """Write down that a part was set aside."""
-    said = str(error) if isinstance(error, FusionkitError) else f"{type(error).__name__}: {error}"
+    """Record that a part is not tried again in this call."""
+    message = str(error) if isinstance(error, FusionkitError) else f"{type(error).__name__}: {error}"
     value = {
         "split": part.split,
         "chunk": part.chunk,
-        "error": said,
+        "error": message,
         "attempts": attempts,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "driver": socket.gethostname(),
@@ -34,7 +34,7 @@ def record_failure(store: Place, part: Part, error: Exception, attempts: int) ->
 
 
 def failures(store: Place) -> list[dict[str, Any]]:
-    """What was written down, in the order of the parts' names; records cut off are left out."""
+    """The records in the order of the parts' names; incomplete ones are left out."""
     contents = read_all(store / FAILED, sorted(sizes_below(store / FAILED)))
     found = []
     for name, content in contents.items():
@@ -48,14 +48,14 @@ def failures(store: Place) -> list[dict[str, Any]]:
 
 
 def clear_failure(store: Place, part: Part) -> None:
-    """The part is done after all."""
-    _path(store, part).unlink(missing_ok=True)
+    """Remove a part's record: the part is done."""
+    remove(_path(store, part))
 
 
 def clear_failures(store: Place) -> None:
-    """All parts are done."""
+    """Remove all records."""
     for name in sizes_below(store / FAILED):
-        (store / FAILED / name).unlink(missing_ok=True)
+        remove(store / FAILED / name)
     if isinstance(folder := store / FAILED, Path) and folder.is_dir():  # on object storage it goes with its last file
         folder.rmdir()
 

@@ -1,4 +1,4 @@
-"""Stored states beside live ones: a few examples encoded again, each alone, and compared row by row."""
+"""Stored states compared with live ones: a few examples are encoded again, each alone."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fusionkit.store.layout import NOT_MASKED, read_small
 
 @dataclass(frozen=True)
 class LayerDifference:
-    """One layer's stored rows beside live ones.
+    """The difference between one layer's stored rows and live ones.
 
     Attributes:
-        layer: its index in the encoder. largest: the largest absolute difference of two numbers.
+        layer: its index among the hidden states. largest: the largest absolute difference of two numbers.
         cosine: the smallest cosine of two rows; masked rows are left out.
     """
 
@@ -53,7 +53,10 @@ def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0)
             largest = torch.maximum(largest, (live - stored).abs().amax(dim=(0, 2)))
             cosine = torch.minimum(cosine, torch.cosine_similarity(live, stored, dim=2).amin(dim=0))
         start += size
-    return [LayerDifference(layer, float(largest[k]), float(cosine[k])) for k, layer in enumerate(store.layers)]
+    return [
+        LayerDifference(layer, float(largest[position]), float(cosine[position]))
+        for position, layer in enumerate(store.layers)
+    ]
 
 
 def _stored(store: Store, split: str, example: int) -> tuple[Tensor, Tensor]:
@@ -73,7 +76,7 @@ def _live(store: Store, encoder: Encoder, split: str, example: int) -> Tensor:
     device = encoder.device
     states = encoder.forward(ids[None].to(device), torch.ones_like(ids)[None].to(device), segments[None].to(device))
     picked = torch.stack([states[layer][0].float().cpu() for layer in store.layers], dim=1)  # [tokens, layers, hidden]
-    # A masked row's span is empty: its mean of nothing is never looked at.
+    # A masked row's span is empty; its mean is not a number and is not used.
     return torch.stack(
         [picked[first:last].mean(0) for first, last in zip(rows.first.tolist(), rows.last.tolist(), strict=True)]
     )

@@ -1,7 +1,7 @@
 """One encoder a store.
 
-On a local disk the kernel drops the lock with its process, however that ends. On object storage it is a lease: an
-object that its holder renews, and that counts no more when it was not renewed for :data:`LEASE_SECONDS`.
+On a local disk the kernel drops the lock with its process, however that ends. On object storage the lock is a lease:
+an object that its holder renews. A lease that was not renewed for :data:`LEASE_SECONDS` is void.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import IO, Any
 from upath import UPath
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.files import disk_errors, parse_json, write_json
+from fusionkit.files import disk_errors, parse_json
 from fusionkit.locks import holder_of, is_locked, sign, try_lock
 from fusionkit.places import Place, listed
+from fusionkit.storage import UnansweredError, ask
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0
@@ -37,16 +38,16 @@ def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = 
     """Hold the lock of the store at ``out``, or that of a share of its parts.
 
     Args:
-        share: ``3-of-16``. beside_shares: take the store's lock although others are at shares of its parts; who does
-            so writes no part and clears nothing away.
+        share: ``3-of-16``. beside_shares: take the store's lock while other processes encode shares of its parts; the
+            caller then writes no part.
 
     Yields:
-        a function to call now and then: it raises :class:`StoreError` where the lock was lost to another process.
+        a function that raises :class:`StoreError` where another process has taken the lock; call it before writing.
 
     Raises:
-        HeldError: another process holds it; says which. FusionkitError: the disk is full.
+        HeldError: another process holds it; the message names it. FusionkitError: the disk is full.
     """
-    path = out.with_name(f".{out.name}.lock" if share is None else f"{_shares(out)}{share}.lock")
+    path = out.with_name(f".{out.name}.lock" if share is None else f"{_share_lock_prefix(out)}{share}.lock")
     with _lock(path, out) as held:
         if share is None and not beside_shares:
             _refuse_shares(out)
@@ -63,14 +64,14 @@ def _lock(path: Place, out: Place) -> Iterator[Callable[[], None]]:
             yield held
 
 
-def _shares(out: Place) -> str:
-    """How the names of the locks of shares begin."""
+def _share_lock_prefix(out: Place) -> str:
+    """The beginning of the names of the shares' locks."""
     return f".{out.name}.share-"
 
 
 def _refuse_shares(out: Place) -> None:
-    """Raises HeldError where another process is at a share of the parts."""
-    for path in _beside(out):
+    """Raise HeldError where another process encodes a share of the parts."""
+    for path in _share_locks(out):
         if isinstance(path, Path):
             if (file := try_lock(path)) is None:
                 raise _held(out, holder_of(path))
@@ -80,14 +81,14 @@ def _refuse_shares(out: Place) -> None:
             raise _held(out, str(found.get("holder", "unknown")))
 
 
-def _beside(out: Place) -> list[Place]:
-    """The locks of shares that lie beside a store."""
-    return [path for path in listed(out.parent) if path.name.startswith(_shares(out))]
+def _share_locks(out: Place) -> list[Place]:
+    """The locks of the shares of a store's parts."""
+    return [path for path in listed(out.parent) if path.name.startswith(_share_lock_prefix(out))]
 
 
 def encoder_at(out: Place) -> str | None:
-    """Who encodes into the store at ``out``, or a share of it, just now; None for nobody."""
-    found = [_holder(path) for path in (out.with_name(f".{out.name}.lock"), *_beside(out))]
+    """The processes that hold the lock of the store at ``out`` or of a share of it; None where there are none."""
+    found = [_holder(path) for path in (out.with_name(f".{out.name}.lock"), *_share_locks(out))]
     return ", ".join(name for name in found if name is not None) or None
 
 
@@ -123,18 +124,19 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
     until = _acquire(path, out, token)
     done, lost = threading.Event(), threading.Event()
 
-    def renew() -> None:
+    def renew(tries: int | None = None) -> None:
         nonlocal until
-        if _read(path).get("token") != token:
+        if _read(path, tries).get("token") != token:
             lost.set()
         else:
-            write_json(path, lease := _lease_of(token))
+            lease = _lease_of(token)
+            _write(path, lease, tries=tries)
             until = lease["until"]
 
     def beat() -> None:
         while not done.wait(RENEW_SECONDS):
             with suppress(Exception):  # a network that fails for a moment; the lease outlives several renewals
-                renew()
+                renew(tries=1)
 
     def held() -> None:
         if until < time.time():  # this machine slept, or the network was gone for long
@@ -149,14 +151,19 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
 
     beating = threading.Thread(target=beat, name="lease", daemon=True)
     beating.start()
+    answers = True
     try:
         yield held
+    except UnansweredError:
+        answers = False  # to ask the same server again would only keep the user waiting
+        raise
     finally:
         done.set()
-        beating.join()
-        with suppress(Exception):  # what stopped the work is the error to tell of; the lease runs out by itself
-            if _read(path).get("token") == token:
-                path.fs.rm_file(path.path)
+        if answers:
+            beating.join()
+            with suppress(Exception):  # what stopped the work is the error to tell of; the lease runs out by itself
+                if _read(path, tries=1).get("token") == token:
+                    ask(path, "rm_file", path.path, tries=1)
 
 
 def _acquire(path: UPath, out: Place, token: str) -> float:
@@ -164,14 +171,13 @@ def _acquire(path: UPath, out: Place, token: str) -> float:
     found, lease = _read(path), _lease_of(token)
     if _counts(found):
         raise _held(out, str(found.get("holder", "unknown")))
-    content = json.dumps(lease).encode()
     if not found:
         # Of two that see no lease one creates it, where the server knows S3's conditional writes; some do not.
         with suppress(OSError, NotImplementedError):
-            path.fs.pipe_file(path.path, content, mode="create")
+            _write(path, lease, mode="create")
         found = _read(path)
     if not found or not _counts(found):
-        path.fs.pipe_file(path.path, content)
+        _write(path, lease)
     # Two that found the same dead lease have both written: the later one's stands.
     found = _read(path)
     if found.get("token") != token:
@@ -196,11 +202,17 @@ def _is_running(pid: int) -> bool:
     return state not in "ZX"  # dead, and not yet taken note of by its parent
 
 
-def _read(path: UPath) -> dict[str, Any]:
-    try:
-        return parse_json(path.fs.cat_file(path.path), path)
-    except (FileNotFoundError, StoreError):
-        return {}
+def _write(path: UPath, lease: dict[str, Any], *, tries: int | None = None, **named: str) -> None:
+    content = json.dumps(lease).encode()
+    ask(path, "pipe_file", path.path, content, size=len(content), tries=tries, **named)
+
+
+def _read(path: UPath, tries: int | None = None) -> dict[str, Any]:
+    with suppress(FileNotFoundError):
+        content = ask(path, "cat_file", path.path, tries=tries)
+        with suppress(StoreError):
+            return parse_json(content, path)
+    return {}
 
 
 def _lease_of(token: str) -> dict[str, Any]:

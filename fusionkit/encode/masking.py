@@ -9,8 +9,8 @@ Symbols: ``u0, u1, u2`` three numbers in [0, 1) for each sub-token, from SHAKE-1
 sub-tokens; ``V`` the ids of the vocabulary that are no special token's.
 Source: Devlin et al. (2019); choosing each sub-token by itself as in RoBERTa's training and transformers' collator.
 
-A text's masks depend on the text and the seed alone: not on its place, its neighbours or who encodes it. What is
-special is what transformers' collator takes for it: the unknown sub-token too.
+A text's masks depend on the text and the seed alone, not on its place, its neighbours or the process that encodes it.
+Special sub-tokens are those of transformers' collator; the unknown sub-token is one of them.
 """
 
 from __future__ import annotations
@@ -78,8 +78,7 @@ def masked(tokenized: Tokenized, masking: Masking) -> tuple[Tokenized, NDArray[n
     by_mask = chosen & (draws[1] < MASK_TOKEN)
     by_random = chosen & ~by_mask & (draws[1] < MASK_TOKEN + RANDOM)
     seen = np.where(by_mask, np.int32(masking.mask_id), ids)
-    others = masking.ordinary_ids[(draws[2, by_random] * len(masking.ordinary_ids)).astype(np.int64)]
-    seen[by_random] = others
+    seen[by_random] = masking.ordinary_ids[(draws[2, by_random] * len(masking.ordinary_ids)).astype(np.int64)]
     return replace(tokenized, token_ids=seen), np.where(chosen, ids, np.int32(NOT_MASKED))
 
 

@@ -1,8 +1,8 @@
-"""Where a part's rows wait between the forward pass and the disk.
+"""Buffers for a part's rows between the forward pass and the disk.
 
-Rows are kept in the order in which they are computed, batch behind batch, which costs one copy a layer; the writer's
-thread puts them into the store's order. On a GPU that is done there, on a stream of its own, and the block comes to
-pinned memory while the next part is computed.
+A buffer takes rows in the order in which they are computed, which costs one copy a layer. The writer's thread puts
+them into the store's order. On a GPU a stream of its own does that there and copies the block to pinned memory while
+the next part is computed.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class OutputBlock(NamedTuple):
 
 
 class PartBuffer:
-    """Room for one part's rows.
+    """Holds one part's rows.
 
     Args:
-        layouts: of all splits; there is room for the largest chunk. dtype: of the states kept.
+        layouts: of all splits; the buffer is as large as their largest chunk. dtype: of the states held.
     """
 
     def __init__(self, layouts: list[StatesLayout], dtype: torch.dtype, device: torch.device) -> None:
@@ -58,48 +58,48 @@ class PartBuffer:
         self._states = torch.empty(rows * hidden, dtype=dtype, device=device)
         self._scales = torch.empty(rows if dtype == torch.int8 else 0, dtype=torch.float32, device=device)
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        # Pinned memory is dear to make: once a staging. On a CPU the writer brings its own.
-        self._host = self._like_host() if self._stream else None
+        # Pinned memory is slow to allocate: once a buffer. On a CPU the writer has a block of its own.
+        self._host = self._pinned_memory() if self._stream else None
 
     def begin(self, layout: StatesLayout) -> None:
-        """Make room for one chunk of this layout; what was here is lost."""
+        """Start a chunk of this layout; the rows of the chunk before are lost."""
         shape = (layout.layers, layout.rows_per_chunk + 1, layout.hidden)  # the last row stays zero
         self.states = self._states[: int(np.prod(shape))].view(shape)
         self.scales = self._scales[: shape[0] * shape[1]].view(shape[:2]) if len(self._scales) else None
-        for kept in (self.states, self.scales):
-            if kept is not None:
-                kept[:, -1] = 0
+        for values in (self.states, self.scales):
+            if values is not None:
+                values[:, -1] = 0
         self._order = np.full(layout.rows_per_chunk, layout.rows_per_chunk, dtype=np.int64)
         self._filled = 0
 
-    def put(self, layer: int, rows: Tensor) -> None:
-        """A batch's rows ``[n, hidden]`` of one layer (its position), in the store's precision."""
+    def put(self, position: int, rows: Tensor) -> None:
+        """Add a batch's rows ``[n, hidden]`` of the layer at this position, rounded to the store's precision."""
         at = slice(self._filled, self._filled + len(rows))
         if self.scales is None:
-            self.states[layer, at] = rows  # rounds while it copies
+            self.states[position, at] = rows  # rounds while it copies
         else:
             values, scales = rounded(rows, torch.int8)
             assert scales is not None
-            self.states[layer, at], self.scales[layer, at] = values, scales
+            self.states[position, at], self.scales[position, at] = values, scales
 
-    def put_kept(self, states: Tensor, scales: Tensor | None) -> None:
-        """Rows ``[layers, n, hidden]`` that are in the store's precision already."""
+    def put_rounded(self, states: Tensor, scales: Tensor | None) -> None:
+        """Add rows ``[layers, n, hidden]`` that are in the store's precision already."""
         at = slice(self._filled, self._filled + states.shape[1])
         self.states[:, at] = states
         if self.scales is not None and scales is not None:
             self.scales[:, at] = scales
 
-    def placed(self, targets: IntArray) -> None:
-        """The rows just put belong at these places ``[n]`` of the chunk."""
+    def assign(self, targets: IntArray) -> None:
+        """Say which rows ``[n]`` of the chunk the rows just added are."""
         self._order[targets] = np.arange(self._filled, self._filled + len(targets))
         self._filled += len(targets)
 
-    def hand_over(self) -> Callable[[OutputBlock | None], OutputBlock]:
-        """Begin to bring the rows into the store's order.
+    def start_transfer(self) -> Callable[[OutputBlock | None], OutputBlock]:
+        """Start to put the rows into the store's order in the CPU's memory.
 
         Returns:
-            a function for the writer's thread: it takes a block of the right shapes to fill (or None, to make one)
-            and returns the finished block, valid until :meth:`begin`.
+            a function for the writer's thread that returns the finished block, valid until :meth:`begin`. It takes an
+            older block to fill, or None.
         """
         if self._stream is None:
             return self._ordered
@@ -113,14 +113,14 @@ class PartBuffer:
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
 
-        def arrived(_: OutputBlock | None) -> OutputBlock:
+        def finish(_: OutputBlock | None) -> OutputBlock:
             copied.synchronize()
             return block
 
-        return arrived
+        return finish
 
     def _ordered(self, block: OutputBlock | None) -> OutputBlock:
-        """NumPy's take: it needs no second thread, and the encoder has them all."""
+        """The rows in the store's order, by NumPy's take: it uses one thread and leaves the others to the encoder."""
         layers, rows, hidden = self.states.shape
         if block is None or block.states.shape != (layers, rows - 1, hidden):
             scales = None if self.scales is None else torch.empty(layers, rows - 1)
@@ -132,7 +132,7 @@ class PartBuffer:
             np.take(self.scales.numpy(), self._order, axis=1, out=block.scales.numpy(), mode="clip")
         return block
 
-    def _like_host(self) -> tuple[Tensor, Tensor]:
+    def _pinned_memory(self) -> tuple[Tensor, Tensor]:
         return (
             torch.empty(len(self._states), dtype=self._states.dtype, pin_memory=True),
             torch.empty(len(self._scales), dtype=torch.float32, pin_memory=True),
@@ -147,22 +147,26 @@ class PartBuffer:
 
 
 class PartBufferPool:
-    """A few stagings that go round between the encoder and the writer: memory stays what it is at the start."""
+    """A fixed number of buffers, used again and again by the encoder and the writer.
+
+    Args:
+        make: creates a buffer; called when one is needed and fewer than ``count`` exist.
+    """
 
     def __init__(self, count: int, make: Callable[[], PartBuffer]) -> None:
         self._free: queue.SimpleQueue[PartBuffer] = queue.SimpleQueue()
         self._unmade, self._make = count, make
 
     def take(self) -> PartBuffer:
-        """A free staging; waits for the writer where there is none."""
+        """A free buffer; waits for the writer where there is none."""
         if self._free.empty() and self._unmade:
             self._unmade -= 1
             return self._make()
         return self._free.get()
 
-    def give(self, staging: PartBuffer) -> None:
-        """Back from the writer."""
-        self._free.put(staging)
+    def give(self, buffer: PartBuffer) -> None:
+        """Return a buffer to the pool."""
+        self._free.put(buffer)
 
 
 def rounded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

@@ -1,8 +1,8 @@
 """The plan: everything about a store that is known before the first forward pass.
 
-Tokenising gives every example its place, so parts need not know of each other. The plan is built aside,
+Tokenising gives every example its place, so parts need not know of each other. The plan is written to a draft folder,
 so a store either has a whole plan or does not exist. Where pairs of texts are stored as two sequences, all arrays but
-``pairs`` are of sequences, and whatever is done with a plan takes these for its examples.
+``pairs`` are of sequences; whatever works on a plan treats these as its examples.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from fusionkit.alignment import lay_rows
 from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.masking import Masking, masked, masking_of
-from fusionkit.encode.publish import growing
-from fusionkit.encode.text_pairs import choose_pair_as, fresh_texts, paired
+from fusionkit.encode.publish import draft_folder
+from fusionkit.encode.text_pairs import choose_pair_as, first_occurrences, paired
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.files import write_json
@@ -69,7 +69,7 @@ def choose_rows(asked: str | None, columns: Columns, encoder: Encoder, task: str
 
 
 def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: EncodeSpec, rows: str) -> dict[str, Any]:
-    """What makes a store reusable; never the device, the batch size, the worker count or a path."""
+    """The fields that two stores of the same content share: never the device, batch size, worker count or a path."""
     masking = masking_of(spec, encoder)
     mlm = {}
     if masking is not None and encoder.masked_lm is not None:
@@ -122,7 +122,7 @@ def write_plan(
     Raises:
         UsageError: the store would be larger than the budget; nothing is left behind.
     """
-    with growing(out) as aside:
+    with draft_folder(out) as draft:
         plan: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
@@ -143,23 +143,23 @@ def write_plan(
             "identity": identity,
             "splits": {},
         }
-        alike, masking = DuplicateFinder(), masking_of(spec, encoder)
+        duplicates, masking = DuplicateFinder(), masking_of(spec, encoder)
         if encoder.masked_lm is not None and masking is not None:
-            write_lm_head(aside, encoder.masked_lm.head)
+            write_lm_head(draft, encoder.masked_lm.head)
         for split, examples in source.splits.items():
-            fields = _plan_split(aside, split, examples, columns, encoder, plan, alike, masking, on_examples)
+            fields = _plan_split(draft, split, examples, columns, encoder, plan, duplicates, masking, on_examples)
             plan["splits"][split] = fields
-            create_states(aside, split, split_layout(plan, split), tuple(plan["layers"]))
-            path = examples_path(aside, split)
+            create_states(draft, split, split_layout(plan, split), tuple(plan["layers"]))
+            path = examples_path(draft, split)
             path.parent.mkdir(exist_ok=True)
             examples.write_parquet(path)
-        # Later parts copy from the chunks of earlier ones. Where these are elsewhere or compressed, a few rows would
-        # cost a whole chunk: there each part keeps to itself.
-        _write_alike(aside, plan, alike, whole_store=isinstance(out, Path) and spec.compress == "none")
-        _refuse_over_budget(aside, plan, budget)
-        (aside / "parts").mkdir()
-        plan["files"] = small_files(aside)
-        write_json(aside / PLAN, plan)
+        # Later parts copy rows from the chunks of earlier ones. From a remote or compressed chunk a few rows would cost
+        # the whole chunk: there duplicates are looked for within each part alone.
+        _write_duplicates(draft, plan, duplicates, whole_store=isinstance(out, Path) and spec.compress == "none")
+        _refuse_over_budget(draft, plan, budget)
+        (draft / "parts").mkdir()
+        plan["files"] = small_files(draft)
+        write_json(draft / PLAN, plan)
 
 
 def _plan_split(
@@ -169,14 +169,14 @@ def _plan_split(
     columns: Columns,
     encoder: Encoder,
     plan: dict[str, Any],
-    alike: DuplicateFinder,
+    duplicates: DuplicateFinder,
     masking: Masking | None,
     on_examples: Callable[[int], None],
 ) -> dict[str, Any]:
     two = is_two(plan)
     arrays = {name: Appender(store, split, name) for name in small_arrays(plan["rows"]) if name != "first_alike"}
     if two:
-        pairs_of, fresh = paired(examples, columns)
+        pairs_of, is_first = paired(examples, columns)
         arrays[PAIRS] = Appender(store, split, PAIRS)
         arrays[PAIRS].append(pairs_of)
     for name in ("row_offsets", "token_offsets"):
@@ -186,7 +186,9 @@ def _plan_split(
         texts = block.column(columns.tokens or columns.text).to_pylist()
         pairs = block.column(columns.pair).to_pylist() if columns.pair and not two else None
         if two:
-            texts = fresh_texts(block, columns, fresh[counts["examples"] : counts["examples"] + block.num_rows])
+            texts = first_occurrences(
+                block, columns, is_first[counts["examples"] : counts["examples"] + block.num_rows]
+            )
             counts["sequences"] += len(texts)
         tokenized = encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
         words: IntArray | None = np.array([len(t) for t in texts], dtype=np.int64) if columns.tokens else None
@@ -202,7 +204,7 @@ def _plan_split(
         arrays["token_ids"].append(tokenized.token_ids)
         arrays["word_index"].append(tokenized.word_index)
         arrays["segments"].append(tokenized.segments)
-        alike.add(tokenized, rows.row_offsets, chosen)
+        duplicates.add(tokenized, rows.row_offsets, chosen)
         counts["examples"] += block.num_rows
         counts["rows"] += len(rows.mask)
         counts["tokens"] += len(tokenized.token_ids)
@@ -217,9 +219,9 @@ def _plan_split(
     return {**counts, "rows_per_chunk": height}
 
 
-def _write_alike(store: Path, plan: dict[str, Any], alike: DuplicateFinder, whole_store: bool) -> None:
-    """Known when all splits have been seen: an example of test may be like one of train."""
-    first, start = alike.first(None if whole_store else _parts_of_examples(store, plan)), 0
+def _write_duplicates(store: Path, plan: dict[str, Any], duplicates: DuplicateFinder, whole_store: bool) -> None:
+    """Write ``first_alike`` of all splits; an example of test may be equal to one of train."""
+    first, start = duplicates.first(None if whole_store else _parts_of_examples(store, plan)), 0
     for split, fields in plan["splits"].items():
         array = Appender(store, split, "first_alike", axis="sequences" if is_two(plan) else None)
         array.append(first[start : start + sequences_of(fields)])
@@ -237,11 +239,11 @@ def _parts_of_examples(store: Path, plan: dict[str, Any]) -> IntArray:
     return np.concatenate(found)
 
 
-def _refuse_over_budget(aside: Path, plan: dict[str, Any], budget: int | None) -> None:
+def _refuse_over_budget(draft: Path, plan: dict[str, Any], budget: int | None) -> None:
     states = sum(
         layout.chunks * layout.chunk_bytes for layout in (split_layout(plan, split) for split in plan["splits"])
     )
-    size = states + sum(path.stat().st_size for path in aside.rglob("*") if path.is_file())
+    size = states + sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     if budget is not None and size > budget:
         raise UsageError(
             "the store would be larger than --budget",

@@ -1,7 +1,8 @@
-"""Putting a planned store in its place, whole or not at all, and putting right what a killed process left.
+"""Publishing a planned store, whole or not at all, and clearing away what a killed process left.
 
-On a local disk the plan grows in a folder beside its place and is renamed. Object storage renames nothing: the plan
-grows in a temporary folder, a marker says that an upload is under way, and ``plan.json`` is the last to arrive.
+On a local disk the plan is written to a draft folder beside its place, which is then renamed. Object storage renames
+nothing: there the draft is a temporary folder, a marker says that an upload is under way, and ``plan.json`` is
+uploaded last.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from upath import UPath
 
 from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors, sync_folder, sync_tree, write_durably
-from fusionkit.places import Place, is_file, sizes_below
+from fusionkit.places import Place, is_file, is_folder, remove_below, sizes_below, upload
 from fusionkit.store.layout import states_path
 from fusionkit.store.manifest import MANIFEST, PLAN, is_store
 
@@ -24,95 +25,89 @@ MARKER = ".planning"
 
 
 @contextlib.contextmanager
-def growing(out: Place) -> Iterator[Path]:
-    """A local folder for the plan; when the block ends well, its files are the store at ``out``.
+def draft_folder(out: Place) -> Iterator[Path]:
+    """A local folder for the plan; where the block ends without an error, its files become the store at ``out``.
 
     Raises:
         FusionkitError: the disk is full; nothing is left behind.
     """
     if isinstance(out, Path):
-        aside, _ = _beside(out)
+        draft, _ = _beside(out)
         with disk_errors(out):
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
             try:
-                yield aside
-                sync_tree(aside)
-                _rename(aside, out)
+                yield draft
+                sync_tree(draft)
+                _rename(draft, out)
             except BaseException:
-                shutil.rmtree(aside, ignore_errors=True)
+                shutil.rmtree(draft, ignore_errors=True)
                 raise
         return
     with tempfile.TemporaryDirectory(prefix="fusionkit-plan-") as folder:
-        aside = Path(folder)
-        with disk_errors(aside):
-            yield aside
-        _upload(aside, out)
+        draft = Path(folder)
+        with disk_errors(draft):
+            yield draft
+        _upload(draft, out)
 
 
 def clear_leftovers(out: Place) -> None:
-    """Put right what a killed process left at and beside a store; its lock must be held."""
+    """Clear away what a killed process left at and beside a store; the caller holds its lock."""
     if not isinstance(out, Path):
         if is_file(out / MARKER):
             # The plan comes last and the manifest goes first: without both, neither store is whole.
             if not is_store(out):
-                _remove(out, [name for name in sizes_below(out) if name != MARKER])
-            _remove(out, [MARKER])  # last: without it, what is left of a store would look like somebody else's files
+                remove_below(out, [name for name in sizes_below(out) if name != MARKER])
+            remove_below(out, [MARKER])  # last: without it, files that are left would look like another program's
         return
-    aside, old = _beside(out)
+    draft, old = _beside(out)
     if old.exists() and not out.exists():  # killed between the two renames
         old.replace(out)
-    for folder in (aside, old):
+    for folder in (draft, old):
         shutil.rmtree(folder, ignore_errors=True)
     for leftover in out.rglob("*.partial"):
-        leftover.unlink(missing_ok=True)  # a worker whose driver has gone may be at its last file
+        leftover.unlink(missing_ok=True)  # a worker that outlives its driver may rename it first
 
 
 def refuse_foreign(out: Place) -> None:
-    """Raise :class:`UsageError` where something else than a store, or nothing, is at ``out``."""
+    """Raise :class:`UsageError` where files that are no store's are at ``out``."""
     # Other programs write a manifest.json too; --overwrite must not empty their folders.
-    ours = is_store(out) and states_path(out).is_dir()
+    ours = is_store(out) and is_folder(states_path(out))
     if not isinstance(out, Path):
         ours = ours or is_file(out / MARKER)
-        foreign = out.is_file() or bool(sizes_below(out)) if not ours else False
+        foreign = not ours and (is_file(out) or bool(sizes_below(out)))
     else:
         foreign = out.exists() and not ours and (not out.is_dir() or any(out.iterdir()))
     if foreign:
         raise UsageError(
             f"{out} exists and is no store",
             expected="a new place, an empty folder or a store",
-            received="a file" if out.is_file() else "a folder with other files",
+            received="a file" if is_file(out) else "a folder with other files",
             remedy="choose another --out; nothing was touched",
         )
 
 
 def _beside(out: Path) -> tuple[Path, Path]:
-    """Where a plan grows, and where the store that it replaces goes."""
+    """The draft folder, and where a store that is replaced is moved."""
     return out.with_name(f".{out.name}.planning"), out.with_name(f".{out.name}.replaced")
 
 
-def _rename(aside: Path, out: Path) -> None:
+def _rename(draft: Path, out: Path) -> None:
     _, old = _beside(out)
     if out.exists():
         out.replace(old)
-        aside.replace(out)
+        draft.replace(out)
         shutil.rmtree(old)
     else:
-        aside.replace(out)
+        draft.replace(out)
     sync_folder(out.parent)
 
 
-def _upload(aside: Path, out: UPath) -> None:
+def _upload(draft: Path, out: UPath) -> None:
     write_durably(out / MARKER, b"a plan is being written here\n")
     before = [name for name in sizes_below(out) if name != MARKER]
-    _remove(out, [name for name in before if name in (MANIFEST, PLAN)])
-    _remove(out, [name for name in before if name not in (MANIFEST, PLAN)])
-    names = [name for name in sizes_below(aside) if name != PLAN]
-    out.fs.put([str(aside / name) for name in names], [(out / name).path for name in names])
-    write_durably(out / PLAN, (aside / PLAN).read_bytes())
-    _remove(out, [MARKER])
-
-
-def _remove(out: UPath, names: list[str]) -> None:
-    if names:
-        out.fs.rm([(out / name).path for name in names])
+    remove_below(out, [name for name in before if name in (MANIFEST, PLAN)])
+    remove_below(out, [name for name in before if name not in (MANIFEST, PLAN)])
+    upload({name: draft / name for name in sizes_below(draft) if name != PLAN}, out)
+    write_durably(out / PLAN, (draft / PLAN).read_bytes())
+    remove_below(out, [MARKER])

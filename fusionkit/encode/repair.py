@@ -7,7 +7,7 @@ from typing import Any
 
 from fusionkit.encode.batches import Part
 from fusionkit.encode.lock import only_encoder
-from fusionkit.encode.parts import encode_part
+from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import write_json
@@ -56,10 +56,11 @@ def repair(store: Place, parts: list[Part], encoder: Encoder, on_tokens: Callabl
     manifest = read_manifest(store)
     _refuse_other_encoder(store, manifest, encoder)
     changed = []
-    with place_errors(store), only_encoder(store) as held:
+    part_encoder = PartEncoder(store, manifest, encoder)
+    with place_errors(store), only_encoder(store) as check_lock:
         for part in parts:
-            held()
-            record = encode_part(store, manifest, encoder, part, on_tokens)
+            check_lock()
+            record = part_encoder.encode(part, on_tokens)
             recorded = manifest["splits"][part.split]["chunks"]
             for name, crc32c in record.crc32c.items():
                 if crc32c != recorded[name][part.chunk]:

@@ -1,4 +1,4 @@
-"""What of a store is done, running and failed, as its files tell: from any machine that sees them."""
+"""Which parts of a store are done, running and failed, read from its files on any machine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 from fusionkit.encode.batches import Part
 from fusionkit.encode.failed_parts import failures
 from fusionkit.encode.lock import encoder_at
-from fusionkit.encode.parts import all_parts, finished_parts
+from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.places import Place, place_errors
 from fusionkit.store.manifest import is_complete, read_manifest, read_plan
 
 
 def store_status(store: Place) -> dict[str, Any]:
-    """Plain values: ``state`` (``complete``, ``running`` or ``unfinished``), ``encoder`` (who is at it, or None),
-    ``parts`` and ``tokens`` (each ``done`` and ``total``, by split), ``failed`` (parts set aside, with their errors).
+    """The state of a store as plain values.
+
+    Returns:
+        ``path``; ``state``: ``complete``, ``running`` or ``unfinished``; ``encoder``: who encodes, or None;
+        ``splits``: counts of parts and sub-tokens, all and done; ``failed``: records of parts that failed too often.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the store is damaged.
     """
     with place_errors(store):
         complete = is_complete(store)
@@ -28,12 +31,12 @@ def store_status(store: Place) -> dict[str, Any]:
         failed = (
             [] if complete else [each for each in failures(store) if Part(each["split"], each["chunk"]) not in done]
         )
-        at_it = encoder_at(store)
+        running = encoder_at(store)
     tokens = {split: fields["tokens"] for split, fields in plan["splits"].items()}
     return {
         "path": str(store),
-        "state": "complete" if complete else "running" if at_it else "unfinished",
-        "encoder": at_it,
+        "state": "complete" if complete else "running" if running else "unfinished",
+        "encoder": running,
         "splits": {
             split: {
                 "parts": sum(part.split == split for part in every),

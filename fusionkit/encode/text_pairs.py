@@ -20,13 +20,13 @@ Texts = Sequence[str] | Sequence[Sequence[str]]
 
 
 def choose_pair_as(asked: str | None, columns: Columns, encoder: Encoder) -> str | None:
-    """How pairs are encoded: as asked, else as two by an encoder of sentences and as one by any other.
+    """How pairs are encoded: as asked, else as two sequences by a sentence encoder and as one by any other.
 
     Returns:
         ``one`` or ``two``; None where the examples are no pairs.
 
     Raises:
-        UsageError: there are no pairs of texts to encode so.
+        UsageError: the examples are not pairs of texts.
     """
     if columns.pair is None:
         if asked is not None:
@@ -59,23 +59,23 @@ def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.b
         for text in _texts(block, columns)
     )
     first = first_of(digests)
-    fresh = first == np.arange(len(first))
-    numbers = np.cumsum(fresh) - 1
-    return numbers[first].reshape(-1, 2), fresh.reshape(-1, 2)
+    is_first = first == np.arange(len(first))
+    numbers = np.cumsum(is_first) - 1
+    return numbers[first].reshape(-1, 2), is_first.reshape(-1, 2)
 
 
-def fresh_texts(block: pa.RecordBatch, columns: Columns, fresh: NDArray[np.bool_]) -> list[str]:
-    """The texts of some examples that are to be sequences: those that ``fresh``, ``[examples, 2]``, says come first."""
-    return [text for text, new in zip(_texts(block, columns), fresh.ravel().tolist(), strict=True) if new]
+def first_occurrences(block: pa.RecordBatch, columns: Columns, is_first: NDArray[np.bool_]) -> list[str]:
+    """The texts of some examples that are to be sequences: those marked in ``is_first``, ``[examples, 2]``."""
+    return [text for text, new in zip(_texts(block, columns), is_first.ravel().tolist(), strict=True) if new]
 
 
 def live_sequences(
     texts: Texts, pairs: Sequence[str] | None, two: bool
 ) -> tuple[Texts, Sequence[str] | None, IntArray]:
-    """What an encoder is given of some examples in memory.
+    """The sequences that an encoder is given for examples in memory.
 
     Args:
-        texts: of the examples. pairs: their second texts, if any. two: whether each different text is a sequence.
+        texts: of the examples. pairs: their second texts, if any. two: whether each distinct text is a sequence.
 
     Returns:
         the texts of the sequences, their second texts, and the sequences of each example, int64 ``[examples, sides]``.

@@ -14,20 +14,19 @@ from typing import Any
 import torch
 
 from fusionkit.encode.batches import Part
-from fusionkit.encode.freed_memory import give_back
-from fusionkit.encode.parts import PartMaker, PartRecord, finished_part
+from fusionkit.encode.part_records import PartRecord, finished_part
+from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder, Loading, load_again
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.places import Place, place_errors, place_of
 from fusionkit.specs import digest_of
+from fusionkit.storage import UnansweredError
 from fusionkit.store.manifest import read_plan
-
-TRIM_EVERY = 8
 
 
 @dataclass(frozen=True)
 class EncodeJob:
-    """What a worker is told once for all parts.
+    """What a worker must know, the same for all parts.
 
     Attributes:
         store: its whole path or address. plan: digest of the plan. loading: of the encoder.
@@ -40,8 +39,8 @@ class EncodeJob:
     threads: int | None = None
 
 
-def job_of(store: Place, plan: dict[str, Any], loading: Loading, threads: int | None = None) -> EncodeJob:
-    """What workers are told of a planned store."""
+def worker_job(store: Place, plan: dict[str, Any], loading: Loading, threads: int | None = None) -> EncodeJob:
+    """What workers are told of a planned store, as plain values."""
     return EncodeJob(str(store.resolve() if isinstance(store, Path) else store), digest_of(plan), loading, threads)
 
 
@@ -79,22 +78,19 @@ class _EncodeSession:
                 received="others" if encoder.identity["revision"] is None else str(encoder.identity["revision"]),
                 remedy="put the same encoder on every machine, or name a hub id with --encoder-revision",
             )
-        self._maker = PartMaker(self.store, self._plan, encoder)
-        self._made = 0
+        self._parts = PartEncoder(self.store, self._plan, encoder)
 
     def do(self, part: Part) -> PartRecord:
         if (found := finished_part(self.store, self._plan, part)) is not None:
-            return found  # by a worker that was lost before it could say so
-        # Who planned may have ended meanwhile, and another have planned a new store here.
-        record = self._maker.make(part, ready=self._read_plan)
-        self._made += 1
-        if self._made % TRIM_EVERY == 0:
-            give_back()
-        return record
+            return found  # written by a worker that was lost before it could report the part
+        # Before writing, the plan is read again: the store may have been planned anew meanwhile.
+        return self._parts.encode(part, check=self._read_plan)
 
     def _read_plan(self) -> dict[str, Any]:
         try:
             plan = read_plan(self.store)
+        except UnansweredError:
+            raise
         except StoreError as error:
             raise self._unfit("none") from error
         if digest_of(plan) != self.job.plan:

@@ -1,4 +1,4 @@
-"""What a loaded encoder is: its limit, how it was trained to pool, and the hashes that identify it."""
+"""Facts of a loaded encoder: its maximum length, its pooling, and the hashes that identify it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers.utils.hub import cached_file
 
 from fusionkit.encoder.quiet_transformers import quiet_transformers
 
-# Without a limit of its own (T5's relative positions), an encoder gets BERT's.
+# For an encoder without a limit of its own (T5 has relative positions): BERT's.
 DEFAULT_MAX_LENGTH = 512
 
 
@@ -28,7 +28,7 @@ def max_length_of(config: Any, tokenizer: Any) -> int:
 
 
 def pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
-    """How a sentence encoder was trained to pool, as its folder says; None where it says nothing."""
+    """The pooling configuration of a sentence encoder's folder, or None."""
     with quiet_transformers():
         pooling = cached_file(
             place,
@@ -41,7 +41,7 @@ def pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
 
 
 def sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any) -> str:
-    """``mean`` where the model was trained so or has no first token to speak for the sentence."""
+    """``mean`` where the model was trained with mean pooling or has no CLS token, else ``cls``."""
     fields = pooling or {}
     if fields.get("pooling_mode_mean_tokens") or fields.get("pooling_mode") == "mean":
         return "mean"
@@ -51,7 +51,7 @@ def sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any
 def weights_hash(model: Any, missing_keys: Collection[str]) -> str:
     """SHA-256 over names, shapes, types and bytes of all weights: the same in any file layout.
 
-    Weights that the checkpoint lacks (a pooler's) are random, other ones at each loading: left out.
+    Weights that the checkpoint lacks (a pooler's) are left out: they are random and differ at each loading.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):

@@ -43,7 +43,7 @@ def load_encoder(
     Encoder-only and decoder-only models are taken whole, of encoder–decoder models the encoder half.
 
     Args:
-        words: the texts come split into words (byte-level tokenizers then need a space before each).
+        words: the texts are lists of words (byte-level tokenizers then need a space before each).
         masked_lm: its mask token and LM head too.
 
     Raises:
@@ -94,7 +94,7 @@ def load_encoder(
     refuse_empty_tokenizer(reference, tokenizer)
     whole, model = model, _text_half(model)
     refuse_random_weights(reference, whole, model, report["missing_keys"])
-    # As loaded is as trained: dropout off, no gradients kept.
+    # Frozen: no dropout, no gradients.
     model = model.eval().requires_grad_(False).to(target)
     layers, hidden = probe(reference, model, target)
     pooling = pooling_of(place, revision)
@@ -126,7 +126,7 @@ def load_again(loading: Loading) -> Encoder:
 
 
 def _commit(place: str, revision: str | None) -> str | None:
-    """The commit that a hub id's revision stands for, read off the place of its files in the cache."""
+    """The commit of a hub id's revision, read from the path of its files in the cache."""
     if Path(place).is_dir():
         return None
     file = cached_file(place, "config.json", revision=revision)
@@ -135,9 +135,9 @@ def _commit(place: str, revision: str | None) -> str | None:
 
 
 def _text_half(model: Any) -> Any:
-    """Of an encoder–decoder model the encoder, of any other the model itself.
+    """The encoder of an encoder–decoder model, or any other model itself.
 
-    A checkpoint of T5's encoder alone says of itself that it is no encoder–decoder; its parts tell.
+    The modules decide, not the configuration: T5's encoder alone is configured as no encoder–decoder.
     """
     parts = {name for name, _ in model.named_children()}
     return model.get_encoder() if {"encoder", "decoder"} <= parts else model

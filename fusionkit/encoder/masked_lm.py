@@ -1,8 +1,8 @@
-"""What masking needs of an encoder: its mask token, and the LM head that it was trained with.
+"""What masking needs of an encoder: its mask token and its LM head.
 
-The head is found by its form, not by its names: beside the encoder the masked-LM model has one decoder (its output
-embeddings), one other linear map and one layer norm. Whether they are put together as :mod:`fusionkit.lm_head` says,
-and by which activation, is tried: the head must give the model's own scores on a few sub-tokens.
+The head is found by its structure, not by names: outside the encoder the masked-LM model has one decoder (its output
+embeddings), one other linear map and one layer norm. :mod:`fusionkit.lm_head` combines them with each known activation,
+until the head gives the model's own scores on a few sub-tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores
 from fusionkit.ragged import IntArray
 
 REMEDY = "choose the checkpoint of a masked language model, like BERT's or RoBERTa's own"
-# transformers' names for what PyTorch calls otherwise.
+# transformers' other names for PyTorch's activations.
 ALIASES = {
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "gelu_python": "gelu",
     "swish": "silu",
@@ -47,7 +47,7 @@ class MaskedLm:
 
 
 def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str, Any]) -> MaskedLm:
-    """The LM head of a checkpoint; of the encoder, which is loaded once more with it, nothing stays in memory.
+    """The LM head of a checkpoint; the encoder that is loaded with it is freed.
 
     Args:
         reference: the encoder as the user named it, for errors. place: its folder or id.
@@ -108,31 +108,32 @@ def _head_of(reference: str, model: Any) -> LmHead:
         for kind in ("weight", "bias")
     }
     try:
-        states, wanted = _tried(model)
+        states, wanted = _trial(model)
         heads = [LmHead(weights, activation, float(norms[0].eps)) for activation in _activations(model.config)]
-        off = [_off(head, states, wanted) for head in heads]  # where two are alike, the configuration's comes first
-        if min(off) <= TOLERANCE:
-            return heads[off.index(min(off))]
+        errors = [_relative_error(head, states, wanted) for head in heads]
+        # Of equal ones the first is taken: the configuration's activation comes first.
+        if min(errors) <= TOLERANCE:
+            return heads[errors.index(min(errors))]
     except Exception as error:  # the model's own code; weights whose shapes do not fit one another
         raise _other_form(reference, model, f"{type(error).__name__}: {error}".splitlines()[0]) from error
     raise _other_form(reference, model, "other scores than the model's own")
 
 
 def _copy(weight: Tensor | None, size: int) -> Tensor:
-    """A copy of its own, which keeps nothing of the model in memory; a bias that a module lacks is zeros."""
+    """A copy, so that the model can be freed; zeros for a bias that the module lacks."""
     return torch.zeros(size) if weight is None else weight.detach().clone()
 
 
-def _tried(model: Any) -> tuple[Tensor, Tensor]:
-    """States of the last layer ``[sub-tokens, d]`` and the model's own scores of them ``[sub-tokens, V]``."""
+def _trial(model: Any) -> tuple[Tensor, Tensor]:
+    """Of a few sub-tokens the last layer's states ``[sub-tokens, d]`` and the model's scores ``[sub-tokens, V]``."""
     ids = torch.arange(16).view(2, 8) % model.config.vocab_size
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
     return output.hidden_states[-1].flatten(0, 1), output.logits.flatten(0, 1)
 
 
-def _off(head: LmHead, states: Tensor, wanted: Tensor) -> float:
-    """How far a head's scores are from those wanted: the largest difference, as a share of the largest score."""
+def _relative_error(head: LmHead, states: Tensor, wanted: Tensor) -> float:
+    """The largest difference between a head's scores and those wanted, as a share of the largest score."""
     found = lm_scores(states, head.weights, head.activation, head.layer_norm_eps)
     return float((found - wanted).abs().max() / wanted.abs().max())
 

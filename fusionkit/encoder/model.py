@@ -1,4 +1,4 @@
-"""The frozen encoder at work: texts → sub-tokens, padded batches → hidden states."""
+"""The frozen encoder: texts → sub-tokens, padded batches → hidden states."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Encoder:
     """A frozen encoder and its tokenizer, ready to run.
 
     Attributes:
-        name: as the user gave it. layers: L + 1, the embedding output included. hidden: width.
+        name: as the user gave it. layers: how many hidden states it has, L + 1. hidden: width.
         max_length: sub-tokens it accepts. parameters: their real count, for percentages.
-        sentence_rows: ``cls`` or ``mean``, what its training made a sentence's vector of.
-        identity: what makes its numbers: weights and tokenizer hashes, revision.
+        sentence_rows: ``cls`` or ``mean``, how its training made a sentence's vector.
+        identity: what determines its numbers: hashes of weights and tokenizer, revision.
         masked_lm: its mask token and LM head, where they were asked for.
-        of_sentences: True where it was trained to give each sentence a vector of its own, as its folder says.
-        loading: how it was loaded; None for one that was made in another way.
+        of_sentences: True where its folder says that it was trained as a sentence encoder.
+        loading: how it was loaded; None where ``load_encoder`` did not make it.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Encoder:
 
     @property
     def pad_id(self) -> int:
-        """What padding is filled with: RoBERTa counts positions by it, others never see it behind the mask."""
+        """The id of padding: RoBERTa derives positions from it, others never see it behind the mask."""
         return int(self.tokenizer.pad_token_id or 0)
 
     def tokenize(

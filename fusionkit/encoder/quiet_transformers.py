@@ -1,4 +1,4 @@
-"""Keeping the libraries' own talk out of the output: errors are ours to word."""
+"""Keeping the libraries' messages out of the output; fusionkit words the errors itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import transformers
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Errors are ours to word; progress bars and advice of the libraries stay out of the output."""
+    """Silence the libraries' progress bars, warnings and advice inside the block."""
     library: Any = transformers.utils.logging
     loggers: tuple[Any, ...] = (library, huggingface_hub.utils.logging)
     before, bars = [logger.get_verbosity() for logger in loggers], library.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""What is refused as an encoder, each with its name and the remedy."""
+"""Checks of what a user names as an encoder; each error names the remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHOICES = "'minilm', a folder with config.json, model.safetensors and tokenizer.
 
 
 def refuse_misspelt(reference: str, path: Path) -> None:
-    """Say at once what the hub would take its time to say."""
+    """Refuse a file, or a misspelt bundled name, before the hub is asked."""
     if path.exists():
         raise UsageError(
             f"encoder {reference!r} is a file",
@@ -39,7 +39,7 @@ def not_loadable(reference: str, error: Exception) -> EncoderError:
 
 
 def refuse_empty_tokenizer(reference: str, tokenizer: Any) -> None:
-    """Where files are missing, transformers makes a tokenizer that knows its special tokens alone."""
+    """Refuse a tokenizer without a vocabulary: transformers makes one where files are missing."""
     pieces = set(tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)) - set(tokenizer.all_special_tokens)
     if not any(piece.strip("▁") for piece in pieces):
         raise EncoderError(
@@ -51,7 +51,7 @@ def refuse_empty_tokenizer(reference: str, tokenizer: Any) -> None:
 
 
 def refuse_random_weights(reference: str, whole: Any, model: Any, missing_keys: Collection[str]) -> None:
-    """A checkpoint that lacks weights would be filled with random ones: states of no meaning."""
+    """Refuse a checkpoint that lacks weights: transformers would fill them with random numbers."""
     used = {id(parameter) for parameter in model.parameters()}
     names = [name for name, parameter in whole.named_parameters() if id(parameter) in used]
     # No hidden state passes through a pooler; language models come without.

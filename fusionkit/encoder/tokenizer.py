@@ -1,4 +1,4 @@
-"""The tokenizer of an encoder alone, to show sub-tokens to people: no weights are loaded, nothing is downloaded."""
+"""The tokenizer of an encoder without its weights, for reports; nothing is downloaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """An encoder without the layers above those that are read: the same states for less work.
 
-Some encoders normalise their last layer's output. There one layer more is kept, so that no state which is read is the
-last. Whether the states are the same is not reasoned about but tried: both encoders run on a few sub-tokens.
+The layers that are left keep their numbers. Some encoders normalise the output of their last layer: there one layer
+more is kept, so that none of the layers read is the last. Both encoders run on a few sub-tokens, and their states are
+compared.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ TOLERANCE = 1e-6
 
 
 def truncated(encoder: Encoder, highest: int) -> Encoder:
-    """The encoder without the layers above ``highest`` (0 is the embedding output), as far as that can be done.
+    """The encoder without the layers above ``highest`` (0 is the embedding output), where they can be removed.
 
     Its model is cut in place: the encoder given is used up.
 
     Returns:
         an encoder with fewer ``layers``, or the one given where its list of layers cannot be found or cut.
     """
-    place = _layer_list(encoder.model, encoder.layers - 1)
-    if place is None:
+    found = _layer_list(encoder.model, encoder.layers - 1)
+    if found is None:
         return encoder
-    parent, name, whole = place
+    parent, name, whole = found
     wanted = _states(encoder)
-    for kept in (highest, highest + 1):
-        if kept >= len(whole):
+    for count in (highest, highest + 1):
+        if count >= len(whole):
             break
-        setattr(parent, name, whole[:kept])
+        setattr(parent, name, whole[:count])
         if _same(encoder, wanted, highest):
-            count = sum(p.numel() for p in encoder.model.parameters())
-            return dataclasses.replace(encoder, layers=kept + 1, parameters=count)
+            parameters = sum(p.numel() for p in encoder.model.parameters())
+            return dataclasses.replace(encoder, layers=count + 1, parameters=parameters)
     setattr(parent, name, whole)
     return encoder
 
@@ -54,7 +55,7 @@ def _layer_list(model: nn.Module, layers: int) -> tuple[nn.Module, str, nn.Modul
 def _same(encoder: Encoder, wanted: list[Tensor], highest: int) -> bool:
     try:
         states = _states(encoder)
-    except Exception:  # the model's own code, which may count on every layer: then it stays whole
+    except Exception:  # the model's own code may need every layer: then none is removed
         return False
     return len(states) > highest and all(
         torch.allclose(states[k], wanted[k], rtol=TOLERANCE, atol=TOLERANCE) for k in range(highest + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -13,22 +14,45 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.draws import carve
-from fusionkit.errors import unknown_name
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of, word_split
 from fusionkit.fit.train.loop import train_run
 from fusionkit.fusions import fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences
+from fusionkit.options.entry import options_of
 from fusionkit.ragged import Ragged
 from fusionkit.specs import RunSpec, parse_layers
 from fusionkit.store import Split
 from fusionkit.tasks import TASKS
+from fusionkit.tasks.head_check import check_head
 
 Given = Ragged | Split | ArrayLike
 
 
+@dataclass(eq=False, repr=False)
 class FusionEstimator(BaseEstimator):  # type: ignore[misc]
-    """What the three share: reading X, training a run, and what a run leaves."""
+    """What the three share: their parameters, reading X, training a run, and what a run leaves.
+
+    scikit-learn reads the parameters from the signature of ``__init__``, which ``dataclass`` makes.
+    """
+
+    fusion: str = "attention"
+    _: KW_ONLY
+    head: str | None = None
+    fusion_layers: str | None = None
+    lr: float = 2e-3
+    epochs: int = 10
+    max_steps: int | None = None
+    batch_size: int = 32
+    weight_decay: float = 0.0
+    dropout: float = 0.0
+    optimizer: str = "adamw"
+    schedule: str = "linear"
+    warmup: float = 0.0
+    clip_norm: float | None = None
+    validation_fraction: float | None = None
+    patience: int | None = None
+    random_state: Any = 0
 
     def _examples(self, X: Given, *, reset: bool) -> ArrayExamples:  # noqa: N803
         if isinstance(X, (Ragged, Split)):
@@ -69,33 +93,23 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31 - 1)
         heads = TASKS[task].heads
-        if self.head is not None and self.head not in heads:
-            raise unknown_name(f"head for {task}", self.head, heads)
+        if self.head is not None:
+            check_head(TASKS[task], self.head)
         pools = TASKS[task].unit == "example" and not reads_sequences(self.head or heads[0])
         several = bool((np.diff(examples.row_offsets) != 1).any())
-        return RunSpec(
-            store="",
-            task=task,
-            label="y",
-            fusion=fusion_name(self.fusion),
-            fusion_layers=self.fusion_layers,
-            head=self.head or heads[0],
-            pool=self.pool or ("mean" if several else None) if pools else None,
-            data_seed=int(seed),
-            init_seed=int(seed),
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            dropout=self.dropout,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            schedule=self.schedule,
-            optimizer=self.optimizer,
-            warmup=self.warmup,
-            clip_norm=self.clip_norm,
-            label_smoothing=getattr(self, "label_smoothing", 0.0),
-            class_weights=getattr(self, "class_weight", None) or "none",
-            patience=self.patience,
-        )
+        given = {name: value for name, value in self.get_params(deep=False).items() if name in options_of(RunSpec)}
+        chosen = {
+            "store": "",
+            "task": task,
+            "label": "y",
+            "fusion": fusion_name(self.fusion),
+            "head": self.head or heads[0],
+            "pool": self.pool or ("mean" if several else None) if pools else None,
+            "data_seed": int(seed),
+            "init_seed": int(seed),
+            "class_weights": getattr(self, "class_weight", None) or "none",
+        }
+        return RunSpec(**{**given, **chosen})
 
     def _train(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> Self:
         if self.patience is not None and self.validation_fraction is None:

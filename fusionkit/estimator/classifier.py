@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from fusionkit.estimator.base import FusionEstimator, Given
 from fusionkit.fit.train.arrays import scores_of
 
 
+@dataclass(eq=False, repr=False)
 class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
     """One label an example, decided by softmax over the fused and pooled states.
 
@@ -21,8 +23,8 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         fusion: with its options, like ``dwatt:scale=yes``. fusion_layers: the layers it reads, like ``"0,3,6"``.
         head: ``classifier``, or ``bcn``, which pools by itself.
         pool: how several rows become one vector: ``cls``, ``mean`` or ``max``; None takes the only row, or the mean.
-        lr, epochs, batch_size, weight_decay, dropout, optimizer, schedule, warmup, clip_norm, label_smoothing: as
-            :class:`~fusionkit.specs.RunSpec` has them. class_weight: ``balanced`` or None.
+        lr, epochs, max_steps, batch_size, weight_decay, dropout, optimizer, schedule, warmup, clip_norm,
+            label_smoothing: as :class:`~fusionkit.specs.RunSpec` has them. class_weight: ``balanced`` or None.
         validation_fraction: share of the examples that the best epoch is chosen by; None keeps the last.
         patience: epochs without a better validation score after which training stops.
         random_state: seed of the order, the weights and dropout; ``fusionkit fit``'s data and init seed.
@@ -39,46 +41,9 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         >>> cross_val_score(FusionClassifier("linear"), train, train.examples["label"])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        fusion: str = "attention",
-        *,
-        head: str | None = None,
-        fusion_layers: str | None = None,
-        pool: str | None = None,
-        lr: float = 2e-3,
-        epochs: int = 10,
-        batch_size: int = 32,
-        weight_decay: float = 0.0,
-        dropout: float = 0.0,
-        optimizer: str = "adamw",
-        schedule: str = "linear",
-        warmup: float = 0.0,
-        clip_norm: float | None = None,
-        label_smoothing: float = 0.0,
-        class_weight: str | None = None,
-        validation_fraction: float | None = None,
-        patience: int | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.fusion = fusion
-        self.head = head
-        self.fusion_layers = fusion_layers
-        self.pool = pool
-        self.lr = lr
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.optimizer = optimizer
-        self.schedule = schedule
-        self.warmup = warmup
-        self.clip_norm = clip_norm
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.random_state = random_state
+    pool: str | None = None
+    label_smoothing: float = 0.0
+    class_weight: str | None = None
 
     def fit(self, X: Given, y: ArrayLike) -> Self:  # noqa: N803
         """Train on examples and their labels, ``[examples]``.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,7 @@ from fusionkit.estimator.base import FusionEstimator, Given
 from fusionkit.fit.train.arrays import scores_of
 
 
+@dataclass(eq=False, repr=False)
 class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
     """One number an example, trained by the squared error on the numbers as they stand.
 
@@ -23,42 +25,7 @@ class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
         validation_scores_: Pearson's correlation by epoch. All others as :class:`FusionClassifier` has them.
     """
 
-    def __init__(
-        self,
-        fusion: str = "attention",
-        *,
-        head: str | None = None,
-        fusion_layers: str | None = None,
-        pool: str | None = None,
-        lr: float = 2e-3,
-        epochs: int = 10,
-        batch_size: int = 32,
-        weight_decay: float = 0.0,
-        dropout: float = 0.0,
-        optimizer: str = "adamw",
-        schedule: str = "linear",
-        warmup: float = 0.0,
-        clip_norm: float | None = None,
-        validation_fraction: float | None = None,
-        patience: int | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.fusion = fusion
-        self.head = head
-        self.fusion_layers = fusion_layers
-        self.pool = pool
-        self.lr = lr
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.optimizer = optimizer
-        self.schedule = schedule
-        self.warmup = warmup
-        self.clip_norm = clip_norm
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.random_state = random_state
+    pool: str | None = None
 
     def fit(self, X: Given, y: ArrayLike) -> Self:  # noqa: N803
         """Train on examples and their numbers, ``[examples]``.

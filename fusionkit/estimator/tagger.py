@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from fusionkit.tags import are_span_tags
 from fusionkit.tasks import TASKS
 
 
+@dataclass(eq=False, repr=False)
 class FusionTagger(FusionEstimator):
     """One tag a row: rows are words, as ``encode --rows words`` makes them. A row without a state has the default tag.
 
@@ -27,44 +29,8 @@ class FusionTagger(FusionEstimator):
             of spans where the tags are BIO tags, else accuracy. All others as :class:`FusionClassifier` has them.
     """
 
-    def __init__(
-        self,
-        fusion: str = "attention",
-        *,
-        head: str | None = None,
-        fusion_layers: str | None = None,
-        lr: float = 2e-3,
-        epochs: int = 10,
-        batch_size: int = 32,
-        weight_decay: float = 0.0,
-        dropout: float = 0.0,
-        optimizer: str = "adamw",
-        schedule: str = "linear",
-        warmup: float = 0.0,
-        clip_norm: float | None = None,
-        label_smoothing: float = 0.0,
-        class_weight: str | None = None,
-        validation_fraction: float | None = None,
-        patience: int | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.fusion = fusion
-        self.head = head
-        self.fusion_layers = fusion_layers
-        self.lr = lr
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.optimizer = optimizer
-        self.schedule = schedule
-        self.warmup = warmup
-        self.clip_norm = clip_norm
-        self.label_smoothing = label_smoothing
-        self.class_weight = class_weight
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.random_state = random_state
+    label_smoothing: float = 0.0
+    class_weight: str | None = None
 
     def fit(self, X: Given, y: Any) -> Self:  # noqa: N803
         """Train on examples and their tags: a sequence of sequences, one tag a row.

@@ -12,6 +12,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from fusionkit.fusions import fusion_kind
 from fusionkit.runs.folder import others_of
 
 TASK_TYPES = {
@@ -63,7 +64,7 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
         "library_name": "fusionkit",
         "base_model": config["encoder"] if config["encoder_kind"] == "hub" else None,
         "pipeline_tag": None if task_type == "other" else task_type,
-        "tags": ["fusionkit", "late-fusion", spec["fusion"].partition(":")[0]],
+        "tags": ["fusionkit", "late-fusion", fusion_kind(spec["fusion"])],
         "metrics": sorted({result.metric_type for result in results}) or None,
         "model_name": f"{_line(spec['label'])} ({spec['fusion']}, {spec['head']})",
         "eval_results": results or None,
@@ -77,6 +78,7 @@ def _body(config: Mapping[str, Any]) -> str:
     sections = {
         "Scores": _scores(config),
         "Use": _use(config),
+        "Code": _code(config),
         "Encoder": _encoder(config),
         "Parameters": _parameters(config),
         "Training": _training(config),
@@ -121,6 +123,19 @@ def _use(config: Mapping[str, Any]) -> list[str]:
         "```",
         "",
         "From the command line: `fusionkit predict FOLDER --input new.jsonl --json`.",
+    ]
+
+
+def _code(config: Mapping[str, Any]) -> list[str]:
+    """Of a fusion or head that is not fusionkit's: its code is no part of the model."""
+    if not config.get("sources"):
+        return []
+    rows = [[source["name"], str(source["module"]), str(source["sha256"] or "–")] for source in config["sources"]]
+    return [
+        "Not all of it is fusionkit's own. These modules must be importable, and are imported only where they are",
+        "trusted by name: `trust_modules=[…]`, or `--trust-module` on the command line.",
+        "",
+        *_table(["name", "module", "sha256 of its file in training"], rows),
     ]
 
 

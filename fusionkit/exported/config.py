@@ -11,6 +11,7 @@ another, and nobody else's business.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import NEEDED, TrainedRun, damaged, run_of
+from fusionkit.fit.model.sources import refuse_untrusted
 from fusionkit.runs.folder import others_of
 from fusionkit.specs import ROWS
 
@@ -58,11 +60,15 @@ def is_export(folder: Path) -> bool:
         return False
 
 
-def open_folder(folder: Path) -> tuple[TrainedRun, dict[str, Any]]:
+def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, dict[str, Any]]:
     """The head in a folder, with its ``config.json``.
 
+    Args:
+        trusted: modules that may be imported for it, beside fusionkit's own.
+
     Raises:
-        UsageError: the folder holds something else. StoreError: it is damaged, or of a newer format.
+        UsageError: the folder holds something else, or wants code that is not trusted.
+        StoreError: it is damaged, or of a newer format.
     """
     place = folder / CONFIG
     if not place.is_file():
@@ -84,6 +90,7 @@ def open_folder(folder: Path) -> tuple[TrainedRun, dict[str, Any]]:
             remedy="install a newer fusionkit",
         )
     _refuse_unfit(config, place)
+    refuse_untrusted(config["spec"]["fusion"], config["spec"]["head"], tuple(trusted), place)
     return run_of(config, place, folder / WEIGHTS, AGAIN), config
 
 
@@ -99,6 +106,7 @@ def _refuse_unfit(config: dict[str, Any], place: Path) -> None:
     wrong += [name for name in ("weights", "tokenizer") if not isinstance(identity.get(name), str)]
     wrong += [name for name in ("text", "pair", "tokens") if not isinstance(columns.get(name), (str, type(None)))]
     wrong += [] if config["rows"] in ROWS else ["rows"]
+    wrong += [name for name in ("fusion", "head") if not isinstance(config["spec"].get(name), str)]
     others = list(others_of(config).values()) if isinstance(config.get("others", {}), dict) else [None]
     sound = all(
         isinstance(other, dict) and isinstance(other.get("labels"), list) and isinstance(other.get("default"), str)

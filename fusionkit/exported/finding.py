@@ -30,11 +30,13 @@ def find_heads(place: str | Path) -> list[Path]:
     return find_run(path)
 
 
-def open_heads(places: Iterable[str | Path], encoder: str | None = None) -> list[TrainedRun]:
+def open_heads(
+    places: Iterable[str | Path], encoder: str | None = None, trusted: Iterable[str] = ()
+) -> list[TrainedRun]:
     """Load every head that is meant, each once, in the order given.
 
     Args:
-        encoder: where the encoder is, if the user said so.
+        encoder: where the encoder is, if the user said so. trusted: modules whose code exported heads may run.
 
     Raises:
         UsageError: there is no such head, or one whose encoder was a folder and nobody says where it is now.
@@ -46,7 +48,7 @@ def open_heads(places: Iterable[str | Path], encoder: str | None = None) -> list
         if (folder / RECORD).is_file():
             found.append(open_run(folder))
             continue
-        run, config = open_folder(folder)
+        run, config = open_folder(folder, trusted)
         if config["encoder_kind"] == "folder" and encoder is None:
             raise UsageError(
                 f"the encoder of {folder} was a folder",

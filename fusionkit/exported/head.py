@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -79,12 +80,16 @@ class FusedHead(ModelHubMixin):
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
         revision: str | None = None,
+        trust_modules: Sequence[str] = (),
         **model_kwargs: Any,
     ) -> Self:
         """The head in an exported folder or a hub repository.
 
+        Args:
+            trust_modules: modules that may be imported for a fusion or head that is not fusionkit's own.
+
         Raises:
-            UsageError: there is no such folder or repository, or it holds no head.
+            UsageError: there is no such folder or repository, it holds no head, or wants code that is not trusted.
             StoreError: it is damaged, or of a newer format. FusionkitError: the hub cannot be reached.
         """
         if model_kwargs:
@@ -99,7 +104,7 @@ class FusedHead(ModelHubMixin):
                 cache_dir=cache_dir,
                 local_files_only=local_files_only,
             )
-        return cls(*open_folder(folder))
+        return cls(*open_folder(folder, trust_modules))
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Write config, weights and model card; those of an export that is there are replaced.

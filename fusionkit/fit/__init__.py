@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
 from fusionkit.fit.executor.progress import FitProgress
-from fusionkit.fit.executor.run import fit, foresee
+from fusionkit.fit.executor.run import fit, forecast
 from fusionkit.fit.model.warm_start import open_starts
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.runs.folder import RunsFolder, is_runs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fusionkit.runs.summary import summarise
 
 __all__ = [
-    "FitProgress", "Mix", "RunsFolder", "Share", "compare", "expand", "fit", "foresee", "is_runs", "mix_of",
+    "FitProgress", "Mix", "RunsFolder", "Share", "compare", "expand", "fit", "forecast", "is_runs", "mix_of",
     "open_starts",
     "summarise",
 ]  # fmt: skip

@@ -1,14 +1,29 @@
 """Late fusions: one file a fusion, one table of them all."""
 
 from fusionkit.fusions.spelling import named, options_of, usage
-from fusionkit.fusions.table import FUSIONS, Fusion, build_fusion, fusion_layers, fusion_name, sees_examples
+from fusionkit.fusions.table import (
+    FUSIONS,
+    REGISTRY,
+    Fusion,
+    build_fusion,
+    fusion_class,
+    fusion_kind,
+    fusion_layers,
+    fusion_name,
+    fusion_usages,
+    sees_examples,
+)
 
 __all__ = [
     "FUSIONS",
+    "REGISTRY",
     "Fusion",
     "build_fusion",
+    "fusion_class",
+    "fusion_kind",
     "fusion_layers",
     "fusion_name",
+    "fusion_usages",
     "named",
     "options_of",
     "sees_examples",

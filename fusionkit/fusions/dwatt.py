@@ -1,4 +1,4 @@
-"""Depth-wise attention (DWAtt).
+"""Depth-wise attention (DWAtt): ``z_L + Σ_n s_n v_n``, ``s = softmax_n(q·k_n / τ)``.
 
     k_n = W_K p_n + b_K        v_n = LN_n(f_n(z_n))        q = 1 + elu(z_L + f_Q(z_L))
     s   = softmax_n(q·k_n / τ)

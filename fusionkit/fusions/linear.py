@@ -18,7 +18,7 @@ from torch.nn import functional
 
 
 class Linear(nn.Module):
-    """One weight a layer, the same for all tokens. Parameters: layers + 1 (``γ``).
+    """One weight a layer, the same for all tokens. Parameters: layers + 1.
 
     Starts as the plain mean of the layers: ``w`` = 0, ``γ`` = 1.
     """

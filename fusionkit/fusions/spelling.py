@@ -1,7 +1,9 @@
 """How a fusion and its options are written: ``name:argument,option=value,…``.
 
-``last``, ``layer:3``, ``dwatt:scale=yes``, ``linear:norm=token,gamma=no``. A fusion's options are the keyword-only
-parameters of its constructor and of its ``reads``, with their types; one without a default is its argument.
+``last``, ``layer:3``, ``dwatt:scale=yes``, ``linear:norm=token,gamma=no``. The name is one of the table, of an
+installed package or an import path, ``mylab.mix:MyFusion:scale=yes`` (:mod:`fusionkit.registry`). A fusion's options
+are the keyword-only parameters of its constructor and of its ``reads``, with their types; one without a default is its
+argument.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 
-Kinds = Mapping[str, type[Any]]
 TRUTH = {"yes": True, "no": False}
 
 
@@ -42,16 +43,30 @@ class Option:
 
 
 def options_of(fusion: type[Any]) -> dict[str, Option]:
-    """A fusion's options by name, its argument first."""
+    """A fusion's options by name, its argument first.
+
+    Raises:
+        TypeError: one of another type than bool, int or ``Literal`` of texts.
+    """
     found = []
     for function in (fusion.__init__, fusion.reads):
         types = typing.get_type_hints(function)
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
-                choices = TRUTH if types[name] is bool else {value: value for value in typing.get_args(types[name])}
                 required = parameter.default is parameter.empty
-                found.append(Option(name, choices or None, required, parameter.default))
+                found.append(Option(name, _choices(name, types.get(name)), required, parameter.default))
     return {option.name: option for option in sorted(found, key=lambda option: not option.required)}
+
+
+def _choices(name: str, kind: Any) -> Mapping[str, Any] | None:
+    values = typing.get_args(kind)
+    if kind is int:
+        return None
+    if kind is bool:
+        return TRUTH
+    if typing.get_origin(kind) is not typing.Literal or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"its option {name} is neither bool, int nor Literal of texts")
+    return {value: value for value in values}
 
 
 def accepted(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,25 +79,26 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-def parse(text: str, kinds: Kinds) -> tuple[str, dict[str, Any]]:
-    """A fusion's name in the table and all of its options, defaults included.
+def parse(kind: str, fusion: type[Any], options: str | None) -> dict[str, Any]:
+    """All options of a fusion, defaults included.
+
+    Args:
+        kind: its name. options: what stands behind the name; None where nothing does, not even a colon.
 
     Raises:
-        UsageError: an unknown name or option (with the nearest), a value that does not fit, an argument that is
-            missing or not taken, an option given twice.
+        UsageError: an unknown option (with the nearest), a value that does not fit, an argument that is missing or not
+            taken, an option given twice.
     """
-    kind, colon, rest = text.partition(":")
-    if kind not in kinds:
-        raise unknown_name("fusion", kind, [named(name, kinds[name]) for name in kinds])
-    known, given = options_of(kinds[kind]), dict[str, Any]()
+    known, given = options_of(fusion), dict[str, Any]()
     argument = next((name for name, option in known.items() if option.required), None)
+    text = kind if options is None else f"{kind}:{options}"
 
     def refused(what: str) -> UsageError:
-        return UsageError(what, expected=usage(kind, kinds[kind]), received=text, remedy="write it as expected")
+        return UsageError(what, expected=usage(kind, fusion), received=text, remedy="write it as expected")
 
-    if colon and not known:
+    if options is not None and not known:
         raise refused(f"fusion {kind!r} takes no options")
-    for place, part in enumerate(rest.split(",") if colon else []):
+    for place, part in enumerate([] if options is None else options.split(",")):
         name, equals, value = part.partition("=")
         if not equals:
             if argument is None or place > 0:
@@ -101,15 +117,14 @@ def parse(text: str, kinds: Kinds) -> tuple[str, dict[str, Any]]:
             raise refused(f"{name} of fusion {kind!r} is no integer") from None
     if argument is not None and argument not in given:
         raise refused(f"fusion {text!r} is not complete")
-    return kind, {name: given.get(name, option.default) for name, option in known.items()}
+    return {name: given.get(name, option.default) for name, option in known.items()}
 
 
-def spell(text: str, kinds: Kinds) -> str:
+def spell(kind: str, fusion: type[Any], values: Mapping[str, Any]) -> str:
     """The one spelling of a fusion: defaults left out, options in the order of its constructor."""
-    kind, values = parse(text, kinds)
     parts = [
         option.write(values[name]) if option.required else f"{name}={option.write(values[name])}"
-        for name, option in options_of(kinds[kind]).items()
+        for name, option in options_of(fusion).items()
         if option.required or values[name] != option.default
     ]
     return f"{kind}:{','.join(parts)}" if parts else kind

@@ -1,28 +1,24 @@
-"""The table of fusions, and building one over the layers a store holds."""
+"""The table of fusions, and building one over the layers a store holds.
+
+Names alone, and what may be written behind them, load no torch: help and completion ask for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor, nn
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fusions.outline import outline
+from fusionkit.fusions.spelling import accepted, named, options_of, parse, spell, usage
+from fusionkit.registry import Registry
 
-from fusionkit.errors import UsageError
-from fusionkit.fusions.attention import Attention
-from fusionkit.fusions.concat import Concat
-from fusionkit.fusions.concat_affine import ConcatAffine
-from fusionkit.fusions.depth_lstm import DepthLstm
-from fusionkit.fusions.dwatt import DWAtt
-from fusionkit.fusions.element_wise import ElementWise
-from fusionkit.fusions.extra_layers import ExtraLayers
-from fusionkit.fusions.last import Last
-from fusionkit.fusions.layer import Layer
-from fusionkit.fusions.linear import Linear
-from fusionkit.fusions.mlp_weights import MlpWeights
-from fusionkit.fusions.spelling import accepted, parse, spell
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 Layers = tuple[int, ...]
+NEEDED = ("reads", "forward", "layer_weights")
 
 
 class Fusion(Protocol):
@@ -52,25 +48,74 @@ class Fusion(Protocol):
         ...
 
 
-FUSIONS: dict[str, type[Any]] = {
-    "last": Last,
-    "layer": Layer,
-    "linear": Linear,
-    "concat": Concat,
-    "concat-affine": ConcatAffine,
-    "attention": Attention,
-    "dwatt": DWAtt,
-    "extra-layers": ExtraLayers,
-    "element-wise": ElementWise,
-    "mlp-weights": MlpWeights,
-    "depth-lstm": DepthLstm,
+FUSIONS = {
+    "last": "fusionkit.fusions.last:Last",
+    "layer": "fusionkit.fusions.layer:Layer",
+    "linear": "fusionkit.fusions.linear:Linear",
+    "concat": "fusionkit.fusions.concat:Concat",
+    "concat-affine": "fusionkit.fusions.concat_affine:ConcatAffine",
+    "attention": "fusionkit.fusions.attention:Attention",
+    "dwatt": "fusionkit.fusions.dwatt:DWAtt",
+    "extra-layers": "fusionkit.fusions.extra_layers:ExtraLayers",
+    "element-wise": "fusionkit.fusions.element_wise:ElementWise",
+    "mlp-weights": "fusionkit.fusions.mlp_weights:MlpWeights",
+    "depth-lstm": "fusionkit.fusions.depth_lstm:DepthLstm",
 }
+REGISTRY = Registry("fusion", "fusionkit.fusions", FUSIONS)
 
 
 @cache
-def _parsed(name: str) -> tuple[str, Mapping[str, Any]]:
+def fusion_usages() -> dict[str, str]:
+    """Every name with all that may be written behind it; those of installed packages by their names alone."""
+    return {
+        name: usage(name, outline(FUSIONS[name])) if name in FUSIONS else f"{name}[:…]" for name in REGISTRY.names()
+    }
+
+
+@cache
+def fusion_class(name: str) -> type[Any]:
+    """The class behind a name of the table, of an installed package or an import path.
+
+    Raises:
+        UsageError: an unknown name, a module that cannot be imported, or what is there is no fusion.
+    """
+    known = REGISTRY.names()
+    if name not in known and ":" not in name:
+        named_so = [named(each, outline(FUSIONS[each])) if each in FUSIONS else each for each in known]
+        raise unknown_name("fusion", name, named_so)
+    found = REGISTRY.load(name).value
+    if REGISTRY.is_own(name) and (fault := _fault(found)) is not None:
+        raise UsageError(
+            f"{name!r} is no fusion: {fault}",
+            expected=f"a torch.nn.Module, built as (layers, hidden, *, options), with {', '.join(NEEDED)} and a width",
+            received=f"{found!r}",
+            remedy="see docs/your-own.md; fusionkit.testing.check_fusion tries all that a fusion must keep",
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _fault(found: Any) -> str | None:
+    """What keeps somebody's class from being a fusion."""
+    from torch import nn
+
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        return "it is no torch.nn.Module"
+    if absent := [name for name in NEEDED if not callable(getattr(found, name, None))]:
+        return f"it has no {', '.join(absent)}"
+    try:
+        options = options_of(found)
+    except (TypeError, ValueError, NameError) as error:
+        return str(error)
+    if len(required := [name for name, option in options.items() if option.required]) > 1:
+        return f"its options {', '.join(required)} have no default; one may"
+    return None
+
+
+@cache
+def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
     """A sweep asks the same of each of its runs, many times over."""
-    return parse(name, FUSIONS)
+    kind, options = REGISTRY.split(text)
+    return kind, parse(kind, fusion_class(kind), options)
 
 
 @cache
@@ -78,9 +123,15 @@ def fusion_name(text: str) -> str:
     """The one spelling of a fusion and its options: equal fusions get equal names.
 
     Raises:
-        UsageError: an unknown name or option, or a value that does not fit.
+        UsageError: an unknown name or option, a value that does not fit, or a module that cannot be imported.
     """
-    return spell(text, FUSIONS)
+    kind, options = _parsed(text)
+    return spell(kind, fusion_class(kind), options)
+
+
+def fusion_kind(text: str) -> str:
+    """The name without options; nothing is imported."""
+    return REGISTRY.split(text)[0]
 
 
 def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers | None = None) -> Layers:
@@ -94,7 +145,7 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
         UsageError: an unknown name, or none of its layers is stored or chosen (for ``last`` and ``layer:k``, its one).
     """
     kind, options = _parsed(name)
-    reads = FUSIONS[kind].reads
+    reads = fusion_class(kind).reads
     wanted: Layers = reads(encoder_layers - 1, chosen, **accepted(reads, options))
     offered = stored if chosen is None else chosen
     found = tuple(layer for layer in wanted if layer in offered)
@@ -111,7 +162,7 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
 
 def sees_examples(name: str) -> bool:
     """True for a fusion that looks at all rows of an example, so that it must get all of them."""
-    return getattr(FUSIONS[_parsed(name)[0]], "whole_examples", False)
+    return getattr(fusion_class(_parsed(name)[0]), "whole_examples", False)
 
 
 def build_fusion(name: str, layers: int, hidden: int) -> Fusion:
@@ -121,5 +172,6 @@ def build_fusion(name: str, layers: int, hidden: int) -> Fusion:
         UsageError: an unknown name or option, or a value that does not fit.
     """
     kind, options = _parsed(name)
-    made: Fusion = FUSIONS[kind](layers, hidden, **accepted(FUSIONS[kind], options))
+    fusion = fusion_class(kind)
+    made: Fusion = fusion(layers, hidden, **accepted(fusion, options))
     return made

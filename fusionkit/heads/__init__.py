@@ -1,15 +1,35 @@
 """Heads: one file a head, one table of them all."""
 
-from fusionkit.heads.lm_head import LM_HEADS, lm_head
-from fusionkit.heads.table import HEADS, SEQUENCES, Head, build_head, decides_by_softmax, reads_sequences
+from fusionkit.heads.table import (
+    HEADS,
+    LM_HEADS,
+    REGISTRY,
+    Head,
+    HeadEntry,
+    build_head,
+    decides_by_softmax,
+    each_head,
+    gives_numbers,
+    head_entry,
+    heads_of,
+    reads_sequences,
+    sequences_of,
+    suits,
+)
 
 __all__ = [
     "HEADS",
     "LM_HEADS",
-    "SEQUENCES",
+    "REGISTRY",
     "Head",
+    "HeadEntry",
     "build_head",
     "decides_by_softmax",
-    "lm_head",
+    "each_head",
+    "gives_numbers",
+    "head_entry",
+    "heads_of",
     "reads_sequences",
+    "sequences_of",
+    "suits",
 ]

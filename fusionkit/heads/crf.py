@@ -112,7 +112,10 @@ class Crf(nn.Module):
 
 
 def crf(width: int, classes: int, dropout: float) -> Crf:
-    """The CRF whose emissions see each word alone. Parameters: the tagger's and C² + 2C."""
+    """A linear-chain CRF over the tagger's scores, which see each word alone.
+
+    Parameters: 256 d + 66,048 + C² + 259 C. Dropout acts on each hidden layer's output. Source: Cao et al. (2022).
+    """
     return Crf(feed_forward(width, classes, dropout), classes)
 
 

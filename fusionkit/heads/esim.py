@@ -51,10 +51,18 @@ class Esim(nn.Module):
 
 
 def esim(width: int, classes: int, dropout: float) -> Softmax:
-    """One label a pair that is stored as two sequences."""
+    """BiLSTM, attention between two texts, BiLSTM, mean and max, softmax.
+
+    Parameters: 2,400 d + 3,610,200 + 301 C. Dropout acts on the fused states, the projection's output, the pooled
+    vector, the last hidden layer. Source: Chen et al. (2017); Peters, Ruder and Smith (2019).
+    """
     return Softmax(Esim(width, classes, dropout))
 
 
 def esim_regressor(width: int, classes: int, dropout: float) -> Regressor:
-    """One number a pair that is stored as two sequences. The number of classes is not used."""
+    """ESIM with one output and the squared error.
+
+    Parameters: 2,400 d + 3,610,501. Dropout acts on the fused states, the projection's output, the pooled vector, the
+    last hidden layer. Source: ours, after Chen et al. (2017). The number of classes is not used.
+    """
     return Regressor(Esim(width, 1, dropout))

@@ -41,5 +41,9 @@ class Regressor(nn.Module):
 
 
 def regressor(width: int, classes: int, dropout: float) -> Regressor:
-    """One number an example, read off its fused state ``[n, width]``. The number of classes is not used."""
+    """One number an example, read off its fused state ``[n, width]`` by two layers of 256, with the squared error.
+
+    Parameters: 256 d + 66,305. Dropout acts on each hidden layer's output. Source: layers of Cao et al. (2022). The
+    number of classes is not used.
+    """
     return Regressor(feed_forward(width, 1, dropout))

@@ -1,26 +1,23 @@
-"""The table of heads, and building one."""
+"""The table of heads, and building one. Names, tasks and sequences alone load no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.registry import Registry
 
-from fusionkit.errors import unknown_name
-from fusionkit.heads.bcn import bcn
-from fusionkit.heads.bilstm_crf import bilstm_crf
-from fusionkit.heads.classifier import classifier
-from fusionkit.heads.crf import Crf, crf
-from fusionkit.heads.esim import esim, esim_regressor
-from fusionkit.heads.linear_tagger import linear_tagger
-from fusionkit.heads.lm_head import LM_HEADS
-from fusionkit.heads.regressor import Regressor, regressor
-from fusionkit.heads.sigmoid_classifier import Sigmoid, sigmoid_classifier
-from fusionkit.heads.softmax import Softmax
-from fusionkit.heads.tagger import tagger
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fusionkit.heads.crf import Crf
+    from fusionkit.heads.regressor import Regressor
+    from fusionkit.heads.sigmoid_classifier import Sigmoid
+    from fusionkit.heads.softmax import Softmax
+
+    AnyHead = Softmax | Crf | Regressor | Sigmoid
 
 
 class Head(Protocol):
@@ -51,32 +48,105 @@ class Head(Protocol):
         ...
 
 
-AnyHead = Softmax | Crf | Regressor | Sigmoid
-HEADS: dict[str, Callable[[int, int, float], AnyHead]] = {
-    "classifier": classifier,
-    "tagger": tagger,
-    "linear-tagger": linear_tagger,
-    "crf": crf,
-    "bilstm-crf": bilstm_crf,
-    "regressor": regressor,
-    "bcn": bcn,
-    "esim": esim,
-    "esim-regressor": esim_regressor,
-    "sigmoid-classifier": sigmoid_classifier,
+@dataclass(frozen=True)
+class HeadEntry:
+    """Where a head is, and what it fits.
+
+    Attributes:
+        path: ``MODULE:FUNCTION`` or class. tasks: names of the tasks it can be the head of.
+        sequences: of how many sequences an example must be, for a head that reads all rows of an example instead of one
+            pooled row; None for the others.
+    """
+
+    path: str
+    tasks: tuple[str, ...]
+    sequences: int | None = None
+
+
+EXAMPLES = ("classification", "pair-classification")
+WORDS, NUMBERS = ("tagging",), ("regression",)
+# The first of a task is its default.
+HEADS = {
+    "classifier": HeadEntry("fusionkit.heads.classifier:classifier", EXAMPLES),
+    "tagger": HeadEntry("fusionkit.heads.tagger:tagger", WORDS),
+    "linear-tagger": HeadEntry("fusionkit.heads.linear_tagger:linear_tagger", WORDS),
+    "crf": HeadEntry("fusionkit.heads.crf:crf", WORDS),
+    "bilstm-crf": HeadEntry("fusionkit.heads.bilstm_crf:bilstm_crf", WORDS),
+    "regressor": HeadEntry("fusionkit.heads.regressor:regressor", NUMBERS),
+    "bcn": HeadEntry("fusionkit.heads.bcn:bcn", ("classification",), sequences=1),
+    "esim": HeadEntry("fusionkit.heads.esim:esim", ("pair-classification",), sequences=2),
+    "esim-regressor": HeadEntry("fusionkit.heads.esim:esim_regressor", NUMBERS, sequences=2),
+    "sigmoid-classifier": HeadEntry("fusionkit.heads.sigmoid_classifier:sigmoid_classifier", ("multi-label",)),
 }
-# Heads that read all rows of an example, not one pooled row; and of how many sequences an example must be.
-SEQUENCES = {"bcn": 1, "esim": 2, "esim-regressor": 2}
+LM_HEADS = ("lm-head", "lm-head-trained")
+REGISTRY = Registry("head", "fusionkit.heads", {name: entry.path for name, entry in HEADS.items()})
+OWN_TASKS = (*EXAMPLES, *WORDS, *NUMBERS)
+
+
+@cache
+def head_entry(name: str) -> HeadEntry:
+    """What is known of a head of the table, of an installed package or behind an import path.
+
+    Raises:
+        UsageError: an unknown name, a module that cannot be imported, or what is there is no head.
+    """
+    if name in HEADS:
+        return HEADS[name]
+    if ":" not in name and name not in REGISTRY.names():
+        raise unknown_name("head", name, REGISTRY.names())
+    kind, options = REGISTRY.split(name)
+    if options is not None:
+        raise UsageError(
+            f"head {kind!r} takes no options", expected=kind, received=name, remedy="leave what stands behind it out"
+        )
+    found, path = REGISTRY.load(name).value, REGISTRY.path(name)
+    tasks, sequences = getattr(found, "tasks", None), getattr(found, "sequences", None)
+    named = isinstance(tasks, tuple) and len(tasks) > 0 and set(tasks) <= set(OWN_TASKS)
+    if tasks is None or not named or not callable(found) or sequences not in (None, 1, 2):
+        raise UsageError(
+            f"{name!r} is no head",
+            expected=f"a class, built as (width, classes, dropout), with `tasks`, some of {OWN_TASKS}, and, "
+            "where it reads whole sequences, `sequences`, 1 or 2",
+            received=f"{found!r} with tasks {tasks!r} and sequences {sequences!r}",
+            remedy="see docs/your-own.md; fusionkit.testing.check_head tries all that a head must keep",
+        )
+    return HeadEntry(path, tasks, sequences)
+
+
+def heads_of(task: str) -> tuple[str, ...]:
+    """The heads of the table that a task can have, its default first."""
+    return tuple(name for name, entry in HEADS.items() if task in entry.tasks)
+
+
+def suits(name: str, task: str) -> bool:
+    """Whether a head, of the table or somebody's own, fits a task of one column.
+
+    Raises:
+        UsageError: as :func:`head_entry`.
+    """
+    return task in head_entry(name).tasks
+
+
+def gives_numbers(name: str) -> bool:
+    """Whether a head can be a regression's."""
+    return name not in LM_HEADS and suits(name, "regression")
+
+
+def each_head(text: str) -> tuple[str, ...]:
+    """The heads that a text names, one for each task: ``classifier+crf``, or ``topic=classifier,slots=crf``."""
+    if "=" in text:
+        return tuple(part.partition("=")[2] for part in text.split(","))
+    return tuple(text.split("+"))
 
 
 def build_head(name: str, width: int, classes: int, dropout: float) -> AnyHead:
     """A head with fresh weights.
 
     Raises:
-        UsageError: an unknown name.
+        UsageError: an unknown name, or a module that cannot be imported.
     """
-    if name not in HEADS:
-        raise unknown_name("head", name, HEADS)
-    return HEADS[name](width, classes, dropout)
+    head_entry(name)
+    return REGISTRY.load(name).value(width, classes, dropout)  # type: ignore[no-any-return]
 
 
 @cache
@@ -86,12 +156,23 @@ def decides_by_softmax(name: str) -> bool:
     Raises:
         UsageError: an unknown name.
     """
+    import torch
+
+    from fusionkit.heads.softmax import Softmax
+
     if name in LM_HEADS:
         return True
     with torch.device("meta"):
-        return isinstance(build_head(name, 1, 2, 0.0), Softmax)
+        return type(build_head(name, 1, 2, 0.0)) is Softmax  # what inherits from it may decide otherwise
+
+
+def sequences_of(name: str) -> int | None:
+    """Of how many sequences an example must be for a head that reads all of its rows; None for the other heads."""
+    if name in LM_HEADS or "+" in name:  # a joint pair: none of its halves reads whole sequences
+        return None
+    return head_entry(name).sequences
 
 
 def reads_sequences(name: str) -> bool:
     """Whether a head reads all rows of an example and gives one row of scores for it, so that nothing pools them."""
-    return name in SEQUENCES
+    return sequences_of(name) is not None

@@ -48,15 +48,3 @@ def dashes(methods: Sequence[str]) -> list[list[int]]:
         seen[family(method)] = number + 1
         found.append(DASHES[number % len(DASHES)])
     return found
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast of two ``#rrggbb``, 1 to 21: ``(L₁ + 0.05) / (L₂ + 0.05)`` of relative luminances (WCAG 2.2)."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fusionkit.fusions.table import FUSIONS
+from fusionkit.fusions import FUSIONS, fusion_kind
 from fusionkit.metrics import LESS_IS_BETTER
 
 # What a task is: runs that differ in one of these answer different questions.
@@ -51,7 +51,7 @@ def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
 
 def family(method: str) -> str:
     """The fusion without its options: ``dwatt`` of ``dwatt:scale=yes``."""
-    return method.split(" ", 1)[0].split(":", 1)[0]
+    return fusion_kind(method.split(" ", 1)[0])
 
 
 def in_order(methods: Sequence[str]) -> list[str]:
@@ -60,8 +60,10 @@ def in_order(methods: Sequence[str]) -> list[str]:
     place = {name: number for number, name in enumerate(order)}
 
     def key(method: str) -> tuple[int, list[int], int, str]:
-        digits = [int(part) for part in method.partition(":")[2].split(",")[0].split() if part.lstrip("-").isdigit()]
-        return place.get(family(method), len(place)), digits, len(method), method
+        kind = family(method)
+        options = method.removeprefix(kind).removeprefix(":")
+        digits = [int(part) for part in options.split(",")[0].split() if part.lstrip("-").isdigit()]
+        return place.get(kind, len(place)), digits, len(method), method
 
     return sorted(dict.fromkeys(methods), key=key)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fusionkit.dataset.mixture import Mix
@@ -26,14 +25,16 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.fused import FusedModel
-from fusionkit.fit.train.decisions import predict_parts, read_blocks
+from fusionkit.fit.train.decisions import predict_parts
+from fusionkit.fit.train.layer_weights import row_weights
 from fusionkit.metrics import is_better
-from fusionkit.ragged import IntArray, flat_rows
+from fusionkit.ragged import IntArray
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
 from fusionkit.runs.folder import layer_weights_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.tags import are_span_tags
 
 MOST = 40  # runs that are looked at
@@ -146,7 +147,7 @@ def look_at(
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest
     run = open_run(folder)
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
-    layers = tuple(made.store.layers.index(layer) for layer in run.layers)
+    layers = positions_of(run.layers, made.store.layers)
     answers = predict_parts(run.whole, data, split, layers)
     store = made.store.judges[0] if isinstance(made.store, Mix) else made.store
     texts = Texts(store, name if name in store.splits else "train")
@@ -199,21 +200,6 @@ def _look(
         digest, task, method, data.label, kind, split_name, layers, list(gold), said, tokens, whole, weights,
         offsets, has_row,
     )  # fmt: skip
-
-
-@torch.inference_mode()
-def row_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> NDArray[np.float32] | None:
-    """The weight of each layer at every row that the head reads, ``[rows read, layers]``; None for a fusion without."""
-    found: NDArray[np.float32] | None = None
-    for examples, batch in read_blocks(split, layers):
-        weights = model.fusion.layer_weights(batch.states if batch.read is None else batch.states[batch.read])
-        if weights is None:
-            return None
-        if found is None:
-            found = np.zeros((int(split.read_offsets[-1]), weights.shape[1]), dtype=np.float32)
-        at, _ = flat_rows(split.read_offsets, split.sequences(examples))
-        found[at] = weights.numpy()
-    return found
 
 
 def _source(study: ReportData, spec: RunSpec) -> Store | Mix:

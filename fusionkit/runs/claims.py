@@ -20,7 +20,7 @@ from fusionkit.runs.folder import CLAIMS
 UNKNOWN_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
 
 
-def myself() -> str:
+def this_process() -> str:
     """What others are told of this process."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 

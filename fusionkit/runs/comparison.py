@@ -12,8 +12,8 @@ import pandas as pd
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.plural import counted
 from fusionkit.runs.baseline import label_of, read_baseline
-from fusionkit.runs.pairing import EVERY_AXIS, SEEDS, Pairs, pair_runs
-from fusionkit.runs.summary import group_columns, summarise
+from fusionkit.runs.pairing import Pairs, pair_runs
+from fusionkit.runs.summary import AXES, SEEDS, group_columns, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 COMPARED = (
@@ -161,7 +161,7 @@ def _all_failed(name: str, runs: int, others: int) -> UsageError:
 
 def _mismatch(ours: pd.DataFrame, theirs: pd.DataFrame, fixed: dict[str, str]) -> str:
     """The first axis in which two groups have nothing in common."""
-    for name in (*EVERY_AXIS, *SEEDS):
+    for name in (*AXES, *SEEDS):
         one, other = (list(dict.fromkeys(map(label_of, runs[name]))) for runs in (ours, theirs))
         if name not in fixed and name != "init_seed" and not set(one) & set(other):
             return f"{name} {', '.join(one[:5])} against {', '.join(other[:5])}"

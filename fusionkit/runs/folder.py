@@ -34,9 +34,9 @@ CURVE = pa.schema([
     ("seconds", pa.float64()),
 ])  # fmt: skip
 FLAT = (
-    "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "fusion_parameters",
-    "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds", "trained_parameters",
-    "evaluated", "init_data", "sides",
+    "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "steps",
+    "fusion_parameters", "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
+    "trained_parameters", "evaluated", "init_data", "sides",
 )  # fmt: skip
 
 

@@ -18,11 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.metrics import is_better
-from fusionkit.runs.summary import AXES, scores_of
-from fusionkit.specs import RunSpec
+from fusionkit.runs.summary import AXES, SEEDS, scores_of
 
-SEEDS = ("data_seed", "init_seed")
-EVERY_AXIS = tuple(name for name in dict.fromkeys([*AXES, *RunSpec.__dataclass_fields__]) if name not in SEEDS)
 # Groups that differ in these learned or answered something else: a common seed pairs nothing.
 NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
 OTHERS = (*SEEDS, "metric", "tested")
@@ -80,9 +77,9 @@ def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str]) -> Pair
         ours, theirs: one row a run. told: the columns that are meant to tell the two apart.
     """
     ours, theirs = _scored(ours), _scored(theirs)
-    texts = [{name: _texts(runs[name]) for name in (*EVERY_AXIS, *OTHERS)} for runs in (ours, theirs)]
-    differs = [name for name in EVERY_AXIS if name not in told and _tells(name, *texts)]
-    axes = [name for name in EVERY_AXIS if name not in (*told, *differs, "init_from")]
+    texts = [{name: _texts(runs[name]) for name in (*AXES, *OTHERS)} for runs in (ours, theirs)]
+    differs = [name for name in AXES if name not in told and _tells(name, *texts)]
+    axes = [name for name in AXES if name not in (*told, *differs, "init_from")]
     axes += [name for name in ("data_seed", "metric", "tested") if name not in told]
     keys = [_keys(columns, axes) for columns in texts]
     # Each fusion of a transfer begins from its own run, so those digests never agree; they count where they must.

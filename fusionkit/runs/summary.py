@@ -7,16 +7,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import unknown_name
+from fusionkit.options.entry import options_of
+from fusionkit.specs import RunSpec
 from fusionkit.statistics import INTERVALS
 
-# What tells runs of one sweep apart, in the order a table shows it. Seeds are what is averaged over.
+# Of a run: what is averaged over, and digests, which say little to a reader.
+SEEDS, DIGESTS = ("data_seed", "init_seed"), ("store", "mix", "evaluate_on", "init_from", "draw_ids")
+# What tells runs of one sweep apart, in the order a table shows it.
 AXES = (
-    "data", "evaluated", "init_data", "encoder", "rows", "sides", "store", "mix", "evaluate_on",
-    "pool", "task", "label", "fusion", "fusion_layers", "head", "shots", "draw", "epochs",
-    "batch_size", "optimizer", "lr", "schedule", "warmup", "weight_decay", "clip_norm", "dropout", "label_smoothing",
-    "class_weights", "patience", "joint_fusion", "init_part", "freeze", "validate_on", "validate_every", "order",
-    "compute_dtype",
-    "init_from", "draw_ids",
+    "data", "evaluated", "init_data", "encoder", "rows", "sides", *DIGESTS[:3],
+    *(name for name in options_of(RunSpec) if name not in (*SEEDS, *DIGESTS)),
+    *DIGESTS[3:],
 )  # fmt: skip
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
 
@@ -62,9 +63,9 @@ def group_columns(frame: pd.DataFrame, by: list[str] | None = None) -> list[str]
     stores = frame.groupby(["data", "evaluated", "encoder", "rows", "sides"])[["store", "mix", "evaluate_on"]]
     if stores.nunique().to_numpy().max() <= 1:
         differ -= {"store", "mix", "evaluate_on"}
-    if not frame.duplicated([name for name in [*AXES, "data_seed", "init_seed"] if name != "init_from"]).any():
+    if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "init_from"]).any():
         differ -= {"init_from"}
-    if not frame.duplicated([name for name in [*AXES, "data_seed", "init_seed"] if name != "draw_ids"]).any():
+    if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "draw_ids"]).any():
         differ -= {"draw_ids"}  # of each data seed another draw, as ever
     if (frame["evaluated"] == frame["data"]).all():
         differ -= {"evaluated"}

@@ -1,4 +1,4 @@
-"""A cache on disk for chunks that had to be fetched or decoded: raw files under a size limit, the oldest out first.
+"""A cache on disk for chunks that were fetched or decoded: raw files under a size limit, least recently used out first.
 
 ``FUSIONKIT_CACHE`` sets the limit (``50GB``; ``0`` keeps nothing; 20 GB unless set), ``FUSIONKIT_CACHE_DIR`` the
 folder (``fusionkit`` in ``XDG_CACHE_HOME`` or ``~/.cache`` unless set).
@@ -27,8 +27,8 @@ DEFAULT_LIMIT = 20 * 10**9
 LOCK = ".lock"
 _writing = threading.Lock()  # where the disk knows no locks, at least one process's threads take turns
 if hasattr(os, "register_at_fork"):
-    # A fork waits for its turn: a child that is made in another thread's turn would find it taken for ever, and would
-    # hold that thread's lock on the folder for as long as it lives.
+    # A fork waits for the lock: otherwise the child would inherit it locked for ever, and with it another thread's lock
+    # on the folder.
     os.register_at_fork(before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_writing.release)
 
 
@@ -61,7 +61,7 @@ class ChunkCache:
         if size > self.limit:
             return block
         try:
-            with self._alone():
+            with self._locked():
                 self._make_room(size)
                 write_chunk(path, block, array)
                 return map_chunk(path, array)
@@ -69,8 +69,8 @@ class ChunkCache:
             return block
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the folder: two that make room at once would both count on the same bytes."""
+    def _locked(self) -> Iterator[None]:
+        """Hold the folder's lock: two processes that make room at once would both count the same bytes as free."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with _writing, (self.folder / LOCK).open("a") as file:
             with contextlib.suppress(OSError):  # some network disks know no locks
@@ -78,7 +78,7 @@ class ChunkCache:
             yield
 
     def _make_room(self, wanted: int) -> None:
-        """Remove what was not used for longest, until so many more bytes fit below the limit."""
+        """Remove the least recently used files until so many more bytes fit below the limit."""
         files = []
         for path in self.folder.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process makes room too
@@ -99,8 +99,8 @@ def default_cache() -> ChunkCache:
     Raises:
         UsageError: ``FUSIONKIT_CACHE`` is no number of bytes.
     """
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusionkit"
-    folder = Path(os.environ.get("FUSIONKIT_CACHE_DIR") or home) / "chunks"
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusionkit"
+    folder = Path(os.environ.get("FUSIONKIT_CACHE_DIR") or default) / "chunks"
     given = os.environ.get("FUSIONKIT_CACHE", "")
     if not given:
         return ChunkCache(folder, DEFAULT_LIMIT)

@@ -1,4 +1,4 @@
-"""One chunk's states in memory: mapped where they lie, or decoded through Zarr into the disk cache and mapped there."""
+"""Reading chunks: local raw files are mapped; others are decoded through Zarr into the disk cache and mapped there."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class ChunkReader(Protocol):
         """One chunk. Raises StoreError: it is missing or damaged."""
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """Rows of one layer of a chunk into memory that is given, from row ``start`` of the chunk on.
+        """Copy rows of one layer of a chunk into ``out``, from row ``start`` of the chunk on.
 
         Args:
-            array: the number of the array in the layout. out: ``[rows, …]`` of its type, contiguous.
+            array: the array's index in the layout. layer: its position. out: ``[rows, …]`` of its type, contiguous.
 
         Raises:
             StoreError: the chunk is missing or damaged.
@@ -78,7 +78,7 @@ class MappedChunks:
         return found
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """As :class:`ChunkReader` says: one read, no map."""
+        """As :meth:`ChunkReader.copy`; one read, no map."""
         kind = self._layout.arrays[array]
         read_rows(chunk_path(*self._place, chunk, kind.name), kind, layer, start, out)
 
@@ -90,7 +90,7 @@ class FetchedChunks:
     """Chunks that are remote or compressed: Zarr fetches, checks and decodes them, some ahead of need.
 
     Args:
-        name: tells this split of this very store from all others: what cached chunks are known by.
+        name: unique to this split and store; the names of cached chunks begin with it.
         recorded: by array, the checksum of each chunk's bytes in its file.
     """
 
@@ -108,16 +108,16 @@ class FetchedChunks:
         self._store, self._split, self._name, self._cache = store, split, name, cache
         self._order: list[int] = []
         self._last = -1
-        # Maps into the cache are cheap; blocks that no cache holds are not.
-        self._room = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
-        self.begin_anew()
+        # Maps of cached files use little memory; chunks that no cache holds are whole in memory.
+        self._capacity = max(2 * AHEAD, cache.limit // layout.chunk_bytes)
+        self.reset()
         for array in layout.arrays:
             self._array(array.name)
         _alive.add(self)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget what a forked child cannot use: threads, what they had begun, and connections to the store."""
-        self._store = copy.copy(self._store)  # an address keeps its connection to itself; its copy makes another
+        self._store = copy.copy(self._store)  # a copied address opens a connection of its own
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self._held: OrderedDict[int, Future[ChunkStates]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
@@ -133,20 +133,20 @@ class FetchedChunks:
             held = self._held.get(chunk)
             if held is not None and held.done() and held.exception() is not None:
                 del self._held[chunk]  # asked for again, it is fetched again
-            wanted = self._begin(chunk)
-            for later in self._coming(chunk):
+            future = self._begin(chunk)
+            for later in self._expected(chunk):
                 self._begin(later)
             self._last = chunk
             self._held.move_to_end(chunk)
-            while len(self._held) > self._room:
+            while len(self._held) > self._capacity:
                 self._held.popitem(last=False)
-        block = wanted.result()
+        block = future.result()
         if block.states.flags.owndata:  # no map: the cache's disk is full or read-only
-            self._room = 2 * AHEAD
+            self._capacity = 2 * AHEAD
         return block
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """As :class:`ChunkReader` says: out of the cache's map."""
+        """As :meth:`ChunkReader.copy`; from the map of the cached file."""
         found = self.read(chunk)[array]
         assert found is not None
         out[:] = found[layer, start : start + len(out)]
@@ -154,8 +154,8 @@ class FetchedChunks:
     def announce(self, chunks: Sequence[int]) -> None:
         self._order = list(chunks)
 
-    def _coming(self, chunk: int) -> Sequence[int]:
-        """What will probably be read after a chunk: what was announced, else what lies behind where reading goes on."""
+    def _expected(self, chunk: int) -> Sequence[int]:
+        """The chunks that are likely to be read next: those announced, else the next ones of a sequential read."""
         at = self._order.index(chunk) if chunk in self._order else len(self._order)
         if announced := self._order[at + 1 : at + 1 + AHEAD]:
             return announced
@@ -196,7 +196,7 @@ class FetchedChunks:
             raise
         except Exception as error:  # zarr and its codecs raise ValueError, RuntimeError and others
             raise damaged(place, error) from error
-        # Sound in itself, but of another store, which has come to this place since this one was opened.
+        # An undamaged chunk of another store, which was written to this path since this one was opened.
         if self._layout.compression == "none" and google_crc32c.value(whole) != self._recorded[array.name][chunk]:
             raise StoreError(f"chunk {place} is not the one that was recorded", remedy="open the store again")
         return whole
@@ -208,7 +208,7 @@ _alive: weakref.WeakSet[FetchedChunks] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for blocks in list(_alive):
-        blocks.begin_anew()
+        blocks.reset()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""Files of chunks: numbers, raw or as a zstd frame, and four bytes of CRC-32C behind them."""
+"""Files of chunks: numbers, raw or as a zstd frame, followed by four bytes of CRC-32C."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, dam
 
 
 class Stamp(NamedTuple):
-    """What tells a written chunk from another: the CRC-32C of its bytes, and the size of its file."""
+    """The CRC-32C of a written chunk's bytes, and the size of its file."""
 
     crc32c: int
     size: int
@@ -36,7 +36,7 @@ def write_chunk(path: Place, block: NDArray[Any], array: ChunkedArray, compressi
         whole = np.zeros(array.chunk_shape, block.dtype)
         whole[:, :rows] = block
         block = whole
-    # Uncompressed, its own memory is summed and written: no copy as bytes.
+    # Uncompressed, the block's memory is checksummed and written without a copy.
     raw = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
     written = raw if compression == "none" else compressed(raw)
     checksum = int(google_crc32c.value(written))
@@ -64,7 +64,10 @@ def map_chunk(path: Path, array: ChunkedArray) -> NDArray[Any]:
 
 
 def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDArray[Any]) -> None:
-    """Rows of one layer of an uncompressed chunk, from ``start`` on, into ``out`` ``[rows, …]``, which is contiguous.
+    """Read rows of one layer of an uncompressed chunk, from row ``start`` on, into ``out``.
+
+    Args:
+        layer: its position. out: ``[rows, …]``, contiguous.
 
     Raises:
         StoreError: the file is missing or not of the size that the layout gives.
@@ -97,14 +100,12 @@ def _check_size(path: Path, size: int, array: ChunkedArray) -> None:
         )
 
 
-def written_checksum(path: Place) -> int:
-    """The CRC-32C that stands behind a chunk.
+def written_checksum(path: Path) -> int:
+    """The CRC-32C at the end of a chunk's file.
 
     Raises:
         OSError, struct.error: there is no such file, or it is too short.
     """
-    if not isinstance(path, Path):
-        return int(struct.unpack("<I", path.fs.cat_file(path.path, start=-CHECKSUM_BYTES))[0])
     with path.open("rb") as file:
         file.seek(-CHECKSUM_BYTES, 2)
         return int(struct.unpack("<I", file.read())[0])

@@ -1,7 +1,7 @@
-"""Chosen rows of a split read into memory as they are stored, by plain reads: no page of a mapped file stays behind.
+"""Chosen rows of a split, read into memory by plain reads: a memory map would keep its pages in memory.
 
-Rows that lie side by side in a chunk are one read a layer, and so are rows with small gaps between them. What is read
-keeps the store's precision; it becomes what training works in as it is gathered.
+Neighbouring rows of a chunk are one read a layer, and so are rows with small gaps between them. The rows keep the
+store's precision; :meth:`LoadedStates.gather` converts them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from torch import Tensor
 
 from fusionkit.ragged import IntArray
 from fusionkit.store.chunk_access import ChunkReader
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.layout import StatesLayout
 
-SPARE = 16  # memory that is taken has a sixteenth to spare: windows differ in size by a little
-GAP_BYTES = 64 << 10  # of a layer, between rows that are wanted: read along sooner than a read is begun anew
+SPARE = 16  # allocations are larger by a sixteenth: they are used again for windows of slightly different sizes
+GAP_BYTES = 64 << 10  # between wanted rows of a layer: reading a smaller gap is faster than a second read
 
 
 class LoadedStates:
-    """Some rows and layers of a split in memory; they go by the numbers that they have in the split.
+    """Some rows and layers of a split in memory, with the row numbers and layer positions of the whole split.
 
     Attributes:
-        shape: of the whole split, ``[rows, layers, hidden]``. rows: int64, those that are here, ascending.
-        arrays: by array of the layout what was read, ``[layers, rows, …]``.
+        shape: of the whole split, ``[rows, layers, hidden]``. rows: int64, the rows held, ascending.
+        positions: of the layers held. arrays: what was read of each array of the layout, ``[layers, rows, …]``.
     """
 
     def __init__(
@@ -36,48 +37,48 @@ class LoadedStates:
         layout: StatesLayout,
         rows: IntArray,
         layers: Sequence[int],
-        room: LoadedStates | None = None,
+        reuse: LoadedStates | None = None,
     ) -> None:
         self.shape = (layout.rows, layout.layers, layout.hidden)
-        self.rows, self.layers = rows, list(layers)
+        self.rows, self.positions = rows, list(layers)
         self.arrays: list[NDArray[Any]] = []
         self._memory: list[NDArray[np.uint8]] = []
         for array in layout.arrays:
             size = len(layers) * len(rows) * array.row_bytes
-            held = None if room is None else room.give_up()
+            held = None if reuse is None else reuse.release()
             if held is None or len(held) < size:
-                held = None  # let go of before more is taken, or both would be held
+                held = None  # freed first, so that both are never allocated at once
                 held = np.empty(size + size // SPARE, np.uint8)
             self._memory.append(held)
             self.arrays.append(held[:size].view(array.dtype).reshape(len(layers), len(rows), *array.chunk_shape[2:]))
         self._bfloat16 = layout.dtype == "bfloat16"
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Refused: it is not all there. Raises IndexError."""
+        """Raise IndexError: only some rows are in memory."""
         raise IndexError("some rows of a split are gathered, not sliced")
 
-    def give_up(self) -> NDArray[np.uint8]:
-        """The memory of the next array, which is here no more."""
+    def release(self) -> NDArray[np.uint8]:
+        """Remove the first array that is left, and return its memory."""
         self.arrays = self.arrays[1:]
         return self._memory.pop(0)
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
-        """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``, a layer after another in memory.
+        """Chosen rows of the layers at these positions, ``[len(rows), layers, hidden]``, layer-major in memory.
 
         Raises:
-            IndexError: a row that was not read. ValueError: such a layer.
+            IndexError: a row was not read. ValueError: a layer was not read.
         """
         at = np.searchsorted(self.rows, rows)
         if len(rows) and not (at.max() < len(self.rows) and np.array_equal(self.rows[at], rows)):
             raise IndexError("rows that were not read")
-        picked = self.layers if layers is None else layers
+        picked = self.positions if layers is None else layers
         states, *scales = self.arrays
         out = np.empty((len(picked), len(rows), self.shape[2]), "float32" if scales else states.dtype)
-        for k, place in enumerate(self.layers.index(layer) for layer in picked):
+        for k, position in enumerate(positions_of(picked, self.positions)):
             if scales:
-                np.multiply(states[place, at], scales[0][place, at, None], out=out[k])
+                np.multiply(states[position, at], scales[0][position, at, None], out=out[k])
             else:
-                np.take(states[place], at, axis=0, out=out[k], mode="clip")
+                np.take(states[position], at, axis=0, out=out[k], mode="clip")
         tensor = torch.from_numpy(out)
         if self._bfloat16:
             tensor = tensor.view(torch.bfloat16)
@@ -85,18 +86,18 @@ class LoadedStates:
 
 
 def load(
-    blocks: ChunkReader, layout: StatesLayout, rows: IntArray, layers: Sequence[int], room: LoadedStates | None = None
+    blocks: ChunkReader, layout: StatesLayout, rows: IntArray, layers: Sequence[int], reuse: LoadedStates | None = None
 ) -> LoadedStates:
     """Read rows.
 
     Args:
-        rows: int64, ascending, each once. layers: positions among the stored layers.
-        room: what was loaded before and is needed no more: its memory is used again.
+        rows: int64, ascending, each once. layers: positions, as :mod:`fusionkit.store.layer_positions` defines them.
+        reuse: states that are no longer needed, whose memory is used again.
 
     Raises:
         StoreError: a chunk is missing or damaged.
     """
-    found, height = LoadedStates(layout, rows, layers, room), layout.rows_per_chunk
+    found, height = LoadedStates(layout, rows, layers, reuse), layout.rows_per_chunk
     if not len(rows):
         return found
     pieces = [(int(rows[first]) // height, first, last) for first, last in _pieces(np.diff(rows // height) > 0)]
@@ -106,18 +107,18 @@ def load(
         for number, array in enumerate(layout.arrays):
             for a, b in _pieces(np.diff(local) > 1 + GAP_BYTES // array.row_bytes):
                 start, stop = int(local[a]), int(local[b - 1]) + 1
-                for k, layer in enumerate(layers):
+                for k, position in enumerate(layers):
                     out = found.arrays[number][k, first + a : first + b]
                     if stop - start == b - a:
-                        blocks.copy(chunk, number, layer, start, out)
+                        blocks.copy(chunk, number, position, start, out)
                     else:
                         spread = np.empty((stop - start, *out.shape[1:]), out.dtype)
-                        blocks.copy(chunk, number, layer, start, spread)
+                        blocks.copy(chunk, number, position, start, spread)
                         np.take(spread, local[a:b] - start, axis=0, out=out, mode="clip")
     return found
 
 
 def _pieces(parted: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Half-open pieces of things one more than ``parted``, which says of each two neighbours whether they are apart."""
+    """Half-open runs of neighbours; ``parted`` says of each pair whether a new run begins there."""
     cuts = (np.flatnonzero(parted) + 1).tolist()
     return list(pairwise([0, *cuts, len(parted) + 1]))

@@ -1,4 +1,4 @@
-"""Where everything in a store lies, and the arrays it is made of.
+"""The files of a store and its arrays.
 
     STORE/plan.json                        what will be encoded; written before any work
     STORE/manifest.json                    written last: its presence means complete
@@ -8,15 +8,15 @@
     STORE/parts/{split}-{00000}.json       one finished part (one chunk of hidden_states)
 
 A chunk of ``hidden_states`` is ``[rows, layers, hidden]`` kept layer-major (Zarr's ``transpose`` codec): one
-layer of all its rows is one run of bytes. Behind it stand four bytes of CRC-32C, little-endian. States of
-``int8`` have an array ``scales`` beside them, ``[rows, layers]``, chunked and ordered alike.
+layer of all its rows is one run of bytes. Four bytes of CRC-32C follow, little-endian. States of ``int8`` have an
+array ``scales`` beside them, ``[rows, layers]``, chunked and ordered in the same way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
@@ -27,6 +27,7 @@ from zarr.storage import FsspecStore
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
+from fusionkit.storage import Bounded
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -66,8 +67,8 @@ AXES = {
     "mlm_labels": "tokens",
 }
 
-# Beside them where a pair of texts is two sequences: which two each example has. The other arrays are of sequences
-# then, which an example is one of otherwise.
+# Only where a pair of texts is stored as two sequences: which two sequences each example has. The other arrays are
+# then of sequences; otherwise an example is one sequence.
 PAIRS, SIDES = "pairs", 2
 
 
@@ -172,7 +173,7 @@ def part_path(store: AnyPlace, split: str, chunk: int) -> AnyPlace:
 def create_states(store: Path, split: str, layout: StatesLayout, layers: tuple[int, ...]) -> None:
     """The empty arrays of states: their metadata, no chunk yet."""
     group = zarr.open_group(states_path(store), mode="a")
-    squeeze = [ZstdCodec(level=ZSTD_LEVEL)] if layout.compression == "zstd" else []
+    compressors = [ZstdCodec(level=ZSTD_LEVEL)] if layout.compression == "zstd" else []
     names = ("rows", "layers", "hidden")
     for array in layout.arrays:
         rank = len(array.chunk_shape)
@@ -183,23 +184,23 @@ def create_states(store: Path, split: str, layout: StatesLayout, layers: tuple[i
             dtype=array.dtype,
             filters=[TransposeCodec(order=(1, 0, 2)[:rank])],
             serializer=BytesCodec(endian=None if array.dtype == "int8" else "little"),
-            compressors=[*squeeze, Crc32cCodec()],
+            compressors=[*compressors, Crc32cCodec()],
             fill_value=0,
             attributes={"dtype": layout.dtype if rank == 3 else array.dtype, "layers": list(layers)},
             dimension_names=names[:rank],
         )
 
 
-def codecs_wanted(layout: StatesLayout, array: ChunkedArray) -> list[str]:
-    """What :func:`codecs_told` says of an array of states that is as it should be."""
+def expected_codecs(layout: StatesLayout, array: ChunkedArray) -> list[str]:
+    """What :func:`codecs_of` returns for an undamaged array of states."""
     order = (1, 0, 2)[: len(array.chunk_shape)]
     endian = [] if array.dtype == "int8" else ["little"]
-    squeeze = ["zstd"] if layout.compression == "zstd" else []
-    return [f"transpose {order}", " ".join(["bytes", *endian]), *squeeze, "crc32c"]
+    compressors = ["zstd"] if layout.compression == "zstd" else []
+    return [f"transpose {order}", " ".join(["bytes", *endian]), *compressors, "crc32c"]
 
 
-def codecs_told(array: zarr.Array[Any]) -> list[str]:
-    """An array's codecs by their names, with the settings that say where a number lies: a map goes by them unseen."""
+def codecs_of(array: zarr.Array[Any]) -> list[str]:
+    """The names of an array's codecs, with the settings that decide where a number lies: memory maps rely on them."""
     metadata: Any = array.metadata
     found = []
     for codec in (codec.to_dict() for codec in metadata.codecs):
@@ -218,7 +219,11 @@ def open_array(store: Place, split: str, name: str) -> zarr.Array[Any]:
 def _for_zarr(place: Place) -> Path | FsspecStore:
     if isinstance(place, Path):
         return place
-    return FsspecStore.from_url(str(place), storage_options=dict(place.storage_options), read_only=True)
+    address, options = str(place), dict(place.storage_options)
+    found = FsspecStore.from_url(address, storage_options=options, read_only=True)
+    if place.fs.async_impl:  # Zarr has an event loop of its own: it takes one more such filesystem
+        found.fs = cast(Any, Bounded(found.fs, address))
+    return found
 
 
 class SmallArray:
@@ -266,10 +271,10 @@ def damaged(path: Place, error: Exception) -> StoreError:
 
 
 class Appender:
-    """Grows one of the small arrays block by block; holds less than one chunk in memory.
+    """Appends to one of the small arrays block by block; holds less than one chunk in memory.
 
     Args:
-        axis: the axis' name, where it is not the usual one.
+        axis: the axis' name, where it is not that of :data:`AXES`.
     """
 
     def __init__(self, store: Path, split: str, name: str, axis: str | None = None) -> None:
@@ -284,18 +289,18 @@ class Appender:
             dimension_names=("examples", "sides") if wide else (axis or AXES[name],),
         )
         self.pending: list[NDArray[Any]] = []
-        self.held = 0
+        self.pending_rows = 0
 
     def append(self, values: NDArray[Any]) -> None:
         """Add values at the end."""
         self.pending.append(values)
-        self.held += len(values)
-        if self.held >= SMALL_CHUNK:
-            self._write(self.held - self.held % SMALL_CHUNK)
+        self.pending_rows += len(values)
+        if self.pending_rows >= SMALL_CHUNK:
+            self._write(self.pending_rows - self.pending_rows % SMALL_CHUNK)
 
     def close(self) -> None:
         """Write what is left."""
-        self._write(self.held)
+        self._write(self.pending_rows)
 
     def _write(self, count: int) -> None:
         start, *inner = self.array.shape
@@ -303,4 +308,4 @@ class Appender:
         self.array.resize((start + count, *inner))
         if count:
             self.array[start:] = values[:count]
-        self.pending, self.held = [values[count:]], self.held - count
+        self.pending, self.pending_rows = [values[count:]], self.pending_rows - count

@@ -1,8 +1,8 @@
-"""The encoder's LM head beside the states of masked sub-tokens: its file in a store, and reading it back.
+"""The file of the encoder's LM head in a store of masked sub-tokens: writing and reading it.
 
     STORE/lm_head.safetensors     dense, layer_norm and decoder, each with weight and bias, float32
 
-The activation and the layer norm's epsilon stand in the manifest, under ``identity.mlm.lm_head``.
+The manifest holds the activation and the layer norm's epsilon, under ``identity.mlm.lm_head``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fusionkit.store.layout import LM_HEAD
 
 
 def lm_head_facts(head: LmHead) -> dict[str, Any]:
-    """What the manifest tells of a head."""
+    """The fields of a head in the manifest."""
     return {"sha256": head.sha256, "activation": head.activation, "layer_norm_eps": head.layer_norm_eps}
 
 
 def write_lm_head(store: Path, head: LmHead) -> None:
-    """Keep a head in a store that is being planned."""
+    """Write a head into the draft folder of a plan."""
     write_durably(store / LM_HEAD, head.content())
 
 

@@ -1,4 +1,4 @@
-"""Plan and manifest: what a store is made of, and whether two stores are the same."""
+"""Plan and manifest: the fields of a store, and the comparison of two stores' identities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fusionkit.errors import IdentityError, StoppedError, StoreError
 from fusionkit.files import read_json
 from fusionkit.lm_head import ACTIVATIONS
-from fusionkit.places import Place, is_file, sizes_below
+from fusionkit.places import Place, is_file, is_there, sizes_below
 from fusionkit.specs import COMPRESSIONS, MASKED, digest_of
 from fusionkit.store.layout import (
     FORMAT,
@@ -19,15 +19,15 @@ from fusionkit.store.layout import (
     SIDES,
     VERSION,
     StatesLayout,
-    codecs_told,
-    codecs_wanted,
+    codecs_of,
     damaged,
+    expected_codecs,
     open_array,
     states_path,
 )
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
-# What each field must be, in the JSON's own types; "*" is any name, a list holds any number, integers are 0 or more.
+# The JSON type of each field; "*" is any name, a list has any length, integers are 0 or more.
 TEXT = (str, type(None))
 PLANNED: dict[str, Any] = {
     "source": str, "rows": str, "layers": [int], "hidden": int, "dtype": str, "compression": str,
@@ -84,7 +84,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
         raise StoreError(
             f"{path} is no store",
             expected="a folder with a manifest.json",
-            received="a path that does not exist" if not path.exists() else "something else",
+            received="a path that does not exist" if not is_there(path) else "something else",
             remedy="make one with `fusionkit encode SOURCE --out STORE`",
         )
     return checked(path / MANIFEST)
@@ -119,8 +119,8 @@ def checked(path: Place) -> dict[str, Any]:
     _require(value["identity"].get("pair_as", "two") == "two", path, "identity.pair_as")
     for split, fields in value["splits"].items():
         _require(split.isidentifier(), path, "splits")
-        told = _misfit(fields.get("sequences"), int, "") is None
-        _require(told if is_two(value) else "sequences" not in fields, path, f"splits.{split}.sequences")
+        counted = _misfit(fields.get("sequences"), int, "") is None
+        _require(counted if is_two(value) else "sequences" not in fields, path, f"splits.{split}.sequences")
         _require(fields["rows_per_chunk"] >= 1, path, f"splits.{split}.rows_per_chunk")
         names = {array.name for array in split_layout(value, split).arrays}
         _require(set(fields.get("chunks", names)) == names, path, f"splits.{split}.chunks")
@@ -156,7 +156,7 @@ def sequences_of(fields: Mapping[str, Any]) -> int:
 
 
 def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str | None:
-    """What the arrays' own metadata says otherwise than a plan or manifest, or None.
+    """The first difference between the arrays' metadata and a plan or manifest, or None.
 
     Raises:
         StoreError: an array's metadata cannot be read.
@@ -174,7 +174,7 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
         pairs = {
             "shape": ([a.shape for a in arrays], [shape[: a.ndim] for a in arrays]),
             "chunks": ([a.chunks for a in arrays], [chunks[: a.ndim] for a in arrays]),
-            "codecs": ([codecs_told(a) for a in arrays], [codecs_wanted(layout, a) for a in layout.arrays]),
+            "codecs": ([codecs_of(a) for a in arrays], [expected_codecs(layout, a) for a in layout.arrays]),
             "dtype": (states.attrs["dtype"], layout.dtype),
             "types": ([str(a.dtype) for a in arrays], [a.dtype for a in layout.arrays]),
             "layers": (states.attrs["layers"], manifest["layers"]),
@@ -195,10 +195,10 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
 
 
 def agreed_layout(store: Place, manifest: Mapping[str, Any], split: str) -> StatesLayout:
-    """A split's layout, in which plan or manifest and the arrays' own metadata agree.
+    """A split's layout, checked against the arrays' metadata.
 
     Raises:
-        StoreError: they do not, or an array's metadata cannot be read.
+        StoreError: plan or manifest and metadata differ, or an array's metadata cannot be read.
     """
     if (fault := disagreement(store, manifest, split)) is not None:
         raise StoreError(

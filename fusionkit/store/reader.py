@@ -21,7 +21,7 @@ from fusionkit.store.cache import default_cache
 from fusionkit.store.chunk_access import ChunkReader, FetchedChunks, MappedChunks
 from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, damaged, examples_path, read_small
 from fusionkit.store.manifest import agreed_layout, is_two, read_manifest, store_digest
-from fusionkit.store.states import HiddenStates, positions
+from fusionkit.store.states import HiddenStates, resolved_index
 
 
 class Split:
@@ -135,26 +135,27 @@ class Split:
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some examples, in the order given.
 
-        Of pairs that are stored as two sequences both come, one behind the other: ``taken[2 * k]`` is the first text
+        Pairs that are stored as two sequences give both of them in turn: ``taken[2 * k]`` is the first text
         of the k-th example, ``taken[2 * k + 1]`` the second.
 
         Args:
-            indices: example numbers or a mask. layers: positions among the stored layers; None is all.
+            indices: example numbers or a mask. layers: positions, as
+                :mod:`fusionkit.store.layer_positions` defines them; None is all.
 
         Raises:
             UsageError: the split has no such example.
         """
-        examples = self._positions(indices, len(self), "example")
+        examples = self._numbers(indices, len(self), "example")
         return self.take_sequences(self.pairs[examples].ravel(), layers)
 
     def take_sequences(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some sequences, whichever examples they are of; otherwise as :meth:`take`."""
-        rows, offsets = flat_rows(self.row_offsets, self._positions(indices, self.sequences, "sequence"))
+        rows, offsets = flat_rows(self.row_offsets, self._numbers(indices, self.sequences, "sequence"))
         return Ragged(self.hidden_states.gather(rows, layers), offsets, self.row_mask[rows])
 
-    def _positions(self, indices: ArrayLike, length: int, what: str) -> IntArray:
+    def _numbers(self, indices: ArrayLike, length: int, what: str) -> IntArray:
         try:
-            return positions(indices, length)
+            return resolved_index(indices, length)
         except IndexError as error:
             raise UsageError(
                 f"no such {what} in {self.name}", expected=f"0 … {length - 1}", received=str(error)

@@ -1,4 +1,4 @@
-"""The states of a split, sliced like a NumPy array, whichever way their chunks are read."""
+"""The states of a split, sliced like a NumPy array, mapped or fetched."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class HiddenStates:
         Raises:
             IndexError: where NumPy would, and for new axes.
         """
-        rows, *rest = _written_out(key)
+        rows, *rest = _expanded(key)
         layers, rest = _layers_first(rest, self.shape[1])
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
@@ -52,7 +52,7 @@ class HiddenStates:
             else:
                 taken = self._take(np.arange(start, stop, step, dtype=np.int64), layers)
             return np.asarray(taken[(slice(None), *rest)]) if rest else taken
-        wanted = positions(rows, len(self))
+        wanted = resolved_index(rows, len(self))
         taken = self._take(wanted.ravel(), layers)
         # Index arrays behind are paired with this one, as NumPy pairs them.
         at = np.arange(wanted.size).reshape(wanted.shape)
@@ -62,7 +62,8 @@ class HiddenStates:
         """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``.
 
         Args:
-            rows: int64, 0 or more, any order. layers: positions among the stored layers; None is all.
+            rows: int64, 0 or more, any order. layers: positions, as
+                :mod:`fusionkit.store.layer_positions` defines them; None is all.
 
         Raises:
             IndexError: there is no such row or layer.
@@ -79,13 +80,13 @@ class HiddenStates:
             local = rows[at] - chunk * self._layout.rows_per_chunk
             states, scales = self._blocks.read(chunk)
             whole = len(at) == len(rows)
-            for k, layer in enumerate(picked):
+            for k, position in enumerate(picked):
                 if scales is not None:
-                    out[k, at] = states[layer, local] * scales[layer, local, None]
+                    out[k, at] = states[position, local] * scales[position, local, None]
                 elif whole:
-                    np.take(states[layer], local, axis=0, out=out[k], mode="clip")
+                    np.take(states[position], local, axis=0, out=out[k], mode="clip")
                 else:
-                    out[k, at] = states[layer, local]
+                    out[k, at] = states[position, local]
         tensor = torch.from_numpy(out)
         if self._layout.dtype == "bfloat16":
             tensor = tensor.view(torch.bfloat16)
@@ -95,9 +96,9 @@ class HiddenStates:
         """The chunk that each row lies in."""
         return rows // self._layout.rows_per_chunk
 
-    def load(self, rows: IntArray, layers: Sequence[int], room: LoadedStates | None = None) -> LoadedStates:
+    def load(self, rows: IntArray, layers: Sequence[int], reuse: LoadedStates | None = None) -> LoadedStates:
         """Rows ascending, each once, read into memory; as :func:`fusionkit.store.in_memory.load`."""
-        return load(self._blocks, self._layout, rows, layers, room)
+        return load(self._blocks, self._layout, rows, layers, reuse)
 
     def _run(self, start: int, stop: int, layers: slice) -> NDArray[Any]:
         """Consecutive rows: one copy out of each chunk they touch."""
@@ -142,7 +143,7 @@ class HiddenStates:
         return chunks
 
 
-def positions(index: ArrayLike, length: int) -> IntArray:
+def resolved_index(index: ArrayLike, length: int) -> IntArray:
     """An integer, index array or mask over ``length`` things as int64 in ``0 … length - 1``, of the same shape.
 
     Raises:
@@ -163,7 +164,7 @@ def positions(index: ArrayLike, length: int) -> IntArray:
     return np.where(array < 0, array + length, array)
 
 
-def _written_out(key: Any) -> tuple[Any, ...]:
+def _expanded(key: Any) -> tuple[Any, ...]:
     """An index as a tuple that begins with the rows, an Ellipsis replaced by what it stands for."""
     parts = key if isinstance(key, tuple) else (key,)
     if not any(part is Ellipsis for part in parts):
@@ -179,8 +180,8 @@ def _layers_first(rest: list[Any], count: int) -> tuple[slice, list[Any]]:
     A layer or a slice of layers is read alone; anything else is picked from all of them.
     """
     if rest and isinstance(rest[0], (int, np.integer)) and not isinstance(rest[0], bool):
-        layer = int(positions(rest[0], count))
-        return slice(layer, layer + 1), [0, *rest[1:]]
+        position = int(resolved_index(rest[0], count))
+        return slice(position, position + 1), [0, *rest[1:]]
     if rest and isinstance(rest[0], slice) and rest[0].step in (None, 1):
         return rest[0], [slice(None), *rest[1:]]
     return slice(None), rest

@@ -13,6 +13,7 @@ from typing import Any
 
 from fusionkit.errors import StoreError
 from fusionkit.places import Place, is_file, place_errors, read_bytes
+from fusionkit.storage import UnansweredError
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import LM_HEAD, ChunkedArray, chunk_path
 from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
@@ -22,7 +23,7 @@ READERS = 4  # remote files read at once
 
 @dataclass(frozen=True)
 class Checked:
-    """One file looked at: its path inside the store and what is wrong with it, or None."""
+    """One checked file: its path inside the store, and what is wrong with it or None."""
 
     path: str
     fault: str | None
@@ -36,11 +37,13 @@ def verify_store(path: Place) -> Iterator[Checked]:
     """
     with place_errors(path):
         manifest = read_manifest(path)
-    looks: list[Callable[[], Checked]] = []
+    checks: list[Callable[[], Checked]] = []
     for split, fields in manifest["splits"].items():
         layout = split_layout(manifest, split)
         try:
             fault, chunks = disagreement(path, manifest, split), layout.chunks
+        except UnansweredError:
+            raise
         except StoreError:  # the array's metadata is among the files below
             fault, chunks = None, len(fields["chunks"].get("hidden_states", []))
         if fault is not None:
@@ -54,10 +57,10 @@ def verify_store(path: Place) -> Iterator[Checked]:
                 if chunk >= len(recorded):
                     yield Checked(name, "not recorded")
                     continue
-                looks.append(partial(_chunk, file, name, array, layout.compression, recorded[chunk]))
-    looks += [partial(_file, path / name, name, digest) for name, digest in manifest["files"].items()]
+                checks.append(partial(_chunk, file, name, array, layout.compression, recorded[chunk]))
+    checks += [partial(_file, path / name, name, digest) for name, digest in manifest["files"].items()]
     with place_errors(path):
-        yield from (look() for look in looks) if isinstance(path, Path) else _side_by_side(looks)
+        yield from (check() for check in checks) if isinstance(path, Path) else _in_parallel(checks)
 
 
 def small_files(path: Path) -> dict[str, str]:
@@ -71,14 +74,27 @@ def small_files(path: Path) -> dict[str, str]:
     return found
 
 
-def _side_by_side(looks: list[Callable[[], Checked]]) -> Iterator[Checked]:
-    """In order; a few remote files are read at once, so that the network's delay is not paid for each alone."""
+def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
+    """Raise :class:`StoreError` where :func:`small_files` no longer gives what was recorded."""
+    found = small_files(path)
+    if found != recorded:
+        changed = sorted(dict(found.items() ^ recorded.items()))[0]
+        raise StoreError(
+            f"{path} is damaged",
+            expected=f"{changed} as it was planned",
+            received="another file" if changed in found else "none",
+            remedy="encode again with --overwrite",
+        )
+
+
+def _in_parallel(checks: list[Callable[[], Checked]]) -> Iterator[Checked]:
+    """Run the checks in order, a few at once: remote files are slow to open."""
     with ThreadPoolExecutor(READERS) as pool:
-        remaining = iter(looks)
-        running = [pool.submit(look) for look in islice(remaining, READERS)]
+        remaining = iter(checks)
+        running = [pool.submit(check) for check in islice(remaining, READERS)]
         while running:
             yield running.pop(0).result()
-            running += [pool.submit(look) for look in islice(remaining, 1)]
+            running += [pool.submit(check) for check in islice(remaining, 1)]
 
 
 def _chunk(file: Place, name: str, array: ChunkedArray, compression: str, recorded: int) -> Checked:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import pandas as pd
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.encode.estimate import Estimate
 from fusionkit.fit.executor.estimate import Forecast
+from fusionkit.fit.executor.measure import Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.store import Store
 
@@ -41,11 +41,8 @@ class Commands(Protocol):
     def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
         """What a reader of compared groups must know."""
 
-    def estimate(self, options: Mapping[str, Any]) -> Estimate:
-        """What an encode would cost."""
-
-    def foresee(self, store: Store | Mix, sweep: Sweep, runs: Path) -> Forecast:
-        """What the missing runs of a sweep would cost."""
+    def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
+        """What the missing runs of a sweep would cost; what is measured is added to what is known."""
 
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
         """A summary as files, by suffix."""

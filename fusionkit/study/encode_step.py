@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import IdentityError
+from fusionkit.options.tables import ENCODE
 from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
 from fusionkit.study.commands import Commands
 from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Made, Step
-from fusionkit.study.study import UNSAID, SourceStep
+from fusionkit.study.study import SourceStep
 
 
 def encode_step(source: SourceStep, work: StudyFolder, hands: Commands) -> Step:
@@ -50,6 +51,5 @@ def encode_step(source: SourceStep, work: StudyFolder, hands: Commands) -> Step:
 
 def encode_options(source: SourceStep) -> dict[str, Any]:
     """All options of an encode by parameter, as :func:`fusionkit.encode.inputs.load_inputs` takes them."""
-    spec = source.spec
-    fields = {name: getattr(spec, name) for name in spec.__dataclass_fields__ if name not in ("encoder", "revision")}
-    return {**UNSAID, **fields, **source.options}
+    plain = {entry.parameter: entry.default for entry in ENCODE.values() if entry.flag != "device"}
+    return {**plain, **source.options}

@@ -3,55 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from fusionkit.dataset.share import parse_share
-from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.grid import seed_pairs
 from fusionkit.fit.train.options import check_options
-from fusionkit.fusions import fusion_name
+from fusionkit.heads import each_head
+from fusionkit.options.entry import PRODUCT, options_of
+from fusionkit.options.tables import FIT
+from fusionkit.options.yaml_file import YamlNode
 from fusionkit.report import FIGURES
 from fusionkit.runs.folder import FLAT
-from fusionkit.specs import AUTO, ORDERS, PARTS, RunSpec
+from fusionkit.specs import RunSpec
 from fusionkit.study.study import Comparison
-from fusionkit.study.yaml_tree import YamlNode
-from fusionkit.tasks import TASKS, tasks_of
-from fusionkit.tasks.joint import heads_of
+from fusionkit.tasks import tasks_of
+from fusionkit.tasks.joint import fitting_heads
 from fusionkit.yaml_texts import Keys
 
-HEADS = tuple(dict.fromkeys(head for task in TASKS.values() for head in task.heads))
 COLUMNS = ("sweep", *(field.name for field in dataclasses.fields(RunSpec)), *FLAT)
 ANY = RunSpec(store="0" * 16, task="classification", label="label", fusion="last", head="classifier")
-# Parameters of `expand` that take several, by the field of a run that each of their values goes to.
-FIELDS = {"lrs": "lr", "batch_sizes": "batch_size"}
-
-
-def check_option(parameter: str, value: Any) -> None:
-    """Refuse one value of an option of ``fit`` that no run can have.
-
-    Args:
-        parameter: of :func:`fusionkit.fit.sweep.grid.expand`.
-
-    Raises:
-        UsageError: an unknown name, or a number out of range.
-    """
-    if parameter in NAMED:
-        NAMED[parameter](value)
-        return
-    field = FIELDS.get(parameter, parameter)
-    if field in RunSpec.__dataclass_fields__ and field not in ("label", "fusion_layers", "init_from"):
-        dataclasses.replace(ANY, **{field: value})
 
 
 def check_together(block: Mapping[str, Any]) -> None:
     """Refuse a head that is none of its task's, and options that its head cannot use."""
     task, head = block.get("task"), block.get("head")
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
-    if head is None and task is None:
+    if task is not None:
+        chosen = fitting_heads(tasks_of(task), head)
+    elif head is not None:
+        chosen = "+".join(each_head(head))
+    else:
         return
-    chosen = str(head).rpartition("=")[2] if task is None else heads_of(tasks_of(task), head)
-    taken = {name: block[name] for name in ("label_smoothing", "class_weights", "compute_dtype") if name in block}
+    known = options_of(RunSpec)
+    plain = [entry.name for entry in FIT.values() if entry is known.get(entry.name) and entry.lists == PRODUCT]
+    taken = {name: block[name] for name in plain if name in block}
     check_options(dataclasses.replace(ANY, head=chosen, **taken))
 
 
@@ -77,44 +62,3 @@ def check_figures(written: YamlNode, names: tuple[str, ...]) -> None:
     """Refuse figures that there are none of."""
     for number, name in enumerate(names):
         written.among(("figures", str(number)), "figure", name, FIGURES)
-
-
-def _among(kind: str, known: Any) -> Callable[[str], None]:
-    def check(name: str) -> None:
-        if name not in known:
-            raise unknown_name(kind, name, known)
-
-    return check
-
-
-def _watched(text: str) -> None:
-    try:
-        parse_share(text)
-    except UsageError as error:
-        raise UsageError(
-            "validate-on takes a number of validation examples, or a share of them",
-            expected="a number like 800, or a percentage like 10%",
-            received=text,
-        ) from error
-
-
-def _heads(text: str) -> None:
-    for part in text.split("," if "=" in text else "+"):
-        _among("head", HEADS)(part.rpartition("=")[2])
-
-
-def _seeds(count: int) -> None:
-    seed_pairs(count)
-
-
-NAMED: dict[str, Callable[[Any], object]] = {
-    "task": tasks_of,
-    "fusions": fusion_name,
-    "head": _heads,
-    "order": _among("order", (AUTO, *ORDERS)),
-    "freeze": _among("part to freeze", PARTS),
-    "seeds": _seeds,
-    "data_seeds": _seeds,
-    "init_seeds": _seeds,
-    "validate_on": _watched,
-}

@@ -10,12 +10,13 @@ from typing import Any
 
 from fusionkit.bundled import travel_desk
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.sources.source import HUB_ID
-from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPORT, SOURCE, TOP, Field
+from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
 from fusionkit.study.option_checks import check_comparison, check_figures
 from fusionkit.study.study import Comparison, Report, SourceStep, Study
 from fusionkit.study.sweeps import read_sweep_step
-from fusionkit.study.yaml_tree import YamlNode, read_written
+from fusionkit.study.yaml_tree import read_written
 from fusionkit.yaml_texts import Keys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of a source, sweep or comparison: it names a file or folder
@@ -42,7 +43,7 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
                 raise written.wrong(
                     (name, each), f"{each!r} cannot name a file", expected="letters, digits, _ . -", received=each
                 )
-    shared = _fields(written, (), {name: TOP[name] for name in ENCODING})
+    shared = read_options(written, (), top, ENCODING)
     sources = {name: _source(written, name, shared) for name in _block(written, ("sources",))}
     if not sources:
         raise UsageError(f"{path} names no source", expected="`sources:` with a name and a place", received="none")
@@ -72,38 +73,6 @@ def _block(written: YamlNode, keys: Keys) -> dict[str, Any]:
     return value
 
 
-def _fields(written: YamlNode, keys: Keys, known: Mapping[str, Field]) -> dict[str, Any]:
-    """The values of those keys of a block that are known, by parameter."""
-    block = _block(written, keys) if keys else written.value
-    return {
-        name.replace("-", "_"): _value(written, (*keys, name), block[name], field)
-        for name, field in known.items()
-        if name in block
-    }
-
-
-def _value(written: YamlNode, keys: Keys, value: Any, field: Field) -> Any:
-    if field.several:
-        items = value if isinstance(value, list) else [value]
-        single = replace(field, several=False)
-        return tuple(_value(written, (*keys, str(number)), item, single) for number, item in enumerate(items))
-    wanted = {int: "a whole number", float: "a number", str: "a text"}[field.kind]
-    try:
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError
-        read = field.kind(value)
-    except ValueError:
-        raise written.wrong(
-            keys,
-            f"{keys[-1]!r} has a value of another kind",
-            expected=wanted,
-            received=repr(value) if value else "none",
-        ) from None
-    if field.choices is not None:
-        written.among(keys, keys[-1], value, field.choices)
-    return read
-
-
 def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceStep:
     keys: Keys = ("sources", name)
     value = written.value["sources"][name]
@@ -111,12 +80,12 @@ def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceSt
     if isinstance(value, dict):
         for key in value:
             written.among((*keys, key), "key of a source", key, SOURCE)
-        own = _fields(written, keys, SOURCE)
+        own = read_options(written, keys, value, SOURCE)
         if "source" not in own:
             raise written.wrong(keys, f"source {name!r} has no place", expected="a key `source:` in its block")
         keys = (*keys, "source")
     else:
-        own = {"source": _value(written, keys, value, SOURCE["source"])}
+        own = read_options(written, keys[:-1], {name: value}, {name: SOURCE["source"]})
     source = _place(written, keys, own["source"])
     encoder = own.get("encoder", shared.get("encoder"))
     step = SourceStep(name, {**shared, **own, "source": source}, written.where("sources", name))
@@ -153,9 +122,10 @@ def _beside(written: YamlNode, keys: Keys, text: str) -> str | None:
 
 def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
     keys = ("comparisons", name)
-    for key in _block(written, keys):
+    block = _block(written, keys)
+    for key in block:
         written.among((*keys, key), "key of a comparison", key, COMPARISON)
-    found = _fields(written, keys, COMPARISON)
+    found = read_options(written, keys, block, COMPARISON)
     for number, sweep in enumerate(found.get("sweeps", ())):
         written.among((*keys, "sweeps", str(number)), "sweep", sweep, sweeps)
     made = Comparison(name=name, **{"sweeps": tuple(sweeps), **found})
@@ -166,7 +136,7 @@ def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
 def _figures(written: YamlNode) -> tuple[str, ...] | None:
     if "figures" not in written.value:
         return ()
-    names: tuple[str, ...] = _value(written, ("figures",), written.value["figures"], TOP["figures"])
+    names: tuple[str, ...] = read_options(written, (), written.value, {"figures": TOP["figures"]})["figures"]
     if names == (ALL_FIGURES,):
         return None
     check_figures(written, names)
@@ -181,7 +151,7 @@ def _report(written: YamlNode) -> Report | None:
         return Report(title) if value in YES else None
     for key in _block(written, ("report",)):
         written.among(("report", key), "key of the report", key, REPORT)
-    return Report(**{"title": title, **_fields(written, ("report",), REPORT)})
+    return Report(**{"title": title, **read_options(written, ("report",), value, REPORT)})
 
 
 def _only(study: Study, only: Sequence[str]) -> Study:

@@ -1,4 +1,4 @@
-"""The JSON schema of a study's file, for editors: made from the tables that the file is checked by.
+"""The JSON schema of a study's file, for editors: made from the entries that the file is checked by.
 
 Numbers may stand in quotes, as the file's values are read as text.
 """
@@ -11,71 +11,58 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.fit.sweep.file import KEYS, Key
-from fusionkit.fusions import FUSIONS
-from fusionkit.fusions.spelling import Option, options_of
+from fusionkit.fit.sweep.file import HEADS
+from fusionkit.fusions import FUSIONS, fusion_class, options_of
+from fusionkit.fusions.spelling import Option
+from fusionkit.options.entry import NONE, OptionInfo
+from fusionkit.options.tables import FIT, STORES
+from fusionkit.registry import IMPORT_PATTERN
 from fusionkit.report import FIGURES
-from fusionkit.specs import (
-    AUTO,
-    CLASS_WEIGHTS,
-    DRAWS,
-    JOINT_FUSIONS,
-    OPTIMIZERS,
-    ORDERS,
-    PARTS,
-    POOLS,
-    SCHEDULES,
-    TRAINING_DTYPES,
-)
-from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP, Field
-from fusionkit.study.option_checks import COLUMNS, HEADS
+from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP
+from fusionkit.study.option_checks import COLUMNS
 from fusionkit.tasks import SHORT, TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
-NAMES: dict[str, tuple[str, ...]] = {
-    "task": (*TASKS, *SHORT), "head": HEADS, "pool": POOLS, "draw": DRAWS, "optimizer": OPTIMIZERS,
-    "schedule": SCHEDULES, "class-weights": CLASS_WEIGHTS, "compute-dtype": TRAINING_DTYPES, "order": (AUTO, *ORDERS),
-    "joint-fusion": JOINT_FUSIONS, "init-part": PARTS, "freeze": PARTS,
-}  # fmt: skip
+BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+NO_BOUNDS: Mapping[str, float] = {}
 Schema = dict[str, Any]
 
 
 def study_schema() -> Schema:
     """The schema, as JSON values."""
-    block = {name: _option(name, key) for name, key in KEYS.items()}
-    stores = _listed({"type": "string", "description": "A source by its name, or a share of it: de:5%."})
-    sweep = {
-        "store": stores,
-        "evaluate-on": _listed({"type": "string", "description": "A source to judge by."}),
-        **block,
-        "runs": {"type": "array", "minItems": 1, "items": _closed(block)},
-    }
+    block = _keys(FIT)
+    stores = {name: {**_listed({"type": "string"}), "description": entry.help} for name, entry in STORES.items()}
+    sweep = {**stores, **block, "runs": {"type": "array", "minItems": 1, "items": _closed(block)}}
     figures = {"enum": list(FIGURES)}
-    comparison = _fields(COMPARISON)
+    comparison = _keys(COMPARISON)
     comparison["by"] = _listed({"enum": list(COLUMNS)}) | {"description": COMPARISON["by"].help}
     comparison["across"] = {"enum": list(COLUMNS), "description": COMPARISON["across"].help}
     parts: Schema = {
-        "sources": _named({"anyOf": [{"type": "string"}, {**_closed(_fields(SOURCE)), "required": ["source"]}]}),
+        "sources": _named({"anyOf": [{"type": "string"}, {**_closed(_keys(SOURCE)), "required": ["source"]}]}),
         "fit": _closed({name: part for name, part in block.items() if name not in FROM}),
         "sweeps": _named({**_closed(sweep), "required": ["store"]}),
         "comparisons": _named(_closed(comparison)),
         "figures": {"anyOf": [{"const": ALL_FIGURES}, figures, {"type": "array", "items": figures}]},
-        "report": {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, _closed(_fields(REPORT))]},
+        "report": {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, _closed(_keys(REPORT))]},
         "cluster": _closed({field.name: _setting(str(field.type)) for field in dataclasses.fields(ClusterSettings)}),
     }
     told = {name: {**part, "description": TOP[name].help} for name, part in parts.items()}
     return {
         "$schema": DIALECT,
         "title": "A study of fusionkit",
-        **_closed({**_fields({name: field for name, field in TOP.items() if name not in parts}), **told}),
+        **_closed({**_keys({name: entry for name, entry in TOP.items() if name not in parts}), **told}),
         "required": ["sources"],
     }
 
 
 def fusion_pattern() -> str:
-    """A regular expression of all fusions with their options; their names have no sign that would need a backslash."""
-    return f"^({'|'.join(_spelled(name, fusion) for name, fusion in FUSIONS.items())})$"
+    """A regular expression of all fusions with their options; their names have no sign that would need a backslash.
+
+    An import path may have any options: what is behind it is imported by the study, not by an editor.
+    """
+    ours = "|".join(_spelled(name, fusion_class(name)) for name in FUSIONS)
+    return f"^({ours}|(?!({'|'.join(FUSIONS)}):){IMPORT_PATTERN}([:,].*)?)$"
 
 
 def _spelled(name: str, fusion: type[Any]) -> str:
@@ -92,38 +79,43 @@ def _values(option: Option) -> str:
     return "-?[0-9]+" if option.choices is None else f"({'|'.join(option.choices)})"
 
 
-def _option(name: str, key: Key) -> Schema:
-    """One option of fit, or a list of values to sweep over."""
-    single: Schema
-    if name == "fusion":
-        plain = [kind for kind in FUSIONS if re.fullmatch(fusion_pattern(), kind)]
-        single = {"anyOf": [{"enum": plain}, {"type": "string", "pattern": fusion_pattern()}]}
-    elif name in NAMES:
-        single = {"enum": list(NAMES[name])}
-    elif name == "validate-on":
-        single = {"anyOf": [_number(int), {"type": "string", "pattern": "^[0-9.]+%$"}]}
-    else:
-        single = _number(key.kind)
-    if key.named:  # of several tasks, by their names; as text, topic=classification,slots=tagging
-        of_one = {"enum": list(NAMES[name])} if name in NAMES else {"type": "string"}
-        texts = [{"type": "string", "pattern": "[=+]"}] if name in NAMES else []
-        single = {"anyOf": [single, *texts, {"type": "object", "additionalProperties": of_one}]}
-    return single if key.list == "none" else _listed(single)
-
-
-def _fields(block: Mapping[str, Field]) -> Schema:
+def _keys(block: Mapping[str, OptionInfo]) -> Schema:
+    """The keys of a block, by flag: one value of an option, or a list of them."""
     found = {}
-    for name, field in block.items():
-        single = {"enum": list(field.choices)} if field.choices is not None else _number(field.kind)
-        found[name] = {**(_listed(single) if field.several else single), "description": field.help}
+    for flag, entry in block.items():
+        single = _single(flag, entry)
+        found[flag] = {**(single if entry.lists == NONE else _listed(single)), "description": entry.help}
     return found
 
 
-def _number(kind: object) -> Schema:
+def _single(flag: str, entry: OptionInfo) -> Schema:
+    if flag == "fusion":
+        plain = [kind for kind in FUSIONS if re.fullmatch(fusion_pattern(), kind)]
+        return {"anyOf": [{"enum": plain}, {"type": "string", "pattern": fusion_pattern()}]}
+    if flag == "head":
+        return _of_tasks({"anyOf": [{"enum": list(HEADS)}, {"type": "string", "pattern": f"^{IMPORT_PATTERN}$"}]})
+    if flag == "task":
+        return _of_tasks({"enum": [*TASKS, *SHORT]})
+    if flag == "label":
+        return _of_tasks({"type": "string"})
+    if flag == "validate-on":
+        return {"anyOf": [_number(int), {"type": "string", "pattern": "^[0-9.]+%$"}]}
+    if entry.choices:
+        return {"enum": list(entry.choices)}
+    return _number(entry.kind, {BOUNDS[name]: bound for name, bound in entry.bounds})
+
+
+def _of_tasks(single: Schema) -> Schema:
+    """Of one task, or of several: a block by their names, or a text, topic=classification,slots=tagging."""
+    several = [{"type": "string", "pattern": "[=+]"}, {"type": "object", "additionalProperties": single}]
+    return {"anyOf": [single, *several]}
+
+
+def _number(kind: object, bounds: Mapping[str, float] = NO_BOUNDS) -> Schema:
     if kind is int:
-        return {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": WHOLE}]}
+        return {"anyOf": [{"type": "integer", **bounds}, {"type": "string", "pattern": WHOLE}]}
     if kind is float:
-        return {"anyOf": [{"type": "number"}, {"type": "string", "pattern": NUMBER}]}
+        return {"anyOf": [{"type": "number", **bounds}, {"type": "string", "pattern": NUMBER}]}
     return {"type": ["string", "number"]}
 
 

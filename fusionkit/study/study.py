@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.fit.sweep.file import Block
+from fusionkit.options.entry import WHOLE, about, option, options_of
 from fusionkit.specs import EncodeSpec
-
-# What `fusionkit encode` takes where nothing is said.
-UNSAID: dict[str, Any] = {
-    "encoder": "minilm", "encoder_revision": None, "config": None, "revision": None,
-    "text": None, "pair": None, "tokens": None,
-}  # fmt: skip
-PLACES = {"revision": "encoder_revision"}  # of an EncodeSpec
+from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
 
 
 @dataclass(frozen=True)
@@ -33,9 +28,10 @@ class SourceStep:
     @property
     def spec(self) -> EncodeSpec:
         """How it is encoded."""
-        known = EncodeSpec.__dataclass_fields__
-        taken = {name: self.options.get(PLACES.get(name, name)) for name in known}
-        return EncodeSpec(**{name: value for name, value in taken.items() if value is not None})
+        known = options_of(EncodeSpec).values()
+        return EncodeSpec(
+            **{entry.name: self.options[entry.parameter] for entry in known if entry.parameter in self.options}
+        )
 
     @property
     def command(self) -> list[str]:
@@ -71,25 +67,25 @@ class SweepStep:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of results; see :data:`fusionkit.study.keys.COMPARISON`."""
+    """A table of results."""
 
     name: str
-    sweeps: tuple[str, ...]
-    by: tuple[str, ...] = ()
-    across: str | None = None
-    baseline: str | None = None
-    metric: str | None = None
-    interval: str = "t"
-    test: str = "permutation"
-    correction: str = "holm"
+    sweeps: tuple[str, ...] = field(metadata=about("Whose runs it compares. [default: all]", lists=WHOLE))
+    by: tuple[str, ...] = option((), "Columns to group by. [default: what differs]", lists=WHOLE)
+    across: str | None = option(None, "The column of them that the Markdown table lays across.")
+    baseline: str | None = option(None, "What to compare with: a value of a `by` column, or COLUMN=VALUE.")
+    metric: str | None = option(None, "Score to show. [default: the task's own]")
+    interval: str = option("t", "95 % intervals.", choices=tuple(INTERVALS))
+    test: str = option("permutation", "Of paired differences.", choices=tuple(TESTS))
+    correction: str = option("holm", "Of all p-values together.", choices=tuple(CORRECTIONS))
 
 
 @dataclass(frozen=True)
 class Report:
     """The page."""
 
-    title: str
-    baseline: str | None = None
+    title: str = field(metadata=about("Of the page. [default: the study's]"))
+    baseline: str | None = option(None, "The fusion to compare with.")
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.dataset.share import parse_share
-from fusionkit.fit.sweep.file import KEYS, SHARED, Block, overlaid, products, read_block
+from fusionkit.fit.sweep.file import CHECKS, Block, overlaid, parts_of, products
+from fusionkit.options.tables import FIT, STORES
+from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.study.keys import FROM, SWEEP
-from fusionkit.study.option_checks import check_option, check_together
+from fusionkit.study.option_checks import check_together
 from fusionkit.study.study import SweepStep
-from fusionkit.study.yaml_tree import YamlNode
 from fusionkit.yaml_texts import Keys
 
 
@@ -31,22 +32,15 @@ def read_sweep_step(
         raise written.wrong(keys, f"sweep {name!r} is a block", expected="options of fit below it", received=repr(top))
     for key in top:
         written.among((*keys, key), "key of a sweep", key, SWEEP)
-    parts = top.get("runs", [{}])
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
-        raise written.wrong(
-            (*keys, "runs"),
-            "'runs' is a list of blocks",
-            expected="one or more blocks of options, each behind a dash",
-            remedy="write `- fusion: …` below it, or leave it out and its options above",
-        )
-    own = {key: value for key, value in top.items() if key in KEYS}
+    parts = parts_of(written, keys)
+    own = {key: value for key, value in top.items() if key in FIT}
     every = shared_options(written)
     shared = overlaid(_options(written, ("fit",), every, {}), _options(written, keys, own, before))
     blocks: list[Block] = []
     for number, part in enumerate(parts):
         at = (*keys, "runs", str(number))
         for key in part:
-            written.among((*at, key), "key of a block of runs", key, KEYS)
+            written.among((*at, key), "key of a block of runs", key, FIT)
         for block in products(overlaid(shared, _options(written, at, part, before))):
             written.checked(at, lambda block=block: check_together(block))  # type: ignore[misc]
             blocks.append(block)
@@ -74,33 +68,26 @@ def shared_options(written: YamlNode) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise written.wrong(("fit",), "'fit' is a block", expected="options of fit below it", received=repr(found))
     for key in found:
-        written.among(("fit", key), "option that sweeps can share", key, [key for key in KEYS if key not in FROM])
+        written.among(("fit", key), "option that sweeps can share", key, [key for key in FIT if key not in FROM])
     return found
 
 
 def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """The shared options that a sweep's own do not take the place of."""
-    named = [{KEYS[option].name: option for option in block} for block in (every, own)]
+    named = [{FIT[option].parameter: option for option in block} for block in (every, own)]
     return {option: every[option] for option in overlaid(*named).values() if option in every and option not in own}
 
 
 def _options(written: YamlNode, keys: Keys, block: Mapping[str, Any], before: Mapping[str, object]) -> Block:
     """Values by parameter, each checked; names of sweeps stay names."""
-    read: Block = {}
-    for option, value in block.items():
-        at = (*keys, option)
-        if option in FROM:
+    read = read_options(written, keys, block, {key: entry for key, entry in FIT.items() if key not in FROM}, CHECKS)
+    for option in FROM:
+        if (value := block.get(option)) is not None:
             names = value if isinstance(value, list) and option == "init-from" else [value]
             for number, each in enumerate(names):
-                place = (*at, str(number)) if isinstance(value, list) else at
+                place = (*keys, option, str(number)) if isinstance(value, list) else (*keys, option)
                 written.among(place, "sweep above this one", each if isinstance(each, str) else repr(each), before)
-            read[KEYS[option].name] = tuple(names) if option == "init-from" else value
-            continue
-        [(parameter, found)] = read_block({option: value}, KEYS, written.path, written.where(*at)).items()
-        for number, each in enumerate(found if isinstance(found, (tuple, list)) else [found]):
-            place = (*at, str(number)) if isinstance(value, list) else at
-            written.checked(place, lambda p=parameter, v=each: check_option(p, v))  # type: ignore[misc]
-        read[parameter] = found
+            read[FIT[option].parameter] = tuple(names) if option == "init-from" else value
     return read
 
 
@@ -133,7 +120,7 @@ def sweep_text(sweep: SweepStep, store_of: Mapping[str, str], runs_of: Mapping[s
     def moved(block: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _renamed(value, runs_of) if key in FROM else value for key, value in block.items()}
 
-    said = {key: value for key, value in moved(sweep.block).items() if key not in (*SHARED, "runs")}
+    said = {key: value for key, value in moved(sweep.block).items() if key not in (*STORES, "runs")}
     whole = [store_of[name] + (f":{share}" if share else "") for name, share in sweep.parts]
     judges = {"evaluate-on": [store_of[name] for name in sweep.judges]} if sweep.judges else {}
     runs = {"runs": [moved(part) for part in sweep.block["runs"]]} if "runs" in sweep.block else {}

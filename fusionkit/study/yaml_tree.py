@@ -10,64 +10,17 @@ All values are read as text, as the command line reads them (``fusionkit/yaml_te
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import UsageError
+from fusionkit.options.yaml_file import YamlNode
 from fusionkit.yaml_texts import Keys, parse_texts, read_texts
 
 HOLE = re.compile(r"\$\{([^}]*)\}")
-
-
-@dataclass(frozen=True)
-class YamlNode:
-    """What a file says, and where.
-
-    Attributes:
-        path: the file. value: blocks, lists and texts. places: of each value ``line 12``, or ``--set`` with its key.
-    """
-
-    path: Path
-    value: dict[str, Any]
-    places: dict[Keys, str]
-
-    def where(self, *keys: str) -> str:
-        """``study.yaml, line 12``: of the innermost of these keys that has a place."""
-        ends = range(len(keys), 0, -1)
-        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), None)
-        return f"{self.path}, {found}" if found else str(self.path)
-
-    def folder_of(self, *keys: str) -> Path:
-        """What a relative path there is relative to: the file's folder, or for --set the working directory."""
-        ends = range(len(keys), 0, -1)
-        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), "")
-        return Path() if found.startswith("--set") else self.path.parent
-
-    def wrong(self, keys: Sequence[str], what: str, **told: Any) -> UsageError:
-        """The error for what stands there."""
-        return UsageError(f"{self.where(*keys)}: {what}", **told)
-
-    def placed(self, keys: Sequence[str], error: UsageError) -> UsageError:
-        """Another error, with the place in front."""
-        return self.wrong(
-            keys, error.what, expected=error.expected, received=error.received, remedy=error.remedy
-        )  # fmt: skip
-
-    def checked(self, keys: Sequence[str], read: Callable[[], Any]) -> Any:
-        """What ``read`` gives; what it refuses, with the place in front."""
-        try:
-            return read()
-        except UsageError as error:
-            raise self.placed(keys, error) from error
-
-    def among(self, keys: Sequence[str], kind: str, name: str, known: Any) -> None:
-        """Refuse a name that is none of those known, with the nearest."""
-        if name not in known:
-            raise self.placed(keys, unknown_name(kind, name, known))
 
 
 def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, str] | None = None) -> YamlNode:

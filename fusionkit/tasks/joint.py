@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from functools import cache
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.heads import reads_sequences
+from fusionkit.heads import each_head
 from fusionkit.specs import RunSpec
+from fusionkit.tasks.head_check import check_head, is_somebodys, table_heads
 from fusionkit.tasks.table import TASKS
 from fusionkit.tasks.task import Task
 
@@ -22,11 +23,6 @@ JOINT = "joint"
 SHORT = {JOINT: "intent=classification,slots=tagging"}
 ALONE = ""  # the name of the one task that a run has
 NAME = re.compile(r"\w[\w -]*")
-
-
-def joined(given: str | Mapping[str, str] | None) -> str | None:
-    """``{topic: classification}`` as the text ``topic=classification``; texts stay as they are."""
-    return ",".join(f"{name}={value}" for name, value in given.items()) if isinstance(given, Mapping) else given
 
 
 @cache
@@ -88,7 +84,7 @@ def columns_of(text: str, tasks: Mapping[str, Task]) -> dict[str, str]:
     return dict(zip(tasks, parts, strict=True))
 
 
-def heads_of(tasks: Mapping[str, Task], head: str | None) -> str:
+def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
     """The heads of a run as a spec has them, one for each task in their order: as asked, else the task's default.
 
     Args:
@@ -98,20 +94,23 @@ def heads_of(tasks: Mapping[str, Task], head: str | None) -> str:
         UsageError: a head that does not fit its task.
     """
     alone = len(tasks) == 1
-    known = {name: [each for each in task.heads if alone or not reads_sequences(each)] for name, task in tasks.items()}
-    if head is not None and "=" not in head:
-        whole = ["+".join(each) for each in itertools.product(*known.values())]
-        if head not in whole:
-            raise unknown_name(f"head for {text_of(tasks)}", head, whole)
-        return head
+    known = {name: table_heads(task, alone) for name, task in tasks.items()}
     chosen = {name: heads[0] for name, heads in known.items()}
-    for part in () if head is None else head.split(","):
-        name, _, one = part.partition("=")
-        if name not in tasks:
-            raise unknown_name("task of this run", name, tasks)
-        if one not in known[name]:
-            raise unknown_name(f"head for {name}", one, known[name])
-        chosen[name] = one
+    if head is not None and "=" not in head:
+        parts = each_head(head)
+        if len(parts) != len(tasks) or not any(map(is_somebodys, parts)):
+            whole = ["+".join(each) for each in itertools.product(*known.values())]
+            if head not in whole:
+                raise unknown_name(f"head for {text_of(tasks)}", head, whole)
+        chosen = dict(zip(tasks, parts, strict=True))
+    elif head is not None:
+        for part in head.split(","):
+            name, _, one = part.partition("=")
+            if name not in tasks:
+                raise unknown_name("task of this run", name, tasks)
+            chosen[name] = one
+    for name, one in chosen.items():
+        check_head(tasks[name], one, alone)
     return "+".join(chosen.values())
 
 

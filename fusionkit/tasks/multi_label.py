@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionkit.heads.table import heads_of
 from fusionkit.metrics import label_set_scores
 from fusionkit.tasks.label_column import read_label_lists
 from fusionkit.tasks.task import Targets, Task
@@ -21,6 +22,6 @@ def class_marks(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 
 MULTI_LABEL = Task(
-    "multi-label", "example", ("sigmoid-classifier",), needs_pair=False, scores=label_set_scores,
+    "multi-label", "example", heads_of("multi-label"), needs_pair=False, scores=label_set_scores,
     several=True, read=read_label_lists, classes=iter, targets=class_marks,
 )  # fmt: skip

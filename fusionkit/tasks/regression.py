@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionkit.heads.table import heads_of
 from fusionkit.metrics import number_scores
 from fusionkit.tasks.label_column import read_numbers
 from fusionkit.tasks.task import Targets, Task
@@ -24,6 +25,6 @@ def numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 
 REGRESSION = Task(
-    "regression", "example", ("regressor", "esim-regressor"), needs_pair=False, scores=number_scores,
+    "regression", "example", heads_of("regression"), needs_pair=False, scores=number_scores,
     numeric=True, read=read_numbers, classes=distinct_number, targets=numbers,
 )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from fusionkit.heads.table import heads_of
 from fusionkit.metrics import tag_scores
 from fusionkit.tasks.label_column import read_tags
 from fusionkit.tasks.task import Targets, Task, class_numbers
@@ -17,6 +18,6 @@ def tag_numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 
 TAGGING = Task(
-    "tagging", "word", ("tagger", "linear-tagger", "crf", "bilstm-crf"), needs_pair=False, scores=tag_scores,
+    "tagging", "word", heads_of("tagging"), needs_pair=False, scores=tag_scores,
     read=read_tags, classes=iter, targets=tag_numbers,
 )  # fmt: skip

@@ -15,6 +15,8 @@ import pytest
 
 from fusionkit import names
 from fusionkit.cli.main import COMMANDS
+from fusionkit.fusions import FUSIONS
+from fusionkit.heads import HEADS, LM_HEADS
 
 HEAVY = ("torch", "transformers", "datasets", "zarr", "numpy", "pandas", "scipy", "sklearn", "dask")
 # A completion of everything: the commands, and behind each all of its options and its argument; then the helps.
@@ -74,7 +76,7 @@ def test_help_and_completion_of_every_command_load_nothing_heavy() -> None:
         COMMANDS
     )
     offered = {line.removeprefix("plain,") for line in lines if line.startswith("plain,")}
-    assert {*COMMANDS, *names.FUSIONS, *names.HEADS, *names.TASKS, "--print-job", "--compute-dtype"} <= offered
+    assert {*COMMANDS, *FUSIONS, *HEADS, *LM_HEADS, *names.TASKS, "--print-job", "--compute-dtype"} <= offered
 
 
 @pytest.fixture

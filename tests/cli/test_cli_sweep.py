@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,36 +12,41 @@ import pytest
 
 from fusionkit.cli.fit import fit
 from fusionkit.fit import expand
-from fusionkit.fit.sweep.file import ELSEWHERE, KEYS, SHARED
+from fusionkit.fit.sweep.file import ELSEWHERE
+from fusionkit.options.entry import SWEPT, WHOLE
+from fusionkit.options.tables import FIT, STORES
+from fusionkit.store import open_store
 
 Command = Callable[..., Any]
 
 
 def test_a_file_has_a_key_for_each_option_by_its_parameter() -> None:
     options = {param.opts[0].removeprefix("--"): param.name for param in fit.params if isinstance(param, click.Option)}
-    keys = {**KEYS, **SHARED}
-    assert {name: key.name for name, key in keys.items() if name != "store"} == {
+    keys = {**FIT, **STORES}
+    assert {name: key.parameter for name, key in keys.items() if name != "store"} == {
         option: name for option, name in options.items() if option not in ELSEWHERE
     }
     assert {*keys, *ELSEWHERE} - {"store"} == set(options)
 
 
-def test_an_option_left_out_is_what_expand_makes_of_it() -> None:
+def test_an_option_left_out_is_what_expand_makes_of_it(store: Path) -> None:
     """Flags that are not given are not passed on: what the help says must be so all the same."""
-    plain = {name: each.default for name, each in inspect.signature(expand).parameters.items()}
-    shown = [param for param in fit.params if isinstance(param, click.Option) and param.show_default]
-    compared = [param for param in shown if param.name in plain]
-    assert [param.name for param in compared if param.default != plain[str(param.name)]] == []
-    assert len(compared) == 15
+    [run] = expand(open_store(store), label="intent", fusions=("last",))
+    shown = {param.opts[0].removeprefix("--"): param for param in fit.params if getattr(param, "show_default", False)}
+    defaults = {FIT[flag].name: param.default for flag, param in shown.items() if flag in FIT and flag != "order"}
+    made = {name: getattr(run, name) for name in defaults}
+    assert made == {name: value[0] if isinstance(value, tuple) else value for name, value in defaults.items()}
+    assert (shown["order"].default, run.order) == ("auto", "shuffle")
+    assert len(made) == 14
 
 
 def test_lists_are_where_options_may_be_given_several_times() -> None:
     several = {param.opts[0].removeprefix("--") for param in fit.params if getattr(param, "multiple", False)}
     several -= set(ELSEWHERE)
-    named = {name for name, key in KEYS.items() if key.named}  # given once for each task: a block, not a list
-    assert {name for name, key in {**KEYS, **SHARED}.items() if key.list in ("swept", "whole")} == several - named | {
-        "store"
-    }
+    named = {name for name, entry in FIT.items() if entry.named}  # given once for each task: a block, not a list
+    assert {name for name, entry in {**FIT, **STORES}.items() if entry.lists in (SWEPT, WHOLE)} == (
+        several - named | {"store"}
+    )
     assert named <= several
 
 
@@ -94,6 +98,17 @@ def test_a_file_is_a_sweep_and_run_again_trains_nothing(fusionkit: Command, swee
     assert (runs_of(again), again.err) == (wanted, "6 of 6 runs are there already\n")
 
 
+def test_runs_of_so_many_steps_are_runs_of_a_table(fusionkit: Command, store: Path, tmp_path: Path) -> None:
+    options = ("--label", "intent", "--fusion", "last", "--max-steps", 2, "--max-steps", 3, "--json")
+    done = fusionkit("fit", store, "--out", tmp_path / "runs", *options)
+    assert done.code == 0, done.err
+    assert [(run["max_steps"], run["steps"]) for run in done.json] == [(2, 2), (3, 3)]
+    table = fusionkit("results", tmp_path / "runs", "--json").json
+    assert sorted((row["max_steps"], row["runs"]) for row in table) == [(2, 1), (3, 1)]
+    refused = fusionkit("fit", store, "--out", tmp_path / "none", "--label", "intent", "--max-steps", 0)
+    assert (refused.code, "0 is not in the range x>=1" in refused.err) == (2, True)
+
+
 def test_flags_go_before_the_file(fusionkit: Command, sweep: Path, store: Path, small: Path, tmp_path: Path) -> None:
     flags = ("--fusion", "concat", "--data-seeds", 1, "--init-seeds", 2)
     done = fusionkit("fit", "--sweep", sweep, "--out", tmp_path / "one", *flags, "--json")
@@ -142,7 +157,7 @@ def test_draws_are_kept_given_back_and_shown(fusionkit: Command, store: Path, tm
     ("line", "what"),
     [
         ("--sweep {folder}/none.yaml", "none.yaml is no sweep that can be read"),
-        ("--sweep {folder}/wrong.yaml", "wrong.yaml: unknown key 'fusoin'"),
+        ("--sweep {folder}/wrong.yaml", "wrong.yaml, line 1: unknown key 'fusoin'"),
         ("--sweep {folder}/bare.yaml", "Missing argument 'STORE"),
         ("{store} --label slots --seeds 2 --data-seeds 2", "--seeds counts trials that differ in both seeds"),
         ("{store} --label slots --draw nested", "--draw nested draws nothing"),

@@ -148,7 +148,7 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(store: Path, fusionkit: Co
     ]
     assert lines[5] == "8 runs: 0 there already, 8 to train in 1 unit by one process"
     assert "as busy as this machine is now" in lines[6]
-    assert "measured on a few steps" in lines[7]
+    assert lines[7] == "counted, and measured on a few epochs or by finished runs of all 2 kinds of runs"
     assert fusionkit(*options, "--epochs", 1).code == 0
     found = fusionkit(*options, "--epochs", 1, "--epochs", 2, "--dry-run", "--json").json
     assert (found["runs"], found["there"], found["workers"], len(found["parts"])) == (8, 4, 1, 2)

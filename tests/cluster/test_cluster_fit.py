@@ -95,8 +95,8 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     specs = expand(store, task="classification", fusions=("last", "linear", "concat"), epochs=(3,), seeds=2)
     fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
     watch, notes = Watch(), list[str]()
-    crew = ClusterExecutorFactory(cluster, settings, notes.append)
-    records = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, crew=crew)
+    elsewhere = ClusterExecutorFactory(cluster, settings, notes.append)
+    records = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, cluster=elsewhere)
     alone, shared = (RunsFolder(tmp_path / name).frame().set_index("digest") for name in ("alone", "shared"))
     rows = [column for column in alone.columns if column not in ("seconds", "largest_weight")]
     pd.testing.assert_frame_equal(shared[rows].sort_index(), alone[rows].sort_index(), rtol=1e-5)
@@ -129,7 +129,7 @@ def test_a_worker_killed_midway_loses_no_run(
         os.kill(holding[0], signal.SIGKILL)
 
     watch = Watch(kill)
-    records = fit(store, specs, RunsFolder(runs), watch, crew=ClusterExecutorFactory(cluster, settings))
+    records = fit(store, specs, RunsFolder(runs), watch, cluster=ClusterExecutorFactory(cluster, settings))
     assert [record["status"] for record in records] == ["finished"] * 6
     assert len(killed) == 1
     assert any("the worker that trained it was lost" in line for line in watch.said)
@@ -143,7 +143,9 @@ def test_a_failed_run_is_a_row_and_its_error_is_told(
     specs = expand(
         store, task="classification", fusions=("linear",), lrs=(2e-3, 99.0), weight_decay=50.0, epochs=(40,)
     )  # fmt: skip
-    records = fit(store, specs, RunsFolder(tmp_path / "runs"), Watch(), crew=ClusterExecutorFactory(cluster, settings))
+    records = fit(
+        store, specs, RunsFolder(tmp_path / "runs"), Watch(), cluster=ClusterExecutorFactory(cluster, settings)
+    )
     assert [record["status"] for record in records] == ["finished", "failed"]
     [failed] = runs_status(RunsFolder(tmp_path / "runs"))["failed"]
     assert (failed["fusion"], failed["lr"]) == ("linear", 99.0)

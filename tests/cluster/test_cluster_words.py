@@ -32,18 +32,15 @@ class Told:
         self.events: list[Event] = []
 
     def tell(self, *words: Event) -> list[Event]:
-        def work(given: Any, materials: Any, runs: Any, claims: Any, hear: OnEvent) -> None:
+        def run(specs: Any, on_event: OnEvent) -> None:
             for word in words:
-                hear(word)
+                on_event(word)
 
         def log_event(topic: str, event: dict[str, Any]) -> None:
-            self.events.append(Event.from_dict(json.loads(json.dumps(event["word"]))))
+            self.events.append(Event.from_dict(json.loads(json.dumps(event["event"]))))
 
-        self._patch.setattr(fit_job, "do_unit", work)
         self._patch.setattr(fit_job, "get_worker", lambda: SimpleNamespace(log_event=log_event))
-        self._patch.setattr(
-            fit_job, "_fit_session", lambda job: SimpleNamespace(materials=None, runs=None, claims=None)
-        )
+        self._patch.setattr(fit_job, "_runner", lambda job: SimpleNamespace(run=run))
         return [Event.from_dict(values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
 
 
@@ -73,10 +70,10 @@ def test_a_run_whose_memory_did_not_suffice_once_is_tried_once_more(told: Told, 
 
         def give(self, specs: Sequence[RunSpec]) -> None:
             if late:
-                schedule.hear(late.pop(0))
+                schedule.on_event(late.pop(0))
             else:
                 runs.write(SPEC, {"spec": SPEC.to_dict(), "status": "finished"}, {})
-                schedule.hear(Event("run", (SPEC.digest,)))
+                schedule.on_event(Event("run", (SPEC.digest,)))
 
         def wait(self, seconds: float) -> None:
             pass

@@ -19,9 +19,9 @@ from fusionkit.encode import estimate as estimating
 from fusionkit.encode.batches import Part
 from fusionkit.encode.estimate import estimate
 from fusionkit.encode.fidelity import compare_sample
-from fusionkit.encode.job import serial_parts
-from fusionkit.encode.parts import PartRecord
+from fusionkit.encode.part_records import PartRecord
 from fusionkit.encode.repair import damaged_parts, repair
+from fusionkit.encode.serial import serial_parts
 from fusionkit.encoder import Encoder
 from fusionkit.errors import DataError, StoppedError, UsageError
 from fusionkit.sources import Source, examples, guess_columns
@@ -154,7 +154,7 @@ def test_parts_in_any_order_and_with_nothing_kept_give_the_same_bytes(
 
     how = {"pair_as": "two", "rows": "tokens"}
     encoded(pairs, tmp_path / "usual", **how)
-    monkeypatch.setattr(repeats, "KEPT_BYTES", 1)
+    monkeypatch.setattr(repeats, "CACHED_BYTES", 1)
     encoded(pairs, tmp_path / "s", run_parts=backwards, **how)
     assert_same(tmp_path / "s", tmp_path / "usual")
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fusionkit.encode import EncodeProgress, EncodeReport
 from fusionkit.encode.batches import Part
-from fusionkit.encode.job import serial_parts
-from fusionkit.encode.parts import PartRecord
+from fusionkit.encode.part_records import PartRecord
+from fusionkit.encode.serial import serial_parts
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError
 from fusionkit.sources import Source

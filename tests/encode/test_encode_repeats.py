@@ -17,8 +17,8 @@ from fusionkit.alignment import lay_rows
 from fusionkit.encode import EncodeProgress, encode, repeats
 from fusionkit.encode.batches import Part, PartInput
 from fusionkit.encode.duplicates import DuplicateFinder
-from fusionkit.encode.job import serial_parts
-from fusionkit.encode.parts import PartRecord
+from fusionkit.encode.part_records import PartRecord
+from fusionkit.encode.serial import serial_parts
 from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
@@ -64,7 +64,7 @@ def test_a_part_splits_into_what_is_alone_and_what_is_not() -> None:
     part = PartInput(torch.arange(8), torch.zeros(8, dtype=torch.int64), offsets, rows, 0, 10, first_alike)
     assert part.unique().tolist() == [1]
     assert part.repeated().tolist() == [0, 2, 3]
-    assert part.firsts().tolist() == [3]  # the first of those like number 11 is no example of theirs
+    assert part.owned().tolist() == [3]  # the first of those like number 11 is no example of theirs
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_parts_in_any_order_and_with_nothing_kept_give_the_same_bytes(
     usual = encoded(source, encoder, tmp_path / "usual")
     assert_same(encoded(source, encoder, tmp_path / "backwards", run_parts=backwards), usual)
     assert_same(encoded(source, encoder, tmp_path / "one", run_parts=one_by_one), usual)
-    monkeypatch.setattr(repeats, "KEPT_BYTES", 1)
+    monkeypatch.setattr(repeats, "CACHED_BYTES", 1)
     assert_same(encoded(source, encoder, tmp_path / "forgetful"), usual)
     assert_same(encoded(source, encoder, tmp_path / "both", run_parts=backwards), usual)
 
@@ -166,7 +166,7 @@ def test_what_is_no_longer_in_memory_is_copied_from_the_chunks(
 ) -> None:
     """Without it a part with many such sequences would run a batch for each."""
     encoder, seen = passes
-    monkeypatch.setattr(repeats, "KEPT_BYTES", 1)
+    monkeypatch.setattr(repeats, "CACHED_BYTES", 1)
 
     def one_by_one(store: Any, plan: Any, parts: list[Part], watch: EncodeProgress) -> Iterator[PartRecord]:
         for part in parts:  # a new memory for each

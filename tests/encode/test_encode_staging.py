@@ -42,7 +42,7 @@ def as_stored(rows: NDArray[np.float32], dtype: str) -> tuple[NDArray[Any], NDAr
     return rows.astype(dtype), None
 
 
-def fill(staging: PartBuffer, layout: StatesLayout, seed: int, fraction: float = 0.7) -> dict[str, NDArray[Any]]:
+def fill(buffer: PartBuffer, layout: StatesLayout, seed: int, fraction: float = 0.7) -> dict[str, NDArray[Any]]:
     """Put batches of rows at random places, in random order, and scatter the same rows plainly."""
     rng, dtype = np.random.default_rng(seed), layout.dtype
     height, width = layout.rows_per_chunk, layout.hidden
@@ -51,20 +51,20 @@ def fill(staging: PartBuffer, layout: StatesLayout, seed: int, fraction: float =
     }
     if dtype == "int8":
         expected["scales"] = np.zeros((layout.layers, height), np.float32)
-    staging.begin(layout)
+    buffer.begin(layout)
     chosen = rng.permutation(height)[: int(height * fraction)]
     for targets in np.array_split(chosen, 4):
         for layer in range(layout.layers):
             rows = (rng.normal(size=(len(targets), width)) * 10.0 ** rng.integers(-3, 4)).astype(np.float32)
-            tensor = torch.from_numpy(rows).to(staging.states.device)
-            staging.put(layer, tensor)
+            tensor = torch.from_numpy(rows).to(buffer.states.device)
+            buffer.put(layer, tensor)
             values, scales = as_stored(rows, dtype)
             if tensor.is_cuda and dtype == "int8":  # a card divides by 127 as it multiplies: another last bit
                 values, scales = (np.asarray(each.cpu()) for each in rounded(tensor, torch.int8) if each is not None)
             expected["hidden_states"][layer, targets] = values
             if scales is not None:
                 expected["scales"][layer, targets] = scales
-        staging.placed(targets)
+        buffer.assign(targets)
     return expected
 
 
@@ -80,12 +80,12 @@ def assert_bits(block: OutputBlock, expected: dict[str, NDArray[Any]]) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_in_any_order_are_a_plain_scatter_bit_for_bit(dtype: str, seed: int) -> None:
     layout = layout_of(40, dtype)
-    staging = PartBuffer([layout], TORCH_DTYPES[dtype], CPU)
-    expected = fill(staging, layout, seed)
-    assert_bits(staging.hand_over()(None), expected)
+    buffer = PartBuffer([layout], TORCH_DTYPES[dtype], CPU)
+    expected = fill(buffer, layout, seed)
+    assert_bits(buffer.start_transfer()(None), expected)
 
 
-# The chunks of one staging after another: larger, smaller, fuller, emptier, of another width.
+# The chunks of one buffer after another: larger, smaller, fuller, emptier, of another width.
 SEQUENCES = [
     [(40, HIDDEN, 1.0), (40, HIDDEN, 0.3), (40, HIDDEN, 0.0), (40, HIDDEN, 1.0)],
     [(40, HIDDEN, 1.0), (7, HIDDEN, 0.5), (40, HIDDEN, 0.5), (8, HIDDEN, 0.5), (7, HIDDEN, 0.9)],
@@ -99,19 +99,19 @@ SEQUENCES = [
 def test_nothing_of_an_older_part_is_left_in_a_newer_one(
     dtype: str, sequence: list[tuple[int, int, float]], device: str
 ) -> None:
-    """Two stagings in turn and one block for all, as the job has them; memory begins as NaN or its like."""
+    """Two buffers in turn and one block for all, as the job has them; memory begins as NaN or its like."""
     layouts = [layout_of(rows, dtype, hidden) for rows, hidden, _ in sequence]
-    stagings = [PartBuffer(layouts, TORCH_DTYPES[dtype], torch.device(device)) for _ in range(2)]
-    for staging in stagings:
-        fill(staging, layouts[0], seed=99, fraction=1.0)
-        staging.states.view(torch.int8)[:] = -1  # NaN in every float, -1 in int8
-        if staging.scales is not None:
-            staging.scales[:] = torch.nan
+    buffers = [PartBuffer(layouts, TORCH_DTYPES[dtype], torch.device(device)) for _ in range(2)]
+    for buffer in buffers:
+        fill(buffer, layouts[0], seed=99, fraction=1.0)
+        buffer.states.view(torch.int8)[:] = -1  # NaN in every float, -1 in int8
+        if buffer.scales is not None:
+            buffer.scales[:] = torch.nan
     kept: OutputBlock | None = None
     for turn, (layout, (_, _, fraction)) in enumerate(zip(layouts, sequence, strict=True)):
-        staging = stagings[turn % 2]
-        expected = fill(staging, layout, turn, fraction)
-        kept = staging.hand_over()(kept)
+        buffer = buffers[turn % 2]
+        expected = fill(buffer, layout, turn, fraction)
+        kept = buffer.start_transfer()(kept)
         assert_bits(kept, expected)
         assert is_finite(kept)
 
@@ -119,7 +119,7 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: torch.cuda sees none")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
-    """Pinned memory and a stream of its own, while the next part is put into another staging already."""
+    """Pinned memory and a stream of its own, while the next part is put into another buffer already."""
     layout = layout_of(2000, dtype, hidden=64)
     card = [PartBuffer([layout], TORCH_DTYPES[dtype], torch.device("cuda")) for _ in range(2)]
     arriving: list[tuple[Callable[[OutputBlock | None], OutputBlock], dict[str, NDArray[Any]]]] = []
@@ -130,19 +130,19 @@ def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
             assert block.states.is_pinned()
             assert_bits(block, expected)
         filled = fill(card[part % 2], layout, part)
-        arriving.append((card[part % 2].hand_over(), filled))
+        arriving.append((card[part % 2].start_transfer(), filled))
     for arrive, expected in arriving:
         assert_bits(arrive(None), expected)
 
 
 def int8_of(rows: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Rows ``[n, hidden]`` through a staging of int8."""
+    """Rows ``[n, hidden]`` through a buffer of int8."""
     layout = layout_of(len(rows), "int8", rows.shape[1], layers=1)
-    staging = PartBuffer([layout], torch.int8, CPU)
-    staging.begin(layout)
-    staging.put(0, torch.from_numpy(rows))
-    staging.placed(np.arange(len(rows)))
-    found = staging.hand_over()(None).arrays()
+    buffer = PartBuffer([layout], torch.int8, CPU)
+    buffer.begin(layout)
+    buffer.put(0, torch.from_numpy(rows))
+    buffer.assign(np.arange(len(rows)))
+    found = buffer.start_transfer()(None).arrays()
     return found["hidden_states"][0].astype(np.int8), found["scales"][0].astype(np.float32)
 
 
@@ -229,12 +229,12 @@ def test_whether_bits_are_numbers_is_seen_as_torch_sees_it(dtype: str, bits: lis
 def test_what_int8_cannot_hold_shows_in_its_scale(value: str) -> None:
     rows = np.ones((3, 4), np.float32)
     layout = layout_of(3, "int8", 4, layers=1)
-    staging = PartBuffer([layout], torch.int8, CPU)
-    staging.begin(layout)
+    buffer = PartBuffer([layout], torch.int8, CPU)
+    buffer.begin(layout)
     rows[1, 2] = float(value)
-    staging.put(0, torch.from_numpy(rows))
-    staging.placed(np.array([2, 0, 1]))
-    block = staging.hand_over()(None)
+    buffer.put(0, torch.from_numpy(rows))
+    buffer.assign(np.array([2, 0, 1]))
+    block = buffer.start_transfer()(None)
     assert not is_finite(block)
     assert block.scales is not None
     assert torch.isfinite(block.scales).tolist() == [[False, True, True]]

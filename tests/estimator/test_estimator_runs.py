@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {
 WEIGHED = {**OPTIONS, "label_smoothing": 0.1, "class_weight": "balanced"}
 # rows, task, fusion, options
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("mean", "classification", "attention", {}),
+    ("mean", "classification", "attention", {"max_steps": 7}),
     ("mean", "classification", "linear", WEIGHED),
     ("mean", "classification", "concat", {"fusion_layers": "1,5"}),
     ("tokens", "classification", "linear", {"pool": "mean"}),

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fusionkit.encode import EncodeReport
-from fusionkit.encode.job import job_of
+from fusionkit.encode.job import make_job
 from fusionkit.encode.lock import HeldError, only_encoder
-from fusionkit.encode.parts import all_parts, finished_parts
+from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.encode.shard import Shard, encode_shard, parse_shard
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, UsageError
@@ -31,7 +31,7 @@ def shared(source: Source, encoder: Encoder, chunk_bytes: int, monkeypatch: pyte
     monkeypatch.setattr(layout, "CHUNK_BYTES", chunk_bytes)
 
     def run(out: Path, index: int, count: int, stop: Callable[[], bool] = lambda: False) -> EncodeReport:
-        job = job_of(source, guess_columns(source), out, EncodeSpec(), encoder, None, None)
+        job = make_job(source, guess_columns(source), out, EncodeSpec(), encoder, None, None)
         return encode_shard(job, Shard(index, count), stop)
 
     return run

@@ -21,12 +21,12 @@ from torch import Tensor
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.loader.minibatches import hold
+from fusionkit.fit.loader.minibatches import load_into_memory
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
 from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, decide_most
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
-from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import Stacked, stack_of
 from fusionkit.fusions import sees_examples
 from fusionkit.specs import RunSpec
@@ -62,20 +62,23 @@ def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     begin_lazy()
     monkeypatch.setattr(torch._C, "_InferenceMode", lambda on: torch.no_grad() if on else nullcontext())
-    step = Splitting.step
 
-    def computed(stack: Splitting, *given: Any) -> Tensor:
-        losses = step(stack, *given)
-        if stack.device.type == "lazy":
-            torch._lazy.mark_step()
-        return losses
+    def computed(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def done(stack: Stacked | LoopedRuns, *given: Any) -> Tensor:
+            losses = step(stack, *given)
+            if stack.device.type == "lazy":
+                torch._lazy.mark_step()
+            return losses
+
+        return done
 
     def unwrapped(tensor: Tensor) -> Tensor:
         found = copied(tensor)
         return torch._from_functional_tensor(found) if torch._is_functional_tensor(found) else found
 
     copied = Tensor.cpu
-    monkeypatch.setattr(Splitting, "step", computed)
+    for kind in (Stacked, LoopedRuns):
+        monkeypatch.setattr(kind, "step", computed(kind.step))
     monkeypatch.setattr(Tensor, "cpu", unwrapped)
     monkeypatch.setattr(Tensor, "unbind", lambda x, dim=0: tuple(x.select(dim, k) for k in range(x.shape[dim])))
 
@@ -255,13 +258,13 @@ def test_a_large_split_is_decided_in_bfloat16_as_float32_decides(
             shares.append(float((found != UNSURE).float().mean()))
         return found
 
-    monkeypatch.setattr("fusionkit.fit.vectorized.stack.decide_most", watched)
+    monkeypatch.setattr("fusionkit.fit.vectorized.bfloat16_decisions.decide_most", watched)
     monkeypatch.setattr("fusionkit.fit.train.decisions.GPU_LEAST_ROWS", 1)
-    rough = trained(specs, data, device)
+    narrow = trained(specs, data, device)
     assert len(shares) >= 2
     assert min(shares) > 0.5
     monkeypatch.setattr("fusionkit.fit.train.decisions.GPU_LEAST_ROWS", 1 << 60)
-    for ours, theirs in zip(rough, trained(specs, data, device), strict=True):
+    for ours, theirs in zip(narrow, trained(specs, data, device), strict=True):
         assert (ours.scores, ours.curve) == (theirs.scores, theirs.curve)
 
 
@@ -297,36 +300,30 @@ def test_recorded_dropout_is_each_runs_own(toy: Toy, device: torch.device, monke
 
 
 @pytest.mark.parametrize("device", [GPU])
-def test_memory_that_runs_out_while_a_step_is_recorded_splits_the_stack(
+def test_memory_that_runs_out_while_a_step_is_recorded_is_an_error_and_leaves_the_device_sound(
     toy: Toy, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, told = toy(words=True), list[str]()
-    specs = [
-        replace(spec, data_seed=seed)
-        for seed in (0, 1)
-        for spec in specs_of(data, shots=6, fusion="attention", epochs=5)
-    ]
+    data = toy(words=True)
+    specs = specs_of(data, fusion="attention", epochs=5)
     plain = trained(specs, data, device)
-    real = Stacked._stepped
+    real = Stacked._train_step
 
     def short(stack: Stacked, *given: Any) -> Tensor:
-        if torch.cuda.is_current_stream_capturing() and len(stack.specs) > 2:
+        if torch.cuda.is_current_stream_capturing():
             torch.empty(1 << 50, device=device)
         return real(stack, *given)
 
-    monkeypatch.setattr(Stacked, "_stepped", short)
-    found = {}
-    for spec, outcome in train_unit(specs, data, lambda _: LAYERS, HIDDEN, lambda _: None, {}, told.append, 1, device):
-        assert not isinstance(outcome, DivergenceError)
-        found[spec] = outcome
-    assert told == ["stacks of at most 2 runs: memory"]
-    for spec, theirs in zip(specs, plain, strict=True):
-        assert_alike(found[spec], theirs)
+    with monkeypatch.context() as patch:
+        patch.setattr(Stacked, "_train_step", short)
+        with pytest.raises(torch.OutOfMemoryError):
+            trained(specs, data, device)
+    for ours, theirs in zip(trained(specs, data, device), plain, strict=True):
+        assert_alike(ours, theirs)
 
 
 def test_a_draw_is_held_in_the_memory_of_the_device(toy: Toy) -> None:
     data = toy()
-    held = hold(data.train, LAYERS, device=LAZY)
+    held = load_into_memory(data.train, LAYERS, device=LAZY)
     batch = held.batch(torch.arange(5).numpy(), LAYERS)
     assert batch.states.device.type == "lazy"
     everything = batch.on(LAZY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +18,15 @@ from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fusions import FUSIONS
+from fusionkit.fusions import FUSIONS, fusion_class, named
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import Store, open_store
 
 CorpusStore = Callable[[str], Store]
 EVERY = (
-    "last", "layer:2", "linear", "linear:gamma=no", "linear:norm=token", "linear:embeddings=no", "concat",
-    "concat-affine", "attention", "attention:scale=yes", "dwatt", "dwatt:scale=yes", "extra-layers:1",
-    "element-wise", "mlp-weights", "depth-lstm",
+    *(re.sub(":[a-z]+$", ":1", named(name, fusion_class(name))) for name in FUSIONS),
+    "linear:gamma=no", "linear:norm=token", "linear:embeddings=no", "attention:scale=yes", "dwatt:scale=yes",
 )  # fmt: skip
 
 

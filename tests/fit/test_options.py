@@ -6,8 +6,10 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -23,7 +25,8 @@ from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.options import balanced_weights, rate_factor
 from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.vectorized.adam import clipped, limits_of
-from fusionkit.specs import LATER, SCHEDULES, RunSpec
+from fusionkit.options.entry import options_of
+from fusionkit.specs import SCHEDULES, RunSpec
 from fusionkit.store import Store
 
 Toy = Callable[..., TaskData]
@@ -86,10 +89,15 @@ def adam_loop(spec: RunSpec, data: TaskData) -> list[Tensor]:
     counts = np.bincount(data.train.targets)
     of_class = torch.tensor(counts.sum() / (2 * counts) if spec.class_weights == "balanced" else [1.0, 1.0]).double()
     first, second = ([torch.zeros_like(p) for p in model.parameters()] for _ in range(2))
-    step, steps, found = 0, spec.epochs * math.ceil(len(data.train) / spec.batch_size), []
-    for epoch in range(1, spec.epochs + 1):
+    step, found = 0, list[Tensor]()
+    steps = spec.max_steps or spec.epochs * math.ceil(len(data.train) / spec.batch_size)
+    for epoch in count(1):
+        if step == steps:
+            return found
         order = np.random.default_rng([spec.data_seed, 2, epoch]).permutation(len(data.train))
         for start in range(0, len(order), spec.batch_size):
+            if step == steps:
+                break
             rows = order[start : start + spec.batch_size]
             model.zero_grad()
             log_p = torch.log_softmax(model(states[rows]), 1)
@@ -113,7 +121,7 @@ def adam_loop(spec: RunSpec, data: TaskData) -> list[Tensor]:
                     v.copy_(0.999 * v + 0.001 * g**2)
                     p.sub_(lr * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8))
         found.append(torch.cat([p.detach().flatten() for p in model.parameters()]).float())
-    return found
+    raise AssertionError
 
 
 def flat(outcome: RunResult) -> Tensor:
@@ -129,6 +137,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clipped": {"clip_norm": 0.1},
     "smoothed": {"label_smoothing": 0.2},
     "balanced": {"class_weights": "balanced"},
+    "eight steps of five an epoch": {"max_steps": 8, "validate_every": 9},
     "all of them": {
         "optimizer": "adam", "weight_decay": 0.5, "warmup": 0.3, "clip_norm": 0.1, "label_smoothing": 0.2,
         "class_weights": "balanced",
@@ -250,6 +259,52 @@ def test_patience_ends_a_run_only_where_it_was_scored(toy: Toy) -> None:
     assert len(seen) == 40
 
 
+def test_a_run_ends_after_its_steps_whatever_epochs_says(skewed: TaskData) -> None:
+    """Five steps are an epoch of these 30 examples."""
+    seen = list[None]()
+    spec = run_spec(skewed, epochs=3, batch_size=7, max_steps=8)
+    found = train_run(spec, skewed, (1,), HIDDEN, lambda: seen.append(None))
+    assert (found.steps, len(found.curve), len(seen)) == (8, 2, 2)
+    assert all(point["validation_score"] is not None for point in found.curve)
+    assert spec == replace(spec, epochs=50)  # the number of epochs makes no other run of it
+    assert spec.digest != run_spec(skewed, batch_size=7).digest
+    whole, same = (train(run_spec(skewed, batch_size=7, **by), skewed) for by in ({"epochs": 3}, {"max_steps": 15}))
+    assert (whole.steps, whole.curve) == (15, same.curve)
+    assert torch.equal(flat(whole), flat(same))
+    assert train(run_spec(skewed, batch_size=7, max_steps=1), skewed).steps == 1
+
+
+def test_runs_of_several_lengths_learn_together_what_each_would_alone(skewed: TaskData) -> None:
+    """Weights, and the mean loss of the minibatches that each has had."""
+    plain = run_spec(skewed, epochs=3, batch_size=7, lr=1e-2, schedule="constant", weight_decay=0.1)
+    changes: list[dict[str, Any]] = [
+        {"max_steps": 3}, {"max_steps": 5}, {"max_steps": 8}, {"max_steps": 8, "lr": 1e-3}, {}, {"max_steps": 17},
+    ]  # fmt: skip
+    specs = [replace(plain, init_seed=seed, **change) for seed, change in enumerate(changes)]
+    together = dict(train_unit(specs, skewed, lambda _: (1,), HIDDEN, lambda _: None))
+    for spec in specs:
+        alone, found = train(spec, skewed), together[spec]
+        assert isinstance(found, RunResult)
+        assert (found.steps, found.best_epoch) == (alone.steps, alone.best_epoch) == (spec.max_steps or 15, ANY)
+        torch.testing.assert_close(flat(found), flat(alone), rtol=0, atol=1e-5)
+        losses = ([point["loss"] for point in run.curve] for run in (found, alone))
+        assert next(losses) == pytest.approx(next(losses), rel=1e-4)
+
+
+def test_a_record_says_how_many_steps_were_made(
+    corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any
+) -> None:
+    store, runs = corpus_store("words"), RunsFolder(tmp_path / "runs")
+    specs = expand(store, task="tagging", fusions=("last",), batch_sizes=(2,), epochs=(2,), max_steps=(None, 1, 4))
+    records = fit(store, specs, runs, watch)
+    each = -(-len(store["train"].examples) // 2)
+    assert [(record["spec"]["max_steps"], record["steps"]) for record in records] == [(None, 2 * each), (1, 1), (4, 4)]
+    frame = runs.frame().set_index("digest").loc[[spec.digest for spec in specs]]
+    assert frame["steps"].tolist() == [2 * each, 1, 4]
+    assert sorted(summarise(runs.frame())["max_steps"].fillna(0)) == [0, 1, 4]
+    assert len(fit(store, specs, runs, watch)) == len(watch.ended) == 3  # none is trained again
+
+
 REFUSED = [
     ("tagging", "crf", {"label_smoothing": 0.1}, "--label-smoothing 0.1", "tagger"),
     ("tagging", "crf", {"class_weights": "balanced"}, "--class-weights balanced", "linear-tagger"),
@@ -296,8 +351,9 @@ def test_a_record_of_a_release_without_the_options_has_their_defaults(
     fit(store, [spec], runs, watch)
     path = tmp_path / "runs" / spec.digest / "run.json"
     record = json.loads(path.read_text())
-    for name in LATER:
-        del record["spec"][name]
+    for name, entry in options_of(RunSpec).items():
+        if entry.later:
+            del record["spec"][name]
     path.write_text(json.dumps(record))
     again = fit(store, [spec], runs, watch)
     assert again[0]["spec"] == spec.to_dict()

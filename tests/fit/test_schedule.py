@@ -74,9 +74,9 @@ def test_a_run_whose_record_has_gone_again_is_done_once_more(
 
     def end(specs: Sequence[RunSpec]) -> None:
         keep(runs, specs[0])
-        schedule.hear(told("run", specs))
+        schedule.on_event(told("run", specs))
 
-    hands = Played(lambda specs: schedule.hear(told(kind, specs)), end)
+    hands = Played(lambda specs: schedule.on_event(told(kind, specs)), end)
     schedule.work(hands)
     assert hands.given == [["last"], ["last"]]
     assert [record["spec"]["fusion"] for record in watch.ended] == ["last"]
@@ -90,11 +90,11 @@ def test_a_run_that_others_do_is_not_blamed_for_a_loss(runs: RunsFolder, claims:
 
         def lose(specs: Sequence[RunSpec]) -> None:
             assert theirs.take(ONE.digest)
-            schedule.hear(told("lost", specs, "SIGKILL"))
+            schedule.on_event(told("lost", specs, "SIGKILL"))
 
         def end(specs: Sequence[RunSpec]) -> None:
             keep(runs, specs[0])
-            schedule.hear(told("run", specs))
+            schedule.on_event(told("run", specs))
             keep(runs, ONE)
             theirs.release(ONE.digest)
 

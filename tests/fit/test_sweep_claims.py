@@ -15,7 +15,7 @@ import pytest
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.runs.claims import Claims, myself
+from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import UNIT
 from fusionkit.runs.status import runs_status
 from fusionkit.store import Store
@@ -198,4 +198,4 @@ def test_what_a_killed_process_left_half_written_is_removed_with_the_next_attemp
 
 
 def test_others_are_told_of_the_process_and_its_machine() -> None:
-    assert myself() == f"process {os.getpid()} on {os.uname().nodename}"
+    assert this_process() == f"process {os.getpid()} on {os.uname().nodename}"

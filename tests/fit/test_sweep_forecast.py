@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from fusionkit import machine
-from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit import RunsFolder, expand, fit, foresee
-from fusionkit.fit.executor import estimate, parallelism
-from fusionkit.fit.executor.bounds import PEAK, Bounds
+from fusionkit.fit import RunsFolder, expand, fit, forecast
+from fusionkit.fit.executor import plan as planning
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.estimate import plan
+from fusionkit.fit.executor.cost import RATE, CostModel, Sizes
+from fusionkit.fit.executor.measure import Measurements, kind_of, sampled
+from fusionkit.fit.executor.plan import makespan, plan
 from fusionkit.fit.executor.prepare import prepare
-from fusionkit.fit.executor.profile import Cost, kind_of, measure
 from fusionkit.fit.executor.units import plan_units
-from fusionkit.fit.model.precision import has_bfloat16
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.memory import resident
 from fusionkit.runs.claims import Claims
@@ -40,49 +37,68 @@ def spec_of(**fields: Any) -> RunSpec:
     return RunSpec(**{**given, **fields})
 
 
-def test_a_runs_time_is_that_of_its_steps_and_of_the_examples_it_scores(toy: Callable[..., TaskData]) -> None:
-    data = toy(examples=60)  # 100 to validate on, 200 to test
-    cost = Cost(once=0.5, step=0.01, scored=0.001, memory=0)
-    whole = cost.seconds(spec_of(batch_size=16, epochs=3), data, 60)
-    assert whole == pytest.approx(0.5 + 3 * (4 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
-    watched = cost.seconds(spec_of(batch_size=16, epochs=3, validate_on=40), data, 60)
-    assert whole - watched == pytest.approx(3 * 60 * 0.001)
-    seldom = cost.seconds(spec_of(batch_size=16, epochs=3, validate_every=2), data, 60)  # after epochs 2 and 3
-    assert whole - seldom == pytest.approx(100 * 0.001)
-    few = cost.seconds(spec_of(batch_size=16, epochs=3, shots=10), data, 20)  # 10 of each of 2 classes
-    assert few == pytest.approx(0.5 + 3 * (2 * 0.01 + 100 * 0.001) + (100 + 200) * 0.001)
+def test_a_runs_counted_time_is_that_of_its_epochs_and_of_its_last_scores(store: Store) -> None:
+    (spec,) = expand(store, task="tagging", fusions=("linear",), epochs=(3,), batch_sizes=(8,))
+    context = SweepContext(store)
+    cost, data = CostModel(context), context.data(spec)
+    learned, watched = len(data.train), len(data.validation)
+    assert data.test is not None
+    scored = cost.products_over(spec, 0, watched + len(data.test))
+    assert cost.seconds(spec) == pytest.approx((3 * cost.products_over(spec, learned, watched) + scored) / RATE)
+    few = dataclasses.replace(spec, shots=1, validate_on=2)
+    assert cost.seconds(few) == pytest.approx((3 * cost.products_over(few, cost.learned(few), 2) + scored) / RATE)
+    seldom = dataclasses.replace(spec, validate_every=2)
+    assert cost.seconds(seldom) == pytest.approx((3 * cost.products_over(spec, learned, watched / 2) + scored) / RATE)
 
 
-def test_runs_that_cost_the_same_a_step_are_one_kind() -> None:
+def test_a_sample_stands_for_data_of_any_size(store: Store) -> None:
+    (spec,) = expand(store, task="tagging", fusions=("linear",), epochs=(3,))
+    context = SweepContext(store)
+    data = context.data(spec)
+    sizes = Sizes(10 * len(data.train), 10 * len(data.validation), 0)
+    whole, part = CostModel(context, sizes), CostModel(context)
+    assert whole.products(spec) == pytest.approx(10 * part.products(spec))
+    few = dataclasses.replace(spec, shots=2)
+    assert (whole.learned(spec), whole.learned(few)) == (sizes.train, 2 * data.classes)
+
+
+def test_runs_of_one_kind_differ_in_sizes_seeds_and_rates_alone() -> None:
     one = spec_of(batch_size=16)
-    for name, value in {
-        "lr": 0.1,
-        "data_seed": 3,
-        "init_seed": 4,
-        "epochs": 99,
-        "shots": 20,
-        "validate_every": 5,
-    }.items():
-        assert kind_of(dataclasses.replace(one, **{name: value}), 40) == kind_of(one, 60)  # type: ignore[arg-type]
+    for name, value in {"lr": 0.1, "data_seed": 3, "epochs": 99, "shots": 20, "validate_every": 5}.items():
+        assert kind_of(dataclasses.replace(one, **{name: value})) == kind_of(one)  # type: ignore[arg-type]
     for name, other in {"fusion": "linear", "batch_size": 8, "optimizer": "adam"}.items():
-        assert kind_of(dataclasses.replace(one, **{name: other}), 60) != kind_of(one, 60)  # type: ignore[arg-type]
-    assert kind_of(one, 8) != kind_of(one, 60)  # a batch that is never full
+        assert kind_of(dataclasses.replace(one, **{name: other})) != kind_of(one)  # type: ignore[arg-type]
 
 
-def test_a_sample_measures_steps_and_scorings_and_changes_nothing(store: Store) -> None:
-    materials = SweepContext(store)
+def test_a_sample_measures_and_changes_nothing(store: Store) -> None:
+    context = SweepContext(store)
     (spec,) = expand(store, task="tagging", fusions=("attention",), seeds=1)
-    before = materials.data(spec).train.ids
-    cost = measure(kind_of(spec, materials.learned(spec)), 2, materials, seconds=0.02)
-    assert cost.step > 0
-    assert all(math.isfinite(each) and each >= 0 for each in (cost.once, cost.scored, cost.memory))
-    assert materials.data(spec).train.ids == before
+    before = context.data(spec).train.ids
+    factor = sampled(spec, 2, CostModel(context))
+    assert math.isfinite(factor)
+    assert factor > 0
+    assert context.data(spec).train.ids == before
+
+
+def test_what_is_on_record_is_not_measured_again_and_stands_for_others(store: Store) -> None:
+    last, linear = expand(store, task="tagging", fusions=("last", "linear"), epochs=(4,))
+    cost = CostModel(SweepContext(store))
+    epoch = cost.products(last) / RATE
+    measured = Measurements(seconds=0.0)
+    measured.read({last: {"epoch_seconds": [7 * epoch, 14 * epoch]}, linear: {"epoch_seconds": None}}, cost)
+    measured.sample([last, linear], cost)  # no time is left for linear
+    assert [measured.knows(spec) for spec in (last, linear)] == [True, False]
+    assert measured.factor(last) == pytest.approx(7)
+    assert measured.factor(linear) == pytest.approx(7)
+    unknown = Measurements(seconds=0.0)
+    unknown.sample([last, linear], cost)  # one is measured all the same
+    assert [unknown.knows(spec) for spec in (last, linear)] == [False, True]
 
 
 def test_a_forecast_counts_what_is_there_and_keeps_nothing(store: Store, tmp_path: Path, watch: Any) -> None:
     runs = RunsFolder(tmp_path / "runs")
     specs = expand(store, task="tagging", fusions=("last", "linear"), seeds=3, epochs=(1, 2))
-    empty, notes = foresee(store, specs, runs)
+    empty, notes = forecast(store, specs, runs)
     assert (empty.runs, empty.there, empty.failed, empty.elsewhere, empty.workers) == (12, 0, 0, 0, 1)
     assert empty.units == len(plan_units(specs))
     assert (empty.kinds, empty.sampled) == (2, 2)
@@ -96,23 +112,23 @@ def test_a_forecast_counts_what_is_there_and_keeps_nothing(store: Store, tmp_pat
     fit(store, specs[:5], runs, watch)
     claims = Claims(tmp_path / "runs", "somebody else")
     assert claims.take(specs[6].digest)
-    later, notes = foresee(store, specs, runs)
+    later, notes = forecast(store, specs, runs)
     claims.close()
     assert (later.runs, later.there, later.elsewhere) == (12, 5, 1)
     assert sum(part["runs"] for part in later.parts) == 7
     assert notes[0] == "5 of 12 runs are there already"
-    nothing, _ = foresee(store, specs[:5], runs)
+    nothing, _ = forecast(store, specs[:5], runs)
     assert (nothing.units, nothing.seconds, nothing.parts) == (0, 0.0, [])
     assert json.loads(json.dumps(later.__dict__))["runs"] == 12
 
 
-def test_every_way_of_drawing_and_watching_can_be_foreseen(store: Store, tmp_path: Path) -> None:
+def test_every_way_of_drawing_and_watching_can_be_forecast(store: Store, tmp_path: Path) -> None:
     choices: dict[str, Any] = {"task": "tagging", "fusions": ("last",), "epochs": (1,), "shots": (2,)}
     specs = [*expand(store, **choices, draw="stratified"), *expand(store, **choices, draw="nested", validate_on=2)]
     (whole,) = expand(store, task="tagging", fusions=("last",), epochs=(1,))
     drawn = FixedDraws(tuple(SweepContext(store).data(whole).train.ids[:3]))
     specs += with_draws([whole], [drawn])
-    found, _ = foresee(store, specs, RunsFolder(tmp_path / "runs"), draws=[drawn])
+    found, _ = forecast(store, specs, RunsFolder(tmp_path / "runs"), draws=[drawn])
     assert [part["runs"] for part in found.parts] == [2, 1]  # both of two shots, and the list
     assert all(part["seconds"] > 0 for part in found.parts)
     materials = SweepContext(store, draws={drawn.digest: drawn.ids})
@@ -120,17 +136,10 @@ def test_every_way_of_drawing_and_watching_can_be_foreseen(store: Store, tmp_pat
 
 
 def test_workers_take_units_in_their_order_as_they_get_free() -> None:
-    assert parallelism.share_out([5, 1, 1, 1, 4], 1) == 12
-    assert parallelism.share_out([5, 1, 1, 1, 4], 2) == 7  # 5 | 1 1 1 4
-    assert parallelism.share_out([5, 1, 1, 1, 4], 9) == 5
-    assert parallelism.share_out([], 2) == 0
-
-
-def test_workers_are_begun_where_the_work_is_worth_it() -> None:
-    start = parallelism.START_SECONDS
-    assert not parallelism.worth_it([start, start], 2)
-    assert parallelism.worth_it([2 * start, 2 * start], 2)
-    assert not parallelism.worth_it([9 * start], 2)  # one unit is one worker's
+    assert makespan([5, 1, 1, 1, 4], 1) == 12
+    assert makespan([5, 1, 1, 1, 4], 2) == 7  # 5 | 1 1 1 4
+    assert makespan([5, 1, 1, 1, 4], 9) == 5
+    assert makespan([], 2) == 0
 
 
 def test_little_work_one_unit_or_one_core_is_done_by_this_process(
@@ -140,20 +149,20 @@ def test_little_work_one_unit_or_one_core_is_done_by_this_process(
         specs = expand(store, task="tagging", fusions=("last",), seeds=seeds, epochs=(epochs,))
         return plan(prepare(store, specs, RunsFolder(tmp_path)), asked).workers
 
-    monkeypatch.setattr("fusionkit.fit.executor.estimate.cores", lambda: 4)
+    monkeypatch.setattr("fusionkit.fit.executor.plan.cores", lambda: 4)
     assert workers(seeds=8, epochs=1) == 1  # a moment
     assert workers(seeds=8, epochs=100_000) == 4  # hours
     assert workers(seeds=1, epochs=100_000) == 1  # cannot be shared
     assert workers(seeds=8, epochs=1, asked=2) == 2  # as told
     assert workers(seeds=2, epochs=1, asked=5) == 2
-    monkeypatch.setattr("fusionkit.fit.executor.estimate.spare_memory", lambda: 1 << 20)
+    monkeypatch.setattr("fusionkit.fit.executor.plan.spare_memory", lambda: 1 << 20)
     assert workers(seeds=8, epochs=100_000) == 1  # memory for none beside this one
-    monkeypatch.setattr("fusionkit.fit.executor.estimate.cores", lambda: 1)
+    monkeypatch.setattr("fusionkit.fit.executor.plan.cores", lambda: 1)
     assert workers(seeds=8, epochs=100_000) == 1
 
 
 def test_the_longest_units_come_first(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusionkit.fit.executor.estimate.cores", lambda: 2)
+    monkeypatch.setattr("fusionkit.fit.executor.plan.cores", lambda: 2)
     # Light ones and few examples first, as people write them down: 4 units of different lengths.
     sizes: dict[str, Any] = {"shots": (1, 2), "epochs": (5,), "seeds": 8}
     specs = [
@@ -186,55 +195,28 @@ def test_cores_and_memory_are_the_containers_where_those_are_less(
 def test_an_epoch_counts_by_the_products_of_what_reads_its_rows(store: Store) -> None:
     (spec,) = expand(store, task="tagging", fusions=("linear",), head="linear-tagger", compute_dtype="bfloat16")
     materials = SweepContext(store)
-    bounds, data = Bounds(materials), materials.data(spec)
+    cost, data = CostModel(materials), materials.data(spec)
     layers, tags = len(store.layers), len(data.labels)
     read = 3 * len(data.train.rows) + len(data.validation.rows)
     fusion, head = layers + 1 + layers * store.hidden, (store.hidden + 1) * tags
-    assert bounds.work(spec) == pytest.approx(2 * (fusion + head) * read)
-    wide = bounds.work(dataclasses.replace(spec, compute_dtype="float32")) / bounds.work(spec)
-    assert wide == pytest.approx((read + 3 * len(data.train.rows)) / read if has_bfloat16() else 1)
+    assert cost.products(spec) == pytest.approx(2 * (fusion + head) * read)
     pooled = dataclasses.replace(spec, task="classification", label="label", head="classifier", pool="mean")
     examples = materials.data(pooled)
     every = 3 * len(examples.train.rows) + len(examples.validation.rows)
     each = 3 * len(examples.train) + len(examples.validation)
     numbers = store.hidden * 256 + 256 + 256 * 256 + 256 + 256 * len(examples.labels) + len(examples.labels)
-    assert bounds.work(pooled) == pytest.approx(2 * (fusion * every + numbers * each))
-    dear, cheap = (bounds.work(dataclasses.replace(spec, fusion=name)) for name in ("extra-layers:1", "last"))
+    assert cost.products(pooled) == pytest.approx(2 * (fusion * every + numbers * each))
+    dear, cheap = (cost.products(dataclasses.replace(spec, fusion=name)) for name in ("extra-layers:1", "last"))
     assert dear > 100 * cheap
 
 
-def test_an_epoch_of_a_linear_map_counts_what_is_multiplied_of_it(store: Store) -> None:
-    """Of eight examples a step: nine tags are fewer than the fusion's numbers, so that they are folded."""
-    chosen: dict[str, Any] = {"fusions": ("concat-affine",), "batch_sizes": (8,), "compute_dtype": "bfloat16"}
-    (spec,) = expand(store, task="tagging", head="linear-tagger", **chosen)
-    materials = SweepContext(store)
-    bounds, data = Bounds(materials), materials.data(spec)
-    tags, states = len(data.labels), (len(store.layers) - 1) * store.hidden
-    learned, scored = len(data.train.rows), len(data.validation.rows)
-    steps = len(data.train) / 8
-    # The folded map, there and back to its matrix, and as many numbers read; its folding, there and back to both.
-    products = states * tags * (2 * learned + scored + store.hidden * (3 * steps + 1)) + states * (3 * learned + scored)
-    assert bounds.work(spec) == pytest.approx(2 * products, rel=0.05)
-    assert bounds.work(spec) < 0.7 * bounds.work(dataclasses.replace(spec, head="tagger"))
-    # One step of all examples, be they few: a minibatch that is not full saves no less.
-    whole, wider = (dataclasses.replace(spec, batch_size=size) for size in (len(data.train), 10 * len(data.train)))
-    assert bounds.work(whole) == pytest.approx(bounds.work(wider))
-    here = bounds.work(spec)
-    materials.device = torch.device("cuda")  # nothing is folded there
-    assert Bounds(materials).work(spec) > 1.2 * here
-
-
-def test_work_is_bounded_by_a_count_of_its_products(store: Store) -> None:
-    chosen: dict[str, Any] = {"fusions": ("last",), "head": "linear-tagger", "shots": (1,), "epochs": (7,)}
-    specs = expand(store, task="tagging", seeds=2, **chosen)
-    materials = SweepContext(store)
-    bounds, (unit,) = Bounds(materials), plan_units(specs)
-    data = materials.data(specs[0])
-    numbers = (store.hidden + 1) * len(data.labels)
-    words = materials.learned(specs[0]) * len(data.train.rows) / len(data.train)
-    products = numbers * (3 * words + len(data.validation.rows))
-    assert bounds.seconds(unit) == pytest.approx(2 * 7 * 2 * products / PEAK)
-    assert bounds.memory([unit]) > bounds.memory([]) > resident() / 2
+def test_a_process_has_memory_for_its_weights_and_what_it_holds(store: Store) -> None:
+    specs = expand(store, task="tagging", fusions=("concat",), seeds=3)
+    cost = CostModel(SweepContext(store))
+    one, all_of_them = (plan_units(some) for some in (specs[:1], specs))
+    assert cost.weights(all_of_them) == 3 * cost.weights(one)
+    assert cost.memory(all_of_them) - cost.memory([]) > cost.weights(all_of_them)
+    assert cost.memory([]) > resident() / 2
 
 
 def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
@@ -243,11 +225,11 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
     """All of a unit's models are made at once, and Linux kills who uses more memory than there is."""
     specs = expand(store, task="tagging", fusions=("concat",), seeds=40)
     prepared = prepare(store, specs, RunsFolder(tmp_path / "runs"))
-    bounds = Bounds(prepared.materials)
-    one = bounds.weights(plan_units(specs[:1]))
-    assert bounds.weights(plan_units(specs)) == 40 * one
+    cost = CostModel(prepared.materials)
+    one = cost.weights(plan_units(specs[:1]))
+    assert cost.weights(plan_units(specs)) == 40 * one
     for spare, workers, widest in ((100 * one, 1, 48), (20 * one, 1, 12), (20 * one, 2, 5), (one // 2, 1, 1)):
-        monkeypatch.setattr(estimate, "spare_memory", lambda spare=spare: spare)
+        monkeypatch.setattr(planning, "spare_memory", lambda spare=spare: spare)
         planned = plan(prepared, workers)
         assert planned.widest == widest
         assert max(len(unit.specs) for unit in planned.units) == min(widest, 40)
@@ -255,5 +237,5 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
         assert planned.notes == ([f"at most {widest} {plural} at once: memory"] if widest < 40 // workers else [])
         assert [spec for unit in planned.units for spec in unit.specs if spec not in specs] == []
         assert sum(len(unit.specs) for unit in planned.units) == 40
-    monkeypatch.setattr(estimate, "spare_memory", lambda: 20 * one)
+    monkeypatch.setattr(planning, "spare_memory", lambda: 20 * one)
     assert plan(prepared, 2, elsewhere=True).widest == 10  # of each machine its own memory

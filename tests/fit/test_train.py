@@ -81,7 +81,7 @@ def test_the_same_seeds_give_the_same_run(toy: Toy, words: bool) -> None:
     unlike = {"seconds", "epoch_seconds", "weights"}
     fields = set(first.__dataclass_fields__) - unlike
     assert [getattr(first, name) for name in sorted(fields)] == [getattr(again, name) for name in sorted(fields)]
-    assert len(fields) == 16
+    assert {"score", "curve", "steps", "draw"} <= fields
 
 
 def test_another_init_seed_gives_other_weights_on_the_same_draw(toy: Toy) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from fusionkit.testing import FusionCase
+from fusionkit.testing.fusion_checks import HIDDEN, Formula
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]
@@ -121,67 +126,129 @@ class Case:
     """One spelling of a fusion.
 
     Attributes:
-        output: its formula: the states ``[…, layers, hidden]`` of one example and the weights → ``[…, width]``.
-        count: trainable parameters over an encoder of 24 layers of width 1024, all layers stored.
-        weights: the formula of its layer weights, where it has them. temperature: what its scores are divided by.
+        kept: what the contract compares: formula, size, layer weights. reads: the encoder's layers it reads unless told
+            otherwise, of one whose last layer is 6. temperature: what its scores are divided by.
         mean: True where fresh weights give the mean of the layers. drawn: True where a seed decides fresh weights.
         whole: True where a row's output depends on its neighbours.
-        idle: parameters that no loss can move: they add the same to all scores of a softmax.
     """
 
-    name: str
-    output: Callable[[Array, Weights], Array]
-    count: int
-    weights: Callable[[Array, Weights], Array] | None = None
+    kept: FusionCase
+    reads: tuple[int, ...]
     temperature: float | None = None
     mean: bool = False
     drawn: bool = True
     whole: bool = False
-    idle: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.kept.name
+
+
+def case_of(
+    name: str,
+    reads: tuple[int, ...],
+    parameters: Callable[[int, int], int],
+    formula: Formula,
+    layer_weights: Formula | None = None,
+    idle: tuple[str, ...] = (),
+    **fields: Any,
+) -> Case:
+    return Case(FusionCase(name, formula, parameters, layer_weights, idle), reads, **fields)
 
 
 def linear(z: Array, w: Weights) -> Array:
     return np.asarray(w.get("gamma", 1.0) * mixed(linear_weights(z, w), z))
 
 
-def mix(name: str, count: int, weights: Callable[[Array, Weights], Array], **fields: Any) -> Case:
+def mix(
+    name: str,
+    reads: tuple[int, ...],
+    parameters: Callable[[int, int], int],
+    weights: Callable[[Array, Weights], Array],
+    **fields: Any,
+) -> Case:
     """A fusion that is its layer weights over the layers themselves, and starts as their mean."""
-    return Case(name, lambda z, w: mixed(weights(z, w), z), count, weights, mean=True, **fields)
+    return case_of(name, reads, parameters, lambda z, w: mixed(weights(z, w), z), weights, mean=True, **fields)
 
 
-ROOT = math.sqrt(6)  # of the width that the contract's states have
-D, N = 1024, 24
+def none(layers: int, hidden: int) -> int:
+    return 0
+
+
+def a_layer_and_gamma(layers: int, hidden: int) -> int:
+    return layers + 1
+
+
+def a_layer(layers: int, hidden: int) -> int:
+    return layers
+
+
+def a_width(layers: int, hidden: int) -> int:
+    return hidden
+
+
+def dwatt_count(layers: int, hidden: int) -> int:
+    bottlenecks = layers * (hidden**2 + 9 * hidden // 2) + hidden**2 + 5 * hidden // 2
+    return bottlenecks + 25 * hidden
+
+
+ROOT = math.sqrt(HIDDEN)
+ALL, ABOVE, LAST = tuple(range(7)), tuple(range(1, 7)), (6,)
+fixed: Any = {"drawn": False}
+keys = ("key.bias",)
 CASES = [
-    Case("last", lambda z, w: z[..., -1, :], 0, drawn=False),
-    Case("layer:0", lambda z, w: z[..., 0, :], 0, drawn=False),
-    Case("linear", linear, N + 2, linear_weights, mean=True, drawn=False),
-    Case("linear:gamma=no", linear, N + 1, linear_weights, mean=True, drawn=False),
-    Case("linear:embeddings=no", linear, N + 1, linear_weights, mean=True, drawn=False),
-    Case("linear:norm=token", lambda z, w: linear(normal(z), w), N + 2, linear_weights, drawn=False),
-    Case("concat", concat, 6_291_456 + 256),
-    Case("concat-affine", concat_affine, 25_190_400),
-    mix("attention", D, attention_weights, temperature=1.0, drawn=False),
-    mix("attention:scale=yes", D, partial(attention_weights, temperature=ROOT), temperature=ROOT, drawn=False),
-    Case("dwatt", dwatt, 26_353_152, dwatt_weights, 1.0, idle=("key.bias",)),
-    Case(
+    case_of("last", LAST, none, lambda z, w: z[..., -1, :], **fixed),
+    case_of("layer:0", (0,), none, lambda z, w: z[..., 0, :], **fixed),
+    case_of("layer:4", (4,), none, lambda z, w: z[..., 0, :], **fixed),
+    case_of("layer:-1", (6,), none, lambda z, w: z[..., 0, :], **fixed),
+    case_of("layer:-7", (0,), none, lambda z, w: z[..., 0, :], **fixed),
+    case_of("linear", ALL, a_layer_and_gamma, linear, linear_weights, mean=True, **fixed),
+    case_of("linear:gamma=no", ALL, a_layer, linear, linear_weights, mean=True, **fixed),
+    case_of("linear:embeddings=no", ABOVE, a_layer_and_gamma, linear, linear_weights, mean=True, **fixed),
+    case_of("linear:norm=token", ALL, a_layer_and_gamma, lambda z, w: linear(normal(z), w), linear_weights, **fixed),
+    case_of("concat", ABOVE, lambda layers, hidden: 256 * layers * hidden + 256, concat),
+    case_of("concat-affine", ABOVE, lambda layers, hidden: layers * (hidden**2 + hidden), concat_affine),
+    mix("attention", ALL, a_width, attention_weights, temperature=1.0, **fixed),
+    mix(
+        "attention:scale=yes",
+        ALL,
+        a_width,
+        partial(attention_weights, temperature=ROOT),
+        temperature=ROOT,
+        **fixed,
+    ),
+    case_of("dwatt", ABOVE, dwatt_count, dwatt, dwatt_weights, keys, temperature=1.0),
+    case_of(
         "dwatt:scale=yes",
+        ABOVE,
+        dwatt_count,
         partial(dwatt, temperature=ROOT),
-        26_353_152,
         partial(dwatt_weights, temperature=ROOT),
-        ROOT,
-        idle=("key.bias",),
+        keys,
+        temperature=ROOT,
     ),
-    Case("extra-layers:1", partial(extra_layers, count=1), 25_192_448 // 2, whole=True, idle=("layers.0.key.bias",)),
-    Case(
-        "extra-layers:2",
-        partial(extra_layers, count=2),
-        25_192_448,
-        whole=True,
-        idle=("layers.0.key.bias", "layers.1.key.bias"),
+    *(
+        case_of(
+            f"extra-layers:{n}",
+            LAST,
+            partial(lambda n, layers, hidden: n * (12 * hidden**2 + 13 * hidden), n),
+            partial(extra_layers, count=n),
+            idle=tuple(f"layers.{k}.key.bias" for k in range(n)),
+            whole=True,
+        )
+        for n in (1, 2)
     ),
-    Case("element-wise", element_wise, (N + 1) * D, element_wise_weights, mean=True, drawn=False),
-    mix("mlp-weights", D**2 // 2 + D, mlp_weights),
-    Case("depth-lstm", depth_lstm, 8 * D**2 + 8 * D),
+    case_of(
+        "element-wise",
+        ALL,
+        lambda layers, hidden: layers * hidden,
+        element_wise,
+        element_wise_weights,
+        mean=True,
+        **fixed,
+    ),
+    mix("mlp-weights", ALL, lambda layers, hidden: hidden**2 // 2 + hidden, mlp_weights),
+    case_of("depth-lstm", ALL, lambda layers, hidden: 8 * hidden**2 + 8 * hidden, depth_lstm),
 ]
 
 
@@ -195,3 +262,14 @@ def cases() -> list[Case]:
 def case(request: pytest.FixtureRequest) -> Any:
     """Each of them."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def tables() -> Any:
+    """``docs/tables.py``, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("tables", Path(__file__).parent.parent.parent / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,215 +1,93 @@
-"""What every fusion of the table keeps, against formulas written again in NumPy (``conftest.py``)."""
+"""What every fusion of the table keeps: the contract of ``fusionkit.testing``, and what fusionkit says of its own."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-from itertools import pairwise
+import ast
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from fusionkit.fusions import FUSIONS, build_fusion, fusion_layers, sees_examples
+import fusionkit.fusions
+from fusionkit.fusions import (
+    FUSIONS,
+    build_fusion,
+    fusion_class,
+    fusion_kind,
+    fusion_layers,
+    fusion_name,
+    sees_examples,
+)
+from fusionkit.testing import FUSION_CHECKS, FusionCase, check_fusion
+from fusionkit.testing.fusion_checks import HIDDEN, LAYERS, OFFSETS, states_of
 
-LAYERS, HIDDEN = 5, 6
-OFFSETS = torch.tensor([0, 3, 3, 8, 9])  # the second example has no rows
-EXACT: Any = {"rtol": 1e-11, "atol": 1e-11}
-
-
-def built(case: Any, seed: int = 0, layers: int = LAYERS) -> Any:
-    """A float64 fusion whose weights are all random, none as it starts."""
-    torch.manual_seed(seed)
-    fusion: Any = build_fusion(case.name, layers, HIDDEN)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in fusion.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return fusion.double()
+FOLDER = Path(fusionkit.fusions.__file__).parent
 
 
-def states_of(*leading: int, seed: int = 1, layers: int = LAYERS) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*leading, layers, HIDDEN, generator=generator, dtype=torch.float64)
+def files_of_fusions() -> set[str]:
+    """The modules in the folder that define what says which layers it reads."""
+    found = set()
+    for path in FOLDER.glob("*.py"):
+        classes = [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef)]
+        methods = [each.name for one in classes for each in one.body if isinstance(each, ast.FunctionDef)]
+        found |= {path.stem} if "reads" in methods else set()
+    return found
 
 
-def weights_of(fusion: Any) -> dict[str, Any]:
-    return {name: value.detach().numpy() for name, value in fusion.state_dict().items()}
-
-
-def examples(rows: Tensor) -> list[Tensor]:
-    """The rows of each example, one after another."""
-    return [rows[a:b] for a, b in pairwise(OFFSETS.tolist())]
-
-
-def test_every_contract_test_sees_every_fusion_and_every_option(cases: list[Any]) -> None:
-    tests = [value for name, value in vars(sys.modules[__name__]).items() if name.startswith("test_")]
-    assert sum("case" in inspect.signature(test).parameters for test in tests) >= 15
+def test_the_suites_see_every_file_every_fusion_and_every_option(cases: list[Any]) -> None:
+    assert {FUSIONS[name].partition(":")[0].rpartition(".")[2] for name in FUSIONS} == files_of_fusions()
+    assert len(files_of_fusions()) == len(FUSIONS) > 5
     names = [case.name for case in cases]
-    assert len(names) == len(set(names)) == 17
-    assert {name.partition(":")[0] for name in names} == set(FUSIONS)
+    assert len(names) == len(set(names))
+    assert {fusion_kind(name) for name in names} == set(FUSIONS)
+    tried = {
+        (fusion_kind(name), part.partition("=")[0]) for name in names for part in name.partition(":")[2].split(",")
+    }
+    optional = {(kind, name) for kind in FUSIONS for name, each in options_of(kind).items() if not each.required}
+    assert optional <= tried
+    assert len(set(FUSION_CHECKS)) == len(FUSION_CHECKS) > 12
 
 
-@pytest.mark.parametrize("layers", [1, 2, LAYERS])
-def test_output_is_the_formula_for_each_example(case: Any, layers: int) -> None:
-    fusion, states = built(case, layers=layers), states_of(9, layers=layers)
-    before = states.clone()
-    found = fusion(states, OFFSETS)
-    assert found.shape == (9, fusion.width)
-    for ours, rows in zip(examples(found), examples(states), strict=True):
-        if len(rows):
-            np.testing.assert_allclose(ours.detach(), case.output(rows.numpy(), weights_of(fusion)), **EXACT)
-    assert torch.equal(states, before)
+def options_of(kind: str) -> dict[str, Any]:
+    return fusionkit.fusions.options_of(fusion_class(kind))
 
 
-@pytest.mark.parametrize("leading", [(), (1,), (0,), (2, 3), (2, 1, 3)], ids=str)
-def test_rows_may_have_any_leading_shape_where_they_are_fused_alone(case: Any, leading: tuple[int, ...]) -> None:
-    fusion, states = built(case), states_of(*leading)
-    if case.whole:
-        with pytest.raises(TypeError, match="offsets"):
-            fusion(states)
-        return
-    expected = case.output(states.numpy(), weights_of(fusion))
-    assert fusion(states).shape == (*leading, fusion.width)
-    np.testing.assert_allclose(fusion(states).detach(), expected, **EXACT)
+@pytest.mark.parametrize("check", FUSION_CHECKS, ids=lambda check: check.__name__)
+def test_every_fusion_keeps_the_contract(check: Callable[[FusionCase], None], case: Any) -> None:
+    check(case.kept)
 
 
-def test_parameter_count_at_bert_large_is_exact(case: Any) -> None:
-    layers = fusion_layers(case.name, tuple(range(25)), 25)
-    with torch.device("meta"):
-        fusion = build_fusion(case.name, len(layers), 1024)
-    assert sum(p.numel() for p in fusion.parameters() if p.requires_grad) == case.count
+def test_one_call_tries_the_whole_contract(cases: list[Any]) -> None:
+    kept = next(case.kept for case in cases if case.name == "linear")
+    check_fusion("linear", parameters=kept.parameters, formula=kept.formula, layer_weights=kept.layer_weights)
+    with pytest.raises(AssertionError, match="14 parameters over 13 × 8, declared 13"):
+        check_fusion(fusion_class("linear"), parameters=lambda layers, hidden: layers)
 
 
-def test_gradients_are_those_of_finite_differences(case: Any) -> None:
-    torch.manual_seed(2)
-    fusion: Any = build_fusion(case.name, 3, 4)
-    fusion = fusion.double()
-    names, offsets = [name for name, _ in fusion.named_parameters()], torch.tensor([0, 2, 2, 3])
-    generator = torch.Generator().manual_seed(2)
-    inputs = [
-        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
-        for shape in [torch.Size([3, 3, 4])] + [p.shape for p in fusion.parameters()]
-    ]
-
-    def output(states: Tensor, *parameters: Tensor) -> Tensor:
-        values = dict(zip(names, parameters, strict=True))
-        # The first columns are enough for concat's 256.
-        return torch.func.functional_call(fusion, values, (states, offsets))[..., :4]  # type: ignore[no-any-return]
-
-    assert torch.autograd.gradcheck(output, inputs)
+def test_default_layers_are_the_papers(case: Any) -> None:
+    assert fusion_layers(case.name, tuple(range(7)), 7) == case.reads
 
 
-def test_every_parameter_gets_a_gradient(case: Any) -> None:
-    fusion = built(case)
-    parameters = dict(fusion.named_parameters())
-    loss = fusion(states_of(9), OFFSETS).square().sum()
-    found = torch.autograd.grad(loss, list(parameters.values())) if parameters else ()
-    sizes = {name: float(gradient.abs().max()) for name, gradient in zip(parameters, found, strict=True)}
-    assert all(size > 1e-6 for name, size in sizes.items() if name not in case.idle)
-    assert all(sizes[name] < 1e-9 for name in case.idle)
-
-
-def test_a_batch_equals_its_examples_one_by_one(case: Any) -> None:
-    """The lengths differ: what pads the shorter ones must not be seen."""
-    fusion, states = built(case), states_of(9)
-    one_by_one = [fusion(rows, torch.tensor([0, len(rows)])) for rows in examples(states)]
-    assert [len(rows) for rows in one_by_one] == [3, 0, 5, 1]
-    torch.testing.assert_close(fusion(states, OFFSETS), torch.cat(one_by_one), **EXACT)
-
-
-def test_gradients_of_an_example_are_those_it_has_alone(case: Any) -> None:
-    fusion, states = built(case), states_of(9)
-    learned = [*fusion.parameters(), states.requires_grad_()]
-    together = torch.autograd.grad(fusion(states, OFFSETS)[:3].square().sum(), learned)
-    alone = torch.autograd.grad(fusion(states[:3], torch.tensor([0, 3])).square().sum(), learned)
-    for one, other in zip(together, alone, strict=True):
-        torch.testing.assert_close(one, other, **EXACT)
-
-
-def test_no_example_sees_another(case: Any) -> None:
-    fusion, states = built(case), states_of(9)
-    expected = fusion(states, OFFSETS)[3:8]
-    states[:3], states[8:] = torch.nan, torch.nan
-    torch.testing.assert_close(fusion(states, OFFSETS)[3:8], expected, **EXACT)
-
-
-def test_a_row_sees_its_neighbours_only_where_the_fusion_says_so(case: Any) -> None:
-    fusion, states = built(case), states_of(9)
-    expected = fusion(states, OFFSETS)[4]
-    states[5] += 1.0
-    same = torch.allclose(fusion(states, OFFSETS)[4], expected, **EXACT)
-    assert same != case.whole
+def test_a_name_and_what_it_says_of_rows(case: Any) -> None:
+    assert fusion_name(case.name) == case.name
     assert sees_examples(case.name) == case.whole
 
 
-def test_a_batch_without_rows_is_fused_to_none(case: Any) -> None:
-    fusion = built(case)
-    assert fusion(states_of(0), torch.tensor([0, 0, 0])).shape == (0, fusion.width)
-
-
-def test_a_seed_gives_the_same_weights_again(case: Any) -> None:
-    def fresh(seed: int) -> dict[str, Tensor]:
+def test_another_seed_gives_other_weights_where_any_are_drawn(case: Any) -> None:
+    def fresh(seed: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(seed)
         fusion: Any = build_fusion(case.name, LAYERS, HIDDEN)
         return fusion.state_dict()  # type: ignore[no-any-return]
 
-    first, again, other = fresh(3), fresh(3), fresh(4)
-    assert first.keys() == again.keys()
-    assert all(torch.equal(first[key], again[key]) for key in first)
-    same = all(torch.equal(first[key], other[key]) for key in first)
-    assert same != case.drawn
-
-
-def test_weights_survive_a_safetensors_file(case: Any, tmp_path: Path) -> None:
-    fusion, other, states = built(case, seed=5), built(case, seed=6), states_of(9)
-    save_file(fusion.state_dict(), tmp_path / "fusion.safetensors")
-    differs = not torch.equal(fusion(states, OFFSETS), other(states, OFFSETS))
-    assert differs == bool(fusion.state_dict())
-    other.load_state_dict(load_file(tmp_path / "fusion.safetensors"))
-    assert torch.equal(fusion(states, OFFSETS), other(states, OFFSETS))
-
-
-def test_the_order_of_states_in_memory_does_not_matter(case: Any) -> None:
-    fusion, states = built(case), states_of(9)
-    layer_first = states.transpose(0, 1).contiguous().transpose(0, 1)
-    hidden_first = states.permute(2, 1, 0).contiguous().permute(2, 1, 0)
-    for view in (layer_first, hidden_first):
-        assert not view.is_contiguous()
-        torch.testing.assert_close(fusion(view, OFFSETS), fusion(states, OFFSETS), **EXACT)
-
-
-def test_fusions_of_several_runs_act_as_one_stack(case: Any) -> None:
-    fusions, states = [built(case, seed=seed) for seed in (7, 8)], states_of(9)
-    expected = torch.stack([fusion(states, OFFSETS) for fusion in fusions])
-    values = torch.func.stack_module_state(fusions)
-    if not values[0]:
-        assert torch.equal(*expected)
-        return
-
-    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(fusions[0], (parameters, buffers), (states, OFFSETS))  # type: ignore[no-any-return]
-
-    torch.testing.assert_close(torch.func.vmap(one)(*values), expected, **EXACT)
-
-
-def test_layer_weights_are_the_formulas_and_sum_to_one(case: Any) -> None:
-    fusion, states = built(case), states_of(9)
-    weights = fusion.layer_weights(states)
-    if case.weights is None:
-        assert weights is None
-        return
-    assert weights.shape == (9, LAYERS)
-    np.testing.assert_allclose(weights.detach(), case.weights(states.numpy(), weights_of(fusion)), **EXACT)
-    np.testing.assert_allclose(weights.sum(-1).detach(), np.ones(9), rtol=1e-12)
+    first, other = fresh(3), fresh(4)
+    assert all(torch.equal(first[key], other[key]) for key in first) != case.drawn
 
 
 def test_the_temperature_is_what_scores_are_divided_by(case: Any) -> None:
-    assert getattr(built(case), "temperature", None) == case.temperature
+    assert getattr(case.kept.build(), "temperature", None) == case.temperature
 
 
 def test_fresh_weights_give_the_mean_of_the_layers_where_promised(case: Any) -> None:

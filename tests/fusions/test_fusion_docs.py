@@ -1,56 +1,44 @@
-"""The page about fusions, against the table: every fusion, every option, every count."""
+"""What the docstrings of fusions say, which the documents' tables are made of: sizes, layers, options."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import Any
 
-import torch
+import pytest
 
-from fusionkit.fusions import FUSIONS, build_fusion, fusion_layers, options_of, usage
-
-ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "fusions.md").read_text(encoding="utf-8")
+from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_layers, named, options_of
 
 
-def rows(header: str) -> list[list[str]]:
-    """The cells of the table whose first column has this header."""
-    table = PAGE[PAGE.index(f"| {header} |") :].split("\n\n")[0].splitlines()[2:]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+def rows(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
 
 
-def parameters(name: str, layers: int, hidden: int) -> int:
-    with torch.device("meta"):
-        read = fusion_layers(name, tuple(range(layers + 1)), layers + 1)
-        return sum(p.numel() for p in build_fusion(name, len(read), hidden).parameters())
+def test_the_page_has_every_fusion_in_order(tables: Any) -> None:
+    assert [row[0] for row in rows(tables.filled("<!-- table: fusions -->"))] == [
+        f"`{named(name, fusion_class(name))}`" for name in FUSIONS
+    ]
 
 
-def test_the_page_has_every_fusion_with_its_exact_sizes() -> None:
-    seen = []
-    for name, _, _, _, minilm, large in rows("`--fusion`"):
-        seen.append(name.strip("` "))
-        spelled = re.sub(":[kn]$", ":1", seen[-1])
-        for text, (layers, hidden) in ((minilm, (6, 384)), (large, (24, 1024))):
-            assert int(re.sub("[ n,]", "", text)) == parameters(spelled, layers, hidden)
-    assert seen == [usage(kind, fusion).partition("[")[0] for kind, fusion in FUSIONS.items()]
+@pytest.mark.parametrize("name", FUSIONS)
+@pytest.mark.parametrize(("last", "hidden"), [(6, 384), (24, 1024)])
+def test_the_parameters_that_are_said_are_those_that_are_there(tables: Any, name: str, last: int, hidden: int) -> None:
+    spelled = re.sub(":[a-z]+$", ":2", named(name, fusion_class(name)))
+    layers = len(fusion_layers(spelled, tuple(range(last + 1)), last + 1))
+    fusion: Any = build_fusion(spelled, layers, hidden)
+    known = {"layers": layers, "hidden": hidden, "d": hidden, "n": 2}
+    assert tables.parameters_said(fusion_class(name), known) == sum(p.numel() for p in fusion.parameters())
 
 
-def test_the_page_has_every_option() -> None:
-    told = {
-        (of.strip("` "), option.strip("` ").partition("=")[0])
-        for option, ofs, _ in rows("option")
-        for of in ofs.split(", ")
-    }
-    known = {
-        (kind, name)
-        for kind, fusion in FUSIONS.items()
-        for name, option in options_of(fusion).items()
-        if not option.required
-    }
-    assert told == known
-    assert len(known) == 5
+def test_every_option_is_told_of(tables: Any) -> None:
+    told = dict(rows(tables.filled("<!-- table: options -->")))
+    for name in FUSIONS:
+        for option in options_of(fusion_class(name)).values():
+            assert option.required or f"`{option.name}=" in told[f"`{name}`"]
+    assert len(told) > 1
 
 
-def test_the_readme_names_every_fusion() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("\\|", "|")
-    assert "|".join(usage(kind, fusion).partition("[")[0] for kind, fusion in FUSIONS.items()) in readme
+def test_layers_are_told_as_the_papers_have_them(tables: Any) -> None:
+    told = {row[0]: row[2] for row in rows(tables.filled("<!-- table: fusions -->"))}
+    expected = {"`last`": "L", "`layer:k`": "k", "`linear`": "0…L", "`concat`": "1…L", "`extra-layers:n`": "L"}
+    assert {name: told[name] for name in expected} == expected

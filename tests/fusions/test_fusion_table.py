@@ -8,25 +8,9 @@ import pytest
 import torch
 
 from fusionkit.errors import UsageError
-from fusionkit.fusions import FUSIONS, build_fusion, fusion_layers
+from fusionkit.fusions import build_fusion, fusion_layers
 
 ALL = tuple(range(7))  # an encoder of six layers, everything stored
-FROM_0, FROM_1 = (0, 1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6)
-DEFAULTS = {
-    "last": (6,), "layer:0": (0,), "layer:4": (4,), "layer:6": (6,), "layer:-1": (6,), "layer:-3": (4,),
-    "layer:-7": (0,), "linear": FROM_0, "linear:embeddings=no": FROM_1, "concat": FROM_1, "concat-affine": FROM_1,
-    "attention": FROM_0, "dwatt": FROM_1, "extra-layers:2": (6,), "element-wise": FROM_0, "mlp-weights": FROM_0,
-    "depth-lstm": FROM_0,
-}  # fmt: skip
-
-
-def test_default_layers_are_stated_for_every_fusion() -> None:
-    assert {name.partition(":")[0] for name in DEFAULTS} == set(FUSIONS)
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_default_layers_are_the_papers(name: str) -> None:
-    assert fusion_layers(name, ALL, 7) == DEFAULTS[name]
 
 
 @pytest.mark.parametrize(
@@ -72,8 +56,8 @@ def test_chosen_layers_take_the_place_of_the_default_ones(
     assert fusion_layers(name, ALL, 7, chosen) == expected
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULTS))
-def test_an_encoder_that_is_embeddings_alone_still_has_a_layer(name: str) -> None:
+def test_an_encoder_that_is_embeddings_alone_still_has_a_layer(case: Any) -> None:
+    name = case.name
     alone = "layer:0" if name.startswith("layer") else name
     if name == "linear:embeddings=no":
         with pytest.raises(UsageError, match="no layer that fusion 'linear:embeddings=no' reads") as caught:

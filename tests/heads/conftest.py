@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from fusionkit.testing import HeadCase
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -151,32 +154,6 @@ def lstm_count(width: int, hidden: int) -> int:
     return 2 * 4 * (width * hidden + hidden * hidden + 2 * hidden)
 
 
-@dataclass(frozen=True)
-class Case:
-    """One head.
-
-    Attributes:
-        scores: from an example's one or two sequences ``[rows, width]`` and the weights. count: its parameters at a
-            width and a number of classes. lengths: rows of each sequence in a batch. sides: sequences an example has.
-        by_example: a row of scores is of a whole example. across: it depends on the rows around it.
-        numeric: it gives one number, not a score a class. several: a row may have several classes.
-        weigh: what a batch's loss weighs an example's by.
-    """
-
-    name: str
-    scores: Callable[..., Array]
-    count: Callable[[int, int], int]
-    loss: Callable[[Array, Ints, Ints, Weights], float] = cross_entropy
-    decode: Callable[[Array, Ints, Weights], list[Any]] = best_class
-    lengths: tuple[int, ...] = (3, 1, 0, 5, 2)
-    sides: int = 1
-    by_example: bool = False
-    across: bool = False
-    numeric: bool = False
-    several: bool = False
-    weigh: Callable[[int], int] = lambda rows: rows
-
-
 def ff_count(width: int, classes: int) -> int:
     return layers_count(width, 256, 256, classes)
 
@@ -199,38 +176,34 @@ def once(rows: int) -> int:
     return 1
 
 
-number: Any = {
-    "loss": squared_error, "decode": lambda scores, offsets, w: scores[:, 0].tolist(), "numeric": True, "weigh": once,
-}  # fmt: skip
+softmax_of: Any = {"loss": cross_entropy, "decode": best_class}
+number: Any = {"loss": squared_error, "decode": lambda scores, offsets, w: scores[:, 0].tolist()}
 several: Any = {
-    "loss": binary_cross_entropy, "several": True, "weigh": once,
-    "decode": lambda scores, offsets, w: pytest.approx(1 / (1 + np.exp(-scores)), rel=1e-12),
+    "loss": binary_cross_entropy, "decode": lambda scores, offsets, w: (1 / (1 + np.exp(-scores))).tolist(),
 }  # fmt: skip
 crf: Any = {"loss": crf_loss, "decode": crf_decode, "weigh": lambda rows: 1 if rows else 0}
-whole: Any = {"across": True, "by_example": True, "weigh": once}
-pairs: Any = {**whole, "sides": 2, "lengths": (3, 1, 0, 2, 4, 0, 2, 5, 0, 0)}
+by_row: Any = {"weigh": lambda rows: rows}
 CASES = [
-    Case("classifier", feed_forward, ff_count, lengths=(1,) * 6, weigh=once),
-    Case("tagger", feed_forward, ff_count),
-    Case("linear-tagger", partial(affine, name="1"), layers_count),
-    Case("crf", feed_forward, lambda width, classes: ff_count(width, classes) + crf_count(classes), **crf),
-    Case(
+    HeadCase("classifier", ff_count, feed_forward, weigh=once, **softmax_of),
+    HeadCase("tagger", ff_count, feed_forward, **by_row, **softmax_of),
+    HeadCase("linear-tagger", layers_count, partial(affine, name="1"), **by_row, **softmax_of),
+    HeadCase("crf", lambda width, classes: ff_count(width, classes) + crf_count(classes), feed_forward, **crf),
+    HeadCase(
         "bilstm-crf",
-        bilstm_emissions,
         lambda w, c: lstm_count(w, 200) + lstm_count(400, 200) + layers_count(400, c) + crf_count(c),
-        across=True,
+        bilstm_emissions,
         **crf,
     ),
-    Case("regressor", feed_forward, lambda width, classes: ff_count(width, 1), lengths=(1,) * 6, **number),
-    Case("bcn", bcn, bcn_count, **whole),
-    Case("esim", esim, esim_count, **pairs),
-    Case("esim-regressor", esim, lambda width, classes: esim_count(width, 1), **{**pairs, **number}),
-    Case("sigmoid-classifier", feed_forward, ff_count, lengths=(1,) * 6, **several),
+    HeadCase("regressor", lambda width, classes: ff_count(width, 1), feed_forward, weigh=once, **number),
+    HeadCase("bcn", bcn_count, bcn, weigh=once, **softmax_of),
+    HeadCase("esim", esim_count, esim, weigh=once, **softmax_of),
+    HeadCase("esim-regressor", lambda width, classes: esim_count(width, 1), esim, weigh=once, **number),
+    HeadCase("sigmoid-classifier", ff_count, feed_forward, weigh=once, **several),
 ]
 
 
 @pytest.fixture(scope="session")
-def cases() -> list[Case]:
+def cases() -> list[HeadCase]:
     """All of them."""
     return CASES
 
@@ -239,3 +212,14 @@ def cases() -> list[Case]:
 def case(request: pytest.FixtureRequest) -> Any:
     """Each of them."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def tables() -> Any:
+    """``docs/tables.py``, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("tables", Path(__file__).parent.parent.parent / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -13,7 +13,8 @@ import transformers
 from fusionkit.bundled import minilm_folder
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError
-from fusionkit.heads import LM_HEADS, lm_head
+from fusionkit.heads import LM_HEADS
+from fusionkit.heads.lm_head import lm_head
 from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores
 
 hf: Any = transformers

@@ -157,8 +157,8 @@ def test_nothing_is_masked_unless_asked_for(encoder: Callable[[str], Encoder]) -
         ({"task": "mlm", "mask_share": 1.5}, "mask_share is out of range"),
         ({"task": "mlm", "mask_share": float("nan")}, "mask_share is out of range"),
         ({"task": "mlm", "mask_seed": -1}, "mask_seed is out of range"),
-        ({"task": "mln"}, "unknown task of an encode 'mln'"),
-        ({"rows": "masked-tokens"}, "unknown kind of rows 'masked-tokens'"),
+        ({"task": "mln"}, "unknown task 'mln'"),
+        ({"rows": "masked-tokens"}, "unknown rows 'masked-tokens'"),
     ],
 )
 def test_wrong_wishes_are_refused(fields: dict[str, object], message: str) -> None:

@@ -25,6 +25,7 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from upath import UPath
 
+from fusionkit import places
 from fusionkit.encode import EncodeReport, encode
 from fusionkit.encoder import Encoder
 from fusionkit.places import Place, place_of
@@ -44,7 +45,7 @@ def _load(path: Path) -> Any:
 
 
 HERE = Path(__file__).parent
-serve = _load(HERE / "rclone.py").serve
+serve, proxy = _load(HERE / "rclone.py").serve, _load(HERE / "proxy.py").proxy
 _faults = _load(HERE.parent / "faults" / "conftest.py")
 model, encoder, source, content = _faults.model, _faults.encoder, _faults.source, _faults.content
 
@@ -54,7 +55,9 @@ def _one_write_at_a_time() -> Iterator[None]:
     """rclone's server, asked to write several objects of one folder at once, now and then never answers one of them."""
     several = AsyncFileSystem._put
     AsyncFileSystem._put = partialmethod(several, batch_size=1)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(places, "WRITES_AT_ONCE", 1)
+        yield
     AsyncFileSystem._put = several
 
 
@@ -119,7 +122,14 @@ class Doomed:
 
 
 @pytest.fixture
-def doomed(tmp_path: Path, local: Callable[..., Path]) -> Iterator[Doomed]:
+def between(server: Any) -> Iterator[Any]:
+    """What passes this process's requests on to the server, and can be told to fail."""
+    with proxy(int(server.environment["AWS_ENDPOINT_URL"].rpartition(":")[2])) as running:
+        yield running
+
+
+@pytest.fixture
+def doomed(tmp_path: Path, local: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Doomed]:
     """It is told of by options, so that this process's other S3 clients stay as they are; nothing is tried twice."""
     (tmp_path / "buckets" / "bucket").mkdir(parents=True)
     with ExitStack() as stack:
@@ -130,6 +140,7 @@ def doomed(tmp_path: Path, local: Callable[..., Path]) -> Iterator[Doomed]:
             "config_kwargs": {"retries": {"max_attempts": 1}}, "use_listings_cache": False,
         }  # fmt: skip
         out = put(local(), UPath("s3://bucket/s", protocol="s3", **options))
+        monkeypatch.setenv("FUSIONKIT_STORAGE_TRIES", "1")
         yield Doomed(out, out.with_name("begun"), stack.close)
 
 

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fusionkit import places
 from fusionkit.cli.main import COMMANDS, main
 from fusionkit.encoder import load_encoder
 from fusionkit.store import layout
@@ -53,6 +54,7 @@ def run(request: dict[str, Any]) -> None:
         with (Path(request["folder"]) / name).open("wb") as file:
             os.dup2(file.fileno(), stream.fileno())
     layout.CHUNK_BYTES = request["chunk_bytes"]
+    places.WRITES_AT_ONCE = 1  # rclone's server, asked to write several objects at once, now and then answers none
     if request["moment"]:
         end_at(request["moment"], request["end"])
     # One that hangs says in ``err`` where, and ends.

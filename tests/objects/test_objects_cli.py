@@ -80,7 +80,10 @@ UNREACHABLE: dict[str, tuple[dict[str, str | None], str]] = {
     "wrong secret": ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "PermissionError"),
     "wrong key": ({"AWS_ACCESS_KEY_ID": "nobody"}, "PermissionError"),
     "no credentials": ({"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "NoCredentialsError"),
-    "no server": ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}, "EndpointConnectionError"),
+    "no server": (
+        {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "FUSIONKIT_STORAGE_TRIES": "1"},
+        "EndpointConnectionError",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from scipy import stats
 
 from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
-from fusionkit.report.colours import FAMILIES, colour, contrast
+from fusionkit.report.colours import FAMILIES, colour
 from fusionkit.report.content import SECTIONS
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.weights import language_of
@@ -176,6 +176,18 @@ def test_a_language_is_read_off_a_name() -> None:
     assert [language_of(name) for name in ("travel-desk-de", "xglue_FR", "mtop.en", "atis", "demo")] == [
         "German", "French", "English", None, None
     ]  # fmt: skip
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two ``#rrggbb``, 1 to 21: ``(L₁ + 0.05) / (L₂ + 0.05)`` of relative luminances (WCAG 2.2)."""
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_colours_are_seen_on_both_pages_and_each_fusion_has_its_own() -> None:

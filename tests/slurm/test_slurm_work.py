@@ -154,8 +154,8 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
         epochs=(8,),
     )  # fmt: skip
     cluster, harm = workers.elsewhere.cluster, cancelled(slurm, workers, until)
-    lost, crew = cluster.lost, ClusterExecutorFactory(cluster, workers.elsewhere.settings)
-    shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, crew=crew)
+    lost, elsewhere = cluster.lost, ClusterExecutorFactory(cluster, workers.elsewhere.settings)
+    shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, cluster=elsewhere)
     alone = fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
     assert [record["status"] for record in shared] == ["finished"] * len(specs)
     assert cluster.lost > lost

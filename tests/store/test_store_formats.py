@@ -120,7 +120,7 @@ def test_an_array_grown_in_blocks_is_their_concatenation(
     appender = Appender(tmp_path, "train", "token_ids")
     for block in blocks:
         appender.append(block)
-        assert appender.held < 16
+        assert appender.pending_rows < 16
     appender.close()
     stored = zarr.open_array(tmp_path / "states.zarr" / "train" / "token_ids", mode="r")
     assert (stored.shape, str(stored.dtype)) == ((sum(sizes),), "int32")

@@ -27,7 +27,8 @@ def test_a_source_has_a_key_for_each_option_of_encode() -> None:
     for name, field in ENCODING.items():
         kind = options[name].type
         assert (field.choices or ()) == tuple(kind.choices if isinstance(kind, click.Choice) else ()), name
-        assert field.kind is {click.INT: int, click.FLOAT: float}.get(kind, str), name
+        numbers = {type(click.INT): int, type(click.FLOAT): float}
+        assert field.kind is next((number for known, number in numbers.items() if isinstance(kind, known)), str), name
 
 
 def test_a_study_is_sources_sweeps_and_tables(written: Read, data: Path, tiny: str) -> None:
@@ -53,6 +54,7 @@ def test_set_goes_before_the_file_and_only_takes_what_it_needs(written: Read, ti
     assert study.sweeps["base"].blocks[0]["fusions"] == ("attention", "concat")
     assert {block["lrs"] for sweep in study.sweeps.values() for block in sweep.blocks} == {(1e-3,)}
     assert written(tiny, "sweeps.moved.data-seeds=3", "report.title=A page").report.title == "A page"
+    assert written(tiny, "figures=[shots]", "figures=[]").figures == ()
     only = written(tiny, only=("base",))
     assert (list(only.sources), list(only.sweeps), only.comparisons["wide"].sweeps) == (["one"], ["base"], ("base",))
     assert list(written(tiny, only=("moved",)).sweeps) == ["base", "moved"]  # it begins from the other
@@ -72,7 +74,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("one: ${data}/one", "one: ${dat}/one", "line 6: unknown name to stand between", "did you mean 'data'?"),
     ("one: ${data}/one", "one: {rows: cls}", "line 6: source 'one' has no place", "a key `source:`"),
     ('{source: "${data}/two"}', '{sorce: "${data}/two"}', "line 7: unknown key of a source 'sorce'", "'source'?"),
-    ("layers: 0,6", "layers:", "line 4: 'layers' has a value of another kind", "none"),
+    ("layers: 0,6", "layers:", "line 4: 'layers' has a value of another kind", "nothing"),
     ("layers: 0,6", "mask-seed: 1", "line 6: --mask-seed masks nothing", "drop"),
     ("seeds: 2", "seeds: two", "line 8: 'seeds' has a value of another kind", "'two'"),
     ("seeds: 2", "init-from: base", "line 8: unknown option that sweeps can share 'init-from'", "one of"),
@@ -82,6 +84,8 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("fusion: [last, linear]", "fusion: [last, liner]", "line 13: unknown fusion 'liner'", "did you mean 'linear'?"),
     ("fusion: [last, linear]", "fusion: linear:gama=no", "line 13: unknown option of fusion 'linear'", "'gamma'?"),
     ("fusion: [last, linear]", "lr: 1000", "line 13: lr is out of range", "1000"),
+    ("fusion: [last, linear]", "max-steps: 0", "line 13: max_steps is out of range", "1 or more"),
+    ("fusion: [last, linear]", "max-steps: [8, many]", "line 13: 'max-steps' has a value of another kind", "'many'"),
     ("fusion: [last, linear]", "schedule: liner", "line 13: unknown schedule 'liner'", "'linear'?"),
     ("fusion: [last, linear]", "task: clasification", "line 13: unknown task 'clasification'", "'classification'?"),
     ("label: slots", "head: cfr", "line 14: unknown head 'cfr'", "did you mean 'crf'?"),
@@ -89,7 +93,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("label: slots", "head: crf, label-smoothing: 0.1", "line 14: head 'crf' cannot use --label-smoothing", "tagger"),
     ('"two:50%"', '"two:500%"', "line 16: no share of a store: 500%", "at most 100"),
     ("init-from: base", "init-from: moved", "line 20: unknown sweep above this one 'moved'", "base"),
-    ("freeze: fusion", "freeze: fusoin", "line 21: unknown part to freeze 'fusoin'", "'fusion'?"),
+    ("freeze: fusion", "freeze: fusoin", "line 21: unknown freeze 'fusoin'", "'fusion'?"),
     ("by: [sweep,", "by: [swep,", "line 24: unknown column of the results 'swep'", "'sweep'?"),
     ("across: fusion", "across: data", "line 24: 'data' is laid across, but not grouped by", "sweep, label"),
     ("sweeps: base", "sweeps: bsae", "line 25: unknown sweep 'bsae'", "'base'?"),

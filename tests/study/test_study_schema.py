@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from fusionkit.errors import UsageError
-from fusionkit.fit.sweep.file import KEYS
 from fusionkit.fusions import FUSIONS, fusion_name
 from fusionkit.heads import HEADS
+from fusionkit.options.tables import FIT
 from fusionkit.study import read_study
 from fusionkit.study.schema import fusion_pattern, study_schema
 from fusionkit.tasks import TASKS
@@ -57,7 +57,7 @@ def test_it_offers_every_fusion_head_and_task() -> None:
     assert all(f'"{name}"' in names["head"] for name in HEADS)
     assert all(f'"{name}"' in names["task"] for name in TASKS)
     block = study_schema()["properties"]["sweeps"]["additionalProperties"]["properties"]
-    assert set(block) == {*KEYS, "store", "evaluate-on", "runs"}
+    assert set(block) == {*FIT, "store", "evaluate-on", "runs"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""What runs are made of: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
+"""What runs read: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
 
-Another process has the same from :class:`ContextOpener`: addresses, shares and folders, no tensors.
+Another process opens the same by a :class:`ContextOpener`: addresses, shares and folders, no tensors.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from fusionkit.places import Place
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, is_complete, open_store
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 
 
 class SweepContext:
-    """What the runs of one sweep are made of.
+    """What the runs of one sweep read.
 
     Args:
         starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
@@ -95,8 +96,8 @@ class SweepContext:
         return self.starts[spec.init_from]
 
     def positions(self, spec: RunSpec) -> tuple[int, ...]:
-        """Where the layers that a run's fusion reads stand among the stored ones."""
-        return tuple(self.store.layers.index(layer) for layer in read_layers(self.store, spec))
+        """The positions in the store of the layers that a run's fusion reads."""
+        return positions_of(read_layers(self.store, spec), self.store.layers)
 
     def _load(self, spec: RunSpec) -> TaskData:
         if isinstance(self.store, Mix):
@@ -110,7 +111,7 @@ class SweepContext:
 
 @dataclass(frozen=True)
 class ContextOpener:
-    """How another process on this machine comes by the same materials.
+    """How another process opens the same context.
 
     Attributes:
         parts: addresses of stores with the share of each that is trained on. judges: addresses; none for a store that
@@ -127,7 +128,7 @@ class ContextOpener:
 
     @classmethod
     def of(cls, materials: SweepContext) -> Self | None:
-        """None for materials that are not where they say, so that nobody could open them again."""
+        """None for stores and runs that are not where they say, so that nobody could open them again."""
         store = materials.store
         stores = store.stores if isinstance(store, Mix) else (store,)
         folders = [start.run.folder for start in materials.starts.values()]
@@ -142,7 +143,7 @@ class ContextOpener:
         return cls(places, judges, starts, materials.draws, materials.sharers, str(materials.device))
 
     def open(self) -> SweepContext:
-        """The materials, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
+        """The context, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
         starts = open_starts(self.starts)
         parts = [Share(open_store(place), part) for place, part in self.parts]
         if not self.judges:

@@ -11,6 +11,7 @@ from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import CPU
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.model.sources import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest, strange_draws
 from fusionkit.fit.sweep.grid import read_layers
@@ -23,7 +24,7 @@ from fusionkit.tasks import parts_of
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sweep that can work.
+    """A sweep that was checked.
 
     Attributes:
         missing: the runs to be trained. there: the others. failed: those of them, or with ``retry_failed`` those of
@@ -69,6 +70,11 @@ def prepare(
         notes[f"{len(there)} of {len(specs)} runs are there already"] = None
     if failed and not retry_failed:
         notes[f"{len(failed)} of them failed; --retry-failed tries them again"] = None
+    for spec in there:
+        notes |= dict.fromkeys(
+            f"{note}; runs that are there keep what they learned with it as it was"
+            for note in source_notes(spec, (records[spec] or {}).get("sources"))
+        )
     told = dict.fromkeys(strange_draws(draws, missing, store.name))
     for spec in missing:
         choose_fusion(store, spec.fusion, spec.fusion_layers)

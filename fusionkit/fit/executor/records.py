@@ -6,6 +6,7 @@ from typing import Any
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.model.sources import sources_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.result import RunResult
 from fusionkit.specs import RunSpec
@@ -47,6 +48,7 @@ def _origin(materials: SweepContext, spec: RunSpec) -> dict[str, Any]:
         "hidden": store.hidden,
         "sides": data.train.sides,
         "encoding": encoding_of(store),
+        "sources": sources_of(spec),
         "init_data": None if start is None else start.data,
         **(store.record(spec) if isinstance(store, Mix) else {"evaluated": store.name}),
     }

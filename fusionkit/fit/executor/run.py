@@ -1,5 +1,9 @@
-"""Sweeps: the runs that are missing, done by this process or by workers, each kept as it ends.
+"""Runs of a sweep that are missing: trained by this process, by worker processes or by a cluster, kept as they end.
 
+The way of a run: ``prepare`` finds what is missing and checks it; ``plan`` lays it into units (``units``), trained
+together; ``scheduler`` gives unit after unit to an executor (``executors``; ``cluster/executor``); a worker process
+(``worker``) opens the stores again (``context``); ``unit_job`` claims the unit's runs, trains them (``fit/train/loop``)
+and writes each with its record (``records``).
 Killed at any moment, a sweep loses the units that were being trained; run again, it does what is missing. Several
 processes on one folder share the work.
 """
@@ -16,17 +20,20 @@ import torch
 from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
-from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.estimate import Forecast, Plan, forecast, plan
+from fusionkit.fit.executor.cost import CostModel
+from fusionkit.fit.executor.estimate import Forecast, forecast_of
 from fusionkit.fit.executor.executors import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
+from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.executor.plan import Plan, plan
 from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.scheduler import Schedule
+from fusionkit.fit.executor.unit_job import OnEvent
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.memory import keep_freed_memory
-from fusionkit.runs.claims import Claims, myself
+from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -41,7 +48,7 @@ def fit(
     draws: Sequence[FixedDraws] = (),
     workers: int | None = 1,
     retry_failed: bool = False,
-    crew: ExecutorFactory | None = None,
+    cluster: ExecutorFactory | None = None,
     device: str = "cpu",
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
@@ -50,8 +57,8 @@ def fit(
         starts: the finished runs that the specs begin from. draws: the examples that the specs name by a digest.
         workers: so many processes share the work; 1 is this one, None are as many as are worth it.
         retry_failed: runs that are there as failed are trained again.
-        crew: who does the runs instead of processes of this machine; ``workers`` is theirs then.
-        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A crew's is the CPU.
+        cluster: does the runs instead of processes of this machine; ``workers`` is its own then.
+        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster's is the CPU.
 
     Returns:
         the records of all the specs, in their order.
@@ -64,22 +71,22 @@ def fit(
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:
-        chosen = plan(prepared, workers if crew is None else crew.workers, elsewhere=crew is not None)
+        chosen = plan(prepared, workers if cluster is None else cluster.workers, elsewhere=cluster is not None)
         for note in chosen.notes:
             progress.say(note)
-        with closing(Claims(runs.path, myself())) as claims:
+        with closing(Claims(runs.path, this_process())) as claims:
             if not claims.work():
                 progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
             if retry_failed:
                 _forget(prepared.failed, runs, claims)
-            _work(prepared, chosen, runs, claims, progress, crew)
+            _train(prepared, chosen, runs, claims, progress, cluster)
     else:
         progress.begin(0, 0, {})
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
 
-def foresee(
+def forecast(
     store: Store | Mix,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
@@ -88,37 +95,52 @@ def foresee(
     workers: int | None = 1,
     retry_failed: bool = False,
     device: str = "cpu",
+    known: Measurements | None = None,
 ) -> tuple[Forecast, list[str]]:
-    """What :func:`fit` would do and take, and what it would say; arguments and errors are its own."""
+    """What :func:`fit` would do and take, and what it would say; arguments and errors are its own.
+
+    Args:
+        known: what was measured for other sweeps; what is measured now is added.
+    """
     prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
-    return forecast(prepared, runs, workers), prepared.notes
+    return forecast_of(prepared, runs, workers, known), prepared.notes
 
 
-def _work(
+def _train(
     prepared: Prepared,
     chosen: Plan,
     runs: RunsFolder,
     claims: Claims,
     progress: FitProgress,
-    crew: ExecutorFactory | None,
+    cluster: ExecutorFactory | None,
 ) -> None:
     schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
-    hands: Executor
-    if crew is not None:
-        hands = crew.hands(replace(_opening(chosen, prepared), sharers=crew.workers), runs, schedule.hear)
-        progress.say(f"workers of the cluster, {crew.workers} of them, share {len(chosen.units)} units of runs")
-    elif chosen.opening is None:
+    executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
+    if note:
+        progress.say(note)
+    cost = CostModel(prepared.materials)
+    epochs = {spec: cost.epochs(spec) for spec in prepared.missing}
+    work = {spec.digest: number * cost.products(spec) for spec, number in epochs.items()}
+    progress.begin(len(epochs), sum(epochs.values()), work)
+    with closing(executor):
+        schedule.work(executor)
+
+
+def _executor(
+    prepared: Prepared, chosen: Plan, runs: RunsFolder, cluster: ExecutorFactory | None, on_event: OnEvent
+) -> tuple[Executor, str]:
+    """Who does the units, and what the user is told of it."""
+    units = f"share {len(chosen.units)} units of runs"
+    if cluster is not None:
+        opening = replace(_opening(chosen, prepared), sharers=cluster.workers)
+        told = f"workers of the cluster, {cluster.workers} of them, {units}"
+        return cluster.executor(opening, runs, on_event), told
+    if chosen.opening is None:
         keep_freed_memory()
-        hands = InProcessExecutor(prepared.materials, runs, schedule.hear)
-    else:
-        opening = replace(chosen.opening, sharers=chosen.workers)
-        hands = WorkerPool(chosen.workers, opening, runs, schedule.hear, torch.get_num_threads())
-        progress.say(f"{chosen.workers} processes share {len(chosen.units)} units of runs")
-    bounds = Bounds(prepared.materials)
-    work = {spec.digest: spec.epochs * bounds.work(spec) for spec in prepared.missing}
-    progress.begin(len(prepared.missing), sum(spec.epochs for spec in prepared.missing), work)
-    with closing(hands):
-        schedule.work(hands)
+        return InProcessExecutor(prepared.materials, runs, on_event), ""
+    opening = replace(chosen.opening, sharers=chosen.workers)
+    pool = WorkerPool(chosen.workers, opening, runs, on_event, torch.get_num_threads())
+    return pool, f"{chosen.workers} processes {units}"
 
 
 def _opening(chosen: Plan, prepared: Prepared) -> ContextOpener:

@@ -1,7 +1,7 @@
-"""The order of a sweep's work: units to whoever is free, others' runs waited for, lost ones tried again.
+"""The order of a sweep's work: units to a free executor, runs of other processes waited for, lost ones tried again.
 
-A unit whose process dies, or whose memory does not suffice, is tried again in two halves, and so on: what is at fault
-is found, and its company is not punished. A run that is lost alone, and had been lost before, is kept as failed.
+A unit whose process dies, or whose memory does not suffice, is tried again in two halves, and so on, until the run at
+fault stands alone and the others are done. A run that is lost alone, and had been lost before, is kept as failed.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Schedule:
         self._materials, self._runs, self._claims, self._progress = materials, runs, claims, progress
         self._left = {spec.digest: spec for unit in units for spec in unit.specs}
         self._pending = deque(units)
-        self._again: deque[tuple[RunSpec, ...]] = deque()  # what was lost
-        self._flying: set[str] = set()  # what hands have
+        self._again: deque[tuple[RunSpec, ...]] = deque()  # units that were lost
+        self._running: set[str] = set()  # what the executor has
         self._others: dict[str, str] = {}  # what others do, and who
-        self._known: set[str] = set()  # who has been told of
+        self._known: set[str] = set()  # processes that the user has been told of
         self._waited: set[str] = set()
         self._noted: set[str] = set()
         self._losses: Counter[str] = Counter()
@@ -57,34 +57,34 @@ class Schedule:
         self._writing = 0.0
         self._ended = False
 
-    def work(self, hands: Executor) -> None:
+    def work(self, executor: Executor) -> None:
         """Go on until each run has a record, whoever made it."""
         while self._left:
-            while hands.free and (specs := self._next()):
-                self._flying |= {spec.digest for spec in specs}
-                hands.give(specs)
-            if self._flying or self._others:
+            while executor.free and (specs := self._next()):
+                self._running |= {spec.digest for spec in specs}
+                executor.give(specs)
+            if self._running or self._others:
                 self._say_waiting()
-                hands.wait(LOOK_SECONDS)
+                executor.wait(LOOK_SECONDS)
             self._look()
             self._tabulate()
 
-    def hear(self, word: Event) -> None:
-        """What hands tell of the units they have."""
-        for _ in range(word.count):
-            self._progress.epoch(word.work / word.count)
-        if word.kind == "note" and word.text not in self._noted:  # each unit has the same to say
-            self._noted.add(word.text)
-            self._progress.say(word.text)
-        heard = [digest for digest in word.runs if digest in self._flying]  # of a lost unit the others had ended
-        self._flying -= set(heard)
-        if word.kind in ("lost", "unborn") and heard:
-            self._take_back([self._left[digest] for digest in heard], word.text, blamed=word.kind == "lost")
-        for digest in heard:
-            if word.kind in ("run", "there"):
-                self._end(self._left[digest], ours=word.kind == "run")
-            elif word.kind == "others":
-                self._leave(self._left[digest], word.text)
+    def on_event(self, event: Event) -> None:
+        """What the executor reports of the units it has."""
+        for _ in range(event.count):
+            self._progress.epoch(event.work / event.count)
+        if event.kind == "note" and event.text not in self._noted:  # each unit has the same to say
+            self._noted.add(event.text)
+            self._progress.say(event.text)
+        ours = [digest for digest in event.runs if digest in self._running]  # of a lost unit the others had ended
+        self._running -= set(ours)
+        if event.kind in ("lost", "unstarted") and ours:
+            self._retry([self._left[digest] for digest in ours], event.text, blamed=event.kind == "lost")
+        for digest in ours:
+            if event.kind in ("run", "there"):
+                self._end(self._left[digest], ours=event.kind == "run")
+            elif event.kind == "others":
+                self._leave(self._left[digest], event.text)
         self._tabulate()
 
     def _next(self) -> Sequence[RunSpec]:
@@ -133,12 +133,12 @@ class Schedule:
 
     def _say_waiting(self) -> None:
         waiting = Counter(self._others.values())
-        if not self._flying and set(waiting) != self._waited:
+        if not self._running and set(waiting) != self._waited:
             self._waited = set(waiting)
             told = ", ".join(f"{counted(count, 'run')} of {holder}" for holder, count in waiting.items())
             self._progress.say(f"waiting for {told}")
 
-    def _take_back(self, specs: list[RunSpec], reason: str, blamed: bool) -> None:
+    def _retry(self, specs: list[RunSpec], reason: str, blamed: bool) -> None:
         if not blamed:
             self._again.appendleft(tuple(specs))
             return

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.executor.bounds import Bounds
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.records import failed_record, finished_record
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
@@ -21,12 +21,12 @@ from fusionkit.specs import RunSpec
 
 @dataclass(frozen=True)
 class Event:
-    """What is heard of a unit.
+    """Something that happened to a unit.
 
     Attributes:
         kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``note`` (``text`` is for the user);
             of ``runs``: ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text``
-            says whom), ``lost`` (not done, ``text`` says why), ``unborn`` (not begun: its worker died first).
+            says whom), ``lost`` (not done, ``text`` says why), ``unstarted`` (its worker ended before it was ready).
         runs: digests.
     """
 
@@ -49,7 +49,9 @@ class Event:
 OnEvent = Callable[[Event], None]
 
 
-def do_unit(specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder, claims: Claims, hear: OnEvent) -> None:
+def do_unit(
+    specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder, claims: Claims, on_event: OnEvent
+) -> None:
     """Do those runs of a unit that nobody else does or has done, each kept as it ends.
 
     Raises:
@@ -58,30 +60,30 @@ def do_unit(specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder,
     mine = []
     for spec in specs:
         if not claims.take(spec.digest):
-            hear(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
+            on_event(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
         elif runs.is_there(spec):
             claims.release(spec.digest)
-            hear(Event("there", (spec.digest,)))
+            on_event(Event("there", (spec.digest,)))
         else:
             runs.sweep_out(spec)
             mine.append(spec)
     if not mine:
         return
-    ended, lost, bounds = 0, None, Bounds(materials)
+    ended, lost, cost = 0, None, CostModel(materials)
 
     def tell(text: str) -> None:
-        hear(Event("note", text=text))
+        on_event(Event("note", text=text))
 
     def kept(spec: RunSpec) -> None:
         claims.release(spec.digest)
-        hear(Event("run", (spec.digest,)))
+        on_event(Event("run", (spec.digest,)))
 
     try:
-        work = {spec: bounds.work(spec) for spec in mine}
+        work = {spec: cost.products(spec) for spec in mine}
         with RunWriter(runs, kept) as keeping:
 
             def on_epoch(spec: RunSpec) -> None:
-                hear(Event("epochs", count=1, work=work[spec]))
+                on_event(Event("epochs", count=1, work=work[spec]))
                 keeping.tell()
 
             for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
@@ -100,7 +102,7 @@ def do_unit(specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder,
         for spec in mine:
             claims.release(spec.digest)
     if lost is not None:  # told when their claims are free; the caller knows which of them have ended
-        hear(Event("lost", tuple(spec.digest for spec in mine), text=lost))
+        on_event(Event("lost", tuple(spec.digest for spec in mine), text=lost))
 
 
 def trained(

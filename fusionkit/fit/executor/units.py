@@ -30,14 +30,15 @@ def data_key(spec: RunSpec) -> tuple[Any, ...]:
 
 
 def _pass_of(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs share that go through a store in one pass: of several seeds each would hold windows of its own."""
+    """What runs share that read a store in one pass; under another order each seed would hold windows of its own."""
     return spec.order, None if spec.order == SHUFFLE else spec.data_seed
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
     """Runs in units of at most ``widest``: those that see the same minibatches first.
 
-    Of what must be cut apart each piece has some of every shape: a unit of the dear ones alone would be waited for.
+    Where such runs make several units, each fusion is spread evenly over them, so that no worker gets only the
+    expensive ones.
     """
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:

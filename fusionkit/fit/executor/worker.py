@@ -1,13 +1,14 @@
 """A worker: one process that does unit after unit of a sweep, as it is told.
 
-It opens the stores by their addresses, keeps the task data between units, claims and keeps the runs itself. Addresses,
-specs and digests cross the boundary, no tensors. Its parent's side is ``fit/executor/executors.py``.
+Addresses, specs and digests cross the boundary, no tensors. Its parent's side is ``fit/executor/executors.py``; a
+worker of a cluster (``cluster/fit_job.py``) does the same with the same :class:`UnitRunner`.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,36 +17,50 @@ import torch
 from fusionkit.child_processes import Channel
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.unit_job import Event, do_unit
+from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
 from fusionkit.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
-SAY_SECONDS = 0.1  # between two words on epochs: a small one takes a millisecond
+SEND_SECONDS = 0.1  # between two events on epochs: a small one takes a millisecond
 
 
 def main(channel: Channel) -> None:
     """Work until the parent says no more; called by :func:`fusionkit.child_processes.serve`."""
     try:
-        told = channel.receive()
-        torch.set_num_threads(told["threads"])
-        keep_freed_memory()
-        materials = ContextOpener.from_dict(told["opening"]).open()
-        runs = RunsFolder(Path(told["runs"]))
-        claims = Claims(runs.path, told["holder"])
-        speaker = EventSender(channel)
+        runner = UnitRunner(**channel.receive())
+        sender = EventSender(channel)
         channel.send({"kind": "ready"})
         while True:
-            specs = [RunSpec.from_dict(values) for values in channel.receive()]
-            do_unit(specs, materials, runs, claims, speaker.hear)
-            speaker.flush()
+            runner.run(channel.receive(), sender.on_event)
+            sender.flush()
             channel.send({"kind": "end"})
     except (EOFError, OSError) as error:
         if not isinstance(error, (EOFError, ConnectionError)):
             channel.send(failure(error))
     except Exception as error:
         channel.send(failure(error))
+
+
+class UnitRunner:
+    """A sweep in a worker's process: the stores open, task data loaded once, claims of its own.
+
+    Args:
+        opening: of the context, as plain values. runs: the whole path of the folder. holder: whom claims name.
+    """
+
+    def __init__(self, opening: Mapping[str, Any], runs: str, threads: int, holder: str) -> None:
+        torch.set_num_threads(threads)
+        keep_freed_memory()
+        self._context = ContextOpener.from_dict(opening).open()
+        self._runs = RunsFolder(Path(runs))
+        self._claims = Claims(self._runs.path, holder)
+
+    def run(self, specs: Sequence[Mapping[str, Any]], on_event: OnEvent) -> None:
+        """Do a unit, given as plain values; errors as :func:`~fusionkit.fit.executor.unit_job.do_unit`."""
+        unit = [RunSpec.from_dict(dict(values)) for values in specs]
+        do_unit(unit, self._context, self._runs, self._claims, on_event)
 
 
 class EventSink(Protocol):
@@ -55,25 +70,25 @@ class EventSink(Protocol):
 
 
 class EventSender:
-    """Passes words on, those on epochs a few at a time."""
+    """Passes events on, those on epochs a few at a time."""
 
-    def __init__(self, channel: EventSink) -> None:
-        self._channel, self._epochs, self._work, self._last = channel, 0, 0.0, time.monotonic()
+    def __init__(self, sink: EventSink) -> None:
+        self._sink, self._epochs, self._work, self._last = sink, 0, 0.0, time.monotonic()
 
-    def hear(self, word: Event) -> None:
-        """One more word."""
-        if word.kind != "epochs":
+    def on_event(self, event: Event) -> None:
+        """One more event."""
+        if event.kind != "epochs":
             self.flush()
-            self._channel.send(word.to_dict())
+            self._sink.send(event.to_dict())
             return
-        self._epochs, self._work = self._epochs + word.count, self._work + word.work
-        if time.monotonic() - self._last > SAY_SECONDS:
+        self._epochs, self._work = self._epochs + event.count, self._work + event.work
+        if time.monotonic() - self._last > SEND_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Say what was held back."""
+        """Send what was held back."""
         if self._epochs:
-            self._channel.send(Event("epochs", count=self._epochs, work=self._work).to_dict())
+            self._sink.send(Event("epochs", count=self._epochs, work=self._work).to_dict())
         self._epochs, self._work, self._last = 0, 0.0, time.monotonic()
 
 

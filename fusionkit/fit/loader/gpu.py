@@ -60,7 +60,7 @@ class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
     Args:
-        draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.hold_together` holds them: as many
+        draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.load_all_into_memory` loads them: as many
             examples each, with one sequence each, all of whose rows are read. orders: of each. device: that holds them.
     """
 
@@ -75,10 +75,6 @@ class GpuLoader:
         self._dense = all(draw.is_dense for draw in draws.values())
         self._rooms: dict[tuple[int, int], _Buffers] = {}
         self._seeds: tuple[int, ...] = ()
-
-    def steps(self, seed: int) -> int:
-        """As :class:`~fusionkit.fit.loader.minibatches.Loader` says."""
-        return -(-len(self._draws[seed]) // self._size)
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`~fusionkit.fit.loader.minibatches.Loader` says; the next step overwrites a step's minibatches."""

@@ -27,7 +27,7 @@ READ_ROWS = 4096
 
 
 class InMemoryStates:
-    """States in the memory of the CPU or of a device: float32 ``[rows, layers, hidden]``."""
+    """States in the memory of the CPU or of a device: ``[rows, layers, hidden]``."""
 
     def __init__(self, states: Tensor) -> None:
         self._states = states
@@ -71,11 +71,11 @@ def layers_of_batch(batch: Batch, positions: Sequence[int]) -> Batch:
 
 
 def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
-    """Bytes that :func:`hold` takes."""
+    """Bytes that :func:`load_into_memory` takes."""
     return 4 * len(split.rows) * len(layers) * split.states.shape[2]
 
 
-def hold(
+def load_into_memory(
     split: TaskSplit, layers: Sequence[int], order: IntArray | None = None, device: torch.device = CPU
 ) -> TaskSplit:
     """Load the chosen layers of a split into memory.
@@ -92,7 +92,9 @@ def hold(
     return split.over(_read(split.states, rows, lies, layers, device), where)
 
 
-def hold_together(splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU) -> list[TaskSplit]:
+def load_all_into_memory(
+    splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU
+) -> list[TaskSplit]:
     """Load several splits of one store; a row that several of them have is in memory once."""
     rows, places = np.unique(np.concatenate([split.rows for split in splits]), return_inverse=True)
     held = _read(splits[0].states, rows, np.arange(len(rows)), layers, device)
@@ -135,10 +137,6 @@ class Minibatches:
 class Loader(Protocol):
     """Gives the minibatches of all data seeds of a unit of runs."""
 
-    def steps(self, seed: int) -> int:
-        """The number of minibatches in an epoch of one data seed."""
-        ...
-
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """The minibatches of these data seeds, step by step; a seed without any left is not in the step."""
         ...
@@ -146,10 +144,6 @@ class Loader(Protocol):
 
 class SeedLoader(Protocol):
     """Gives the minibatches of one data seed."""
-
-    def __len__(self) -> int:
-        """The number of minibatches in an epoch."""
-        ...
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every example once, in minibatches, in the order of this epoch."""
@@ -169,10 +163,6 @@ class GatherLoader:
         self.split, self.layers = split, tuple(layers)
         self._order, self._size, self._device = order, batch_size, device
 
-    def __len__(self) -> int:
-        """As :class:`SeedLoader` says."""
-        return -(-len(self.split) // self._size)
-
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """As :class:`SeedLoader` says."""
         order = self._order.examples(epoch)
@@ -185,10 +175,6 @@ class SeparateLoaders:
 
     def __init__(self, feeders: Mapping[int, SeedLoader]) -> None:
         self._feeders = feeders
-
-    def steps(self, seed: int) -> int:
-        """As :class:`Loader` says."""
-        return len(self._feeders[seed])
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`Loader` says."""

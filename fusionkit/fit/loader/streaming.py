@@ -81,10 +81,6 @@ class StreamingLoader:
         rows = max((int(lengths[examples].sum()) for examples in self._order.windows(0)), default=0)
         return 2 * rows * self._stream.row_bytes
 
-    def __len__(self) -> int:
-        """Minibatches of an epoch."""
-        return -(-len(self._stream.split) // self._size)
-
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every example once, in minibatches. A minibatch at the edge of a window takes rows of both windows."""
         stream, taken, states = self._stream, list[IntArray](), list[Tensor]()

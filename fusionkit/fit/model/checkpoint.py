@@ -16,6 +16,7 @@ from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel, model_of
+from fusionkit.fit.model.sources import sources_of, warn_of_sources
 from fusionkit.fusions import sees_examples
 from fusionkit.runs.folder import RECORD, WEIGHTS, others_of
 from fusionkit.specs import RunSpec
@@ -147,11 +148,16 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         parts = parts_of(spec)
         name, *more = parts
         told = {name: record} | {other: others_of(record)[other] for other in more}
+    except (KeyError, TypeError, ValueError, FusionkitError) as error:
+        raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
+    sources_of(spec)  # code that cannot be imported is no damage: it has an error of its own
+    try:
         classes = {part: len(found["labels"]) for part, found in told.items()}
         model = model_of(spec, len(layers), record["hidden"], classes, record.get("sides", 1))
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
     _load_weights(model, weights, record["weights_sha256"], remedy)
+    warn_of_sources(spec, record.get("sources"))
     shared = {
         "folder": place.parent, "rows": record["rows"], "layers": layers, "encoder": record["encoder"],
         "encoding": record["encoding"], "digest": spec.digest, "whole": model,

@@ -12,7 +12,8 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.precision import exactly, widened
 from fusionkit.fusions import Fusion, build_fusion
-from fusionkit.heads import build_head, lm_head, reads_sequences
+from fusionkit.heads import build_head, reads_sequences
+from fusionkit.heads.lm_head import lm_head
 from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
 from fusionkit.ragged import segment_max, segment_mean
@@ -50,7 +51,7 @@ class FusedModel(nn.Module):
                 remedy="leave the pool out",
             )
         self.fusion = build_fusion(spec.fusion, layers, hidden)
-        self.sides = sides
+        self.layers, self.hidden, self.sides = layers, hidden, sides
         self.compares = sides == 2 and not reads_sequences(spec.head)
         width = 4 * self.fusion.width if self.compares else self.fusion.width
         self.head = (

@@ -101,7 +101,9 @@ def run_for(name: str, start: WarmStart) -> TrainedRun:
     return start.run.parts.get(name, start.run)
 
 
-def begin(model: Model, spec: RunSpec, start: WarmStart | None, labels: Mapping[str, Sequence[str]]) -> None:
+def load_start_weights(
+    model: Model, spec: RunSpec, start: WarmStart | None, labels: Mapping[str, Sequence[str]]
+) -> None:
     """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says.
 
     Args:
@@ -144,7 +146,7 @@ def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str
         return []
     with torch.device("meta"):
         model = model_of(spec, layers, hidden, classes, sides)
-    begin(model, spec, None, {})
+    load_start_weights(model, spec, None, {})
     fusion, head = (sum(p.numel() for p in part.parameters()) for part in (model.fusion, model.head))
     notes = [
         f"--freeze {part}: it was not taken from a trained run and stays as it is made at the start"

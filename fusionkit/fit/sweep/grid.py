@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fusionkit.dataset.few_shot import check_draw
 from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share, parse_share
-from fusionkit.errors import UsageError
+from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, shots_of, with_draws
 from fusionkit.fit.train.options import check_options
 from fusionkit.fusions import fusion_layers as layers_of
+from fusionkit.options.entry import SWEPT, joined
+from fusionkit.options.tables import FIT
 from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
-from fusionkit.tasks.joint import heads_of, joined, text_of
+from fusionkit.tasks.joint import fitting_heads, text_of
 
 USUAL = ("last", "linear", "concat", "attention")
 WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
@@ -35,29 +38,16 @@ def expand(
     seeds: int | None = None,
     data_seeds: int | None = None,
     init_seeds: int | None = None,
-    lrs: Sequence[float] = (2e-3,),
     shots: Sequence[int | None] = (),
     draw: str = "uniform",
     draws: Sequence[FixedDraws] = (),
-    epochs: Sequence[int] = (10,),
-    batch_sizes: Sequence[int] = (32,),
-    dropout: float = 0.0,
-    weight_decay: float = 0.0,
-    schedule: str = "linear",
-    optimizer: str = "adamw",
-    warmup: float = 0.0,
-    clip_norm: float | None = None,
-    label_smoothing: float = 0.0,
-    class_weights: str = "none",
-    patience: int | None = None,
     validate_on: int | str | None = None,
-    validate_every: int = 1,
-    compute_dtype: str = "float32",
     order: str = AUTO,
     joint_fusion: str = "shared",
     starts: Sequence[WarmStart] = (),
     init_part: str | None = None,
     freeze: str | None = None,
+    **options: Any,
 ) -> list[RunSpec]:
     """Every run of a sweep over one store, or a mix.
 
@@ -69,10 +59,11 @@ def expand(
         data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
-        validate_every: epochs from one scoring to the next.
         order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
         starts: finished runs, of which each run begins with the one that suits it. init_part: what it takes of that
             one, ``both`` unless said. freeze: the part that is not trained.
+        options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
+            those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
 
     Raises:
         UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
@@ -81,7 +72,7 @@ def expand(
     asked = joined(task), joined(label)
     columns = choose_tasks(store, *asked) if isinstance(store, Store) else store.choose_tasks(*asked)
     tasks = {name: each for name, (each, _) in columns.items()}
-    heads, whole = heads_of(tasks, joined(head)), text_of(tasks)
+    heads, whole = fitting_heads(tasks, joined(head)), text_of(tasks)
     if joint_fusion != "shared" and len(tasks) == 1:
         raise UsageError(
             f"the task {whole} has one head, and so one fusion",
@@ -104,6 +95,7 @@ def expand(
             received=f"--draw {draw} with --draw-from",
             remedy="leave --draw out",
         )
+    several, single = _split(options)
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
     shots = shots or shots_of(draws)
     watched = watched_count(store, validate_on)
@@ -125,29 +117,17 @@ def expand(
             draw=draw,
             data_seed=data_seed,
             init_seed=init_seed,
-            lr=lr,
-            weight_decay=weight_decay,
-            dropout=dropout,
-            schedule=schedule,
-            optimizer=optimizer,
-            warmup=warmup,
-            clip_norm=clip_norm,
-            label_smoothing=label_smoothing,
-            class_weights=class_weights,
-            patience=patience,
             validate_on=watched,
-            validate_every=validate_every,
-            compute_dtype=compute_dtype,
             order=ordered if shot is None and not draws else drawn,
             joint_fusion=joint_fusion,
             mix=None if mix is None else mix.text,
             evaluate_on=None if mix is None else mix.evaluate_on,
             freeze=freeze,
-            epochs=epoch,
-            batch_size=size,
+            **dict(zip(several, values, strict=True)),
+            **single,
         )
-        for (fusion, layers), shot, lr, epoch, size, (data_seed, init_seed) in itertools.product(
-            fused, shots, lrs, epochs, batch_sizes, seed_pairs(seeds, data_seeds, init_seeds)
+        for (fusion, layers), shot, values, (data_seed, init_seed) in itertools.product(
+            fused, shots, itertools.product(*several.values()), seed_pairs(seeds, data_seeds, init_seeds)
         )
     ]
     runs = with_draws(runs, draws) if draws else runs
@@ -161,6 +141,24 @@ def expand(
         raise UsageError("--init-part says what to take of a run", expected="--init-from RUN", received="none")
     # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
     return list(dict.fromkeys(runs))
+
+
+def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
+    """Options of training by field: those of which several are taken, and the others.
+
+    Raises:
+        UsageError: there is no such option.
+    """
+    known = {entry.parameter: entry for entry in FIT.values()}
+    for name in options:
+        if name not in known:
+            raise unknown_name("option of a sweep", name, known)
+    swept = {
+        entry.name: options[name] if isinstance(options[name], (tuple, list)) else (options[name],)
+        for name, entry in known.items()
+        if name in options and entry.lists == SWEPT
+    }
+    return swept, {name: value for name, value in options.items() if known[name].lists != SWEPT}
 
 
 def seed_pairs(
@@ -195,15 +193,7 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
     """
     if not isinstance(given, str):
         return given
-    try:
-        part = parse_share(given)
-    except UsageError as error:
-        raise UsageError(
-            "--validate-on takes a number of validation examples, or a share of them",
-            expected="a number like 800, or a percentage above 0, at most 100, like 10%",
-            received=given,
-            remedy="correct it, or leave it out to score all of validation every epoch",
-        ) from error
+    part = check_watched(given)
     if part is None:
         return None
     if not part.endswith("%"):
@@ -217,6 +207,23 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
             remedy="choose a number, like --validate-on 800",
         )
     return Share(judge, part).count(len(judge["validation"].examples))
+
+
+def check_watched(text: str) -> str | None:
+    """The one spelling of a number of validation examples or a share of them; None for all.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        return parse_share(text)
+    except UsageError as error:
+        raise UsageError(
+            "--validate-on takes a number of validation examples, or a share of them",
+            expected="a number like 800, or a percentage above 0, at most 100, like 10%",
+            received=text,
+            remedy="correct it, or leave it out to score all of validation every epoch",
+        ) from error
 
 
 def read_layers(store: Store | Mix, spec: RunSpec) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,38 +12,12 @@ from torch import Tensor
 
 from fusionkit.dataset.split import States, TaskSplit
 from fusionkit.errors import UsageError
+from fusionkit.fit.loader.minibatches import InMemoryStates
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.ragged import IntArray, Ragged, offsets_of
 from fusionkit.store import Split
 
 BLOCK_ROWS = 4096  # rows scored at once; bounds memory
-
-
-class InMemory:
-    """States in memory, gathered as a store's are.
-
-    Args:
-        states: ``[rows, layers, hidden]``.
-    """
-
-    def __init__(self, states: Tensor) -> None:
-        self._by_layer = states.transpose(0, 1)  # [layers, rows, hidden]
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Rows, layers, hidden."""
-        layers, rows, hidden = self._by_layer.shape
-        return rows, layers, hidden
-
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        """As NumPy has it, of ``[rows, layers, hidden]``."""
-        return np.asarray(self._by_layer.transpose(0, 1)[key])
-
-    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
-        """Chosen rows of chosen layers, ``[len(rows), layers, hidden]``, layer-major in memory as a store's."""
-        at = torch.from_numpy(rows)
-        picked = range(len(self._by_layer)) if layers is None else layers
-        return torch.stack([self._by_layer[layer].index_select(0, at) for layer in picked]).transpose(0, 1)
 
 
 @dataclass(frozen=True)
@@ -72,7 +45,7 @@ def examples_of(given: Ragged | Split | NDArray[Any]) -> ArrayExamples:
         states = torch.from_numpy(np.array(given, dtype=np.float32))
         given = Ragged(states, np.arange(len(states) + 1, dtype=np.int64), np.ones(len(states), dtype=bool))
     _, layers, hidden = given.hidden_states.shape
-    states_of = InMemory(given.hidden_states) if isinstance(given, Ragged) else given.hidden_states
+    states_of = InMemoryStates(given.hidden_states) if isinstance(given, Ragged) else given.hidden_states
     return ArrayExamples(states_of, given.row_offsets, given.row_mask, int(layers), int(hidden))
 
 

@@ -72,21 +72,21 @@ class ScoreBlock:
 
     Attributes:
         units: int64 ``[n]``, where those that are decided, the examples or their words, stand among all of the split.
-        rough: the states in bfloat16, where a GPU decides in it first.
+        narrow: the states in bfloat16, where a GPU decides in it first.
     """
 
     units: Tensor
     batch: Batch
-    rough: Tensor | None
+    narrow: Tensor | None
 
 
-def shown_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
+def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
     """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
     for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)
         pays = device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS
-        rough = batch.states.bfloat16() if pays else None
-        yield ScoreBlock(units, replace(batch, place=SharedBuffer()), rough)
+        narrow = batch.states.bfloat16() if pays else None
+        yield ScoreBlock(units, replace(batch, place=SharedBuffer()), narrow)
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:

@@ -18,18 +18,18 @@ from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,
     GatherLoader,
-    InMemoryStates,
     Layers,
     Loader,
     SeedLoader,
     SeparateLoaders,
     held_bytes,
-    hold,
-    hold_together,
+    load_all_into_memory,
+    load_into_memory,
 )
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
-from fusionkit.fit.train.decisions import ScoreBlock, block_rows, blocks, shown_blocks
+from fusionkit.fit.train.decisions import ScoreBlock, block_rows, blocks, score_blocks
+from fusionkit.fit.train.options import length_of
 from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import decides_by_softmax, reads_sequences
@@ -45,8 +45,9 @@ class UnitInputs:
             of all that any run reads. sharers: how many processes share the memory.
 
     Attributes:
-        feeding: the minibatches. stored: the part of validation that is watched, as it is stored. watched: the same,
-            held where there is room. coming: bytes of the windows that are read while others are trained on.
+        loader: gives the minibatches. stored: the part of validation that is watched, as it is stored.
+        watched: the same, in memory where ``holds_watched``. window_bytes: of the windows that are read while others
+            are trained on.
     """
 
     def __init__(
@@ -61,25 +62,27 @@ class UnitInputs:
     ) -> None:
         self._draws, self._layers, self._data, self._hidden = draws, layers, data, hidden
         self._sharers, self._device = sharers, device
-        self._room = self._to_hold() if max(spec.epochs for spec in specs) > 1 else 0
+        repeated = any(length_of(spec, len(draws[spec.data_seed])).epochs > 1 for spec in specs)
+        self._room = self._to_hold() if repeated else 0
         streamed = {seed: each for seed in draws if (each := self._streamed(seed, specs[0])) is not None}
-        self.coming = sum(each.memory for each in streamed.values())
-        self._room -= self.coming
+        self.window_bytes = sum(each.memory for each in streamed.values())
+        self._room -= self.window_bytes
         self.stored = watched_split(specs[0], data)
         shown = blocks(self.stored, block_rows(device))
         self.watched, self._watched_layers = self._held(self.stored, np.concatenate(shown) if shown else None)
+        self.holds_watched = self.watched is not self.stored
         self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch
-        if device.type != "cpu" and isinstance(self.watched.states, InMemoryStates):
+        if device.type != "cpu" and self.holds_watched:
             self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
-        self.feeding: Loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
+        self.loader: Loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
 
     def blocks(self) -> Iterable[ScoreBlock]:
         """The watched part of validation, block by block."""
-        if not isinstance(self.watched.states, InMemoryStates) or self._device.type == "cpu":
-            return shown_blocks(self.watched, self._watched_layers, self._device)
+        if not self.holds_watched or self._device.type == "cpu":
+            return score_blocks(self.watched, self._watched_layers, self._device)
         if self._blocks is None:
             with torch.inference_mode():
-                self._blocks = list(shown_blocks(self.watched, self._watched_layers, self._device))
+                self._blocks = list(score_blocks(self.watched, self._watched_layers, self._device))
         return self._blocks
 
     def _to_hold(self) -> int:
@@ -116,7 +119,7 @@ class UnitInputs:
         if size > self._room:
             return None
         self._room -= size
-        held = dict(zip(draws, hold_together(list(draws.values()), self._layers, self._device), strict=True))
+        held = dict(zip(draws, load_all_into_memory(list(draws.values()), self._layers, self._device), strict=True))
         orders = {seed: Sampler(draw, spec.order, seed) for seed, draw in draws.items()}
         return GpuLoader(held, orders, spec.batch_size, self._device)
 
@@ -134,7 +137,7 @@ class UnitInputs:
         if size > self._room:
             return split, self._layers
         self._room -= size
-        return hold(split, self._layers, order, self._device), tuple(range(len(self._layers)))
+        return load_into_memory(split, self._layers, order, self._device), tuple(range(len(self._layers)))
 
 
 def decides_rows(spec: RunSpec) -> bool:
@@ -148,7 +151,7 @@ def is_plain(draw: TaskSplit) -> bool:
     return draw.sides == 1 and draw.read is None and not draw.others and bool((np.diff(draw.offsets) > 0).all())
 
 
-def drawn(spec: RunSpec, data: TaskData) -> TaskSplit:
+def training_split(spec: RunSpec, data: TaskData) -> TaskSplit:
     """The training examples of a run; errors as :func:`~fusionkit.dataset.few_shot.draw_of`."""
     examples = draw_of(spec, data)
     return data.train if examples is None else data.train.subset(examples)

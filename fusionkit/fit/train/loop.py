@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,27 +25,24 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, Streams
 from fusionkit.fit.loader.gpu import GpuLoader
-from fusionkit.fit.loader.minibatches import (
-    InMemoryStates,
-    Layers,
-)
+from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.fused import twin
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
-from fusionkit.fit.model.warm_start import WarmStart, begin
+from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import Decisions, block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
-from fusionkit.fit.train.inputs import UnitInputs, drawn
-from fusionkit.fit.train.options import balanced_weights, check_options, rate_factor
-from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, outcomes_of
-from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.train.inputs import UnitInputs, training_split
+from fusionkit.fit.train.options import Length, balanced_weights, check_options, length_of, rate_factor
+from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, results_of
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
-from fusionkit.fit.vectorized.width import even, room, weight_bytes, width_of
+from fusionkit.fit.vectorized.width import room, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.metrics import is_better
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
+from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 
 Ended = tuple[RunSpec, RunResult | DivergenceError]
@@ -59,6 +57,7 @@ class _Run:
 
     spec: RunSpec
     layers: Layers
+    length: Length
     loss: float = 0.0
     curve: Curve = field(default_factory=list)
     best: BestEpoch | None = None
@@ -67,15 +66,19 @@ class _Run:
 
     def is_due(self, epoch: int) -> bool:
         """Whether it is scored now: no other run of its stack has a say in it."""
-        return epoch % self.spec.validate_every == 0 or epoch == self.spec.epochs
+        return epoch % self.spec.validate_every == 0 or epoch == self.length.epochs
 
     def is_done(self, epoch: int) -> bool:
         """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
-        if epoch >= self.spec.epochs:
+        if epoch >= self.length.epochs:
             return True
         if self.spec.patience is None or self.best is None or not self.is_due(epoch):
             return False
         return epoch - self.best.epoch >= self.spec.patience
+
+    def left(self, epoch: int) -> int:
+        """Steps that it makes in an epoch: the last one may be begun only."""
+        return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
 
 
 @dataclass(eq=False)
@@ -140,10 +143,10 @@ def train_unit(
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
-            an example has. MemoryError, RuntimeError: memory runs out for one run alone.
+            an example has. MemoryError, RuntimeError: memory runs out.
     """
     unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
-    for epoch in range(max(spec.epochs for spec in specs) + 1):
+    for epoch in range(unit.epochs + 1):
         began = time.perf_counter()
         # Epoch 0 is for those that have nothing to learn: they are scored as they came.
         groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
@@ -157,9 +160,9 @@ def train_unit(
             run.seconds += (time.perf_counter() - began) / len(runs)
             if epoch:
                 run.epoch_seconds.append(run.seconds)
-            for _ in range((epoch > 0) + (run.spec.epochs - epoch if run in gone else 0)):
+            for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
-        yield from unit.let_go(gone, failed)
+        yield from unit.release(gone, failed)
         if not unit.groups:
             return
 
@@ -180,15 +183,16 @@ class _Unit:
     ) -> None:
         self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
         self._lm_head = None if data.lm_head is None else data.lm_head.on(device)
-        runs = [_Run(spec, layers_of(spec)) for spec in specs]
-        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         self._draws: dict[int, TaskSplit] = {}
         for spec in specs:
             check_options(spec)
             for part in parts_of(spec).values():
                 check_sides(part.head, data.train.sides)
             if spec.data_seed not in self._draws:
-                self._draws[spec.data_seed] = drawn(spec, data)
+                self._draws[spec.data_seed] = training_split(spec, data)
+        runs = [_Run(spec, layers_of(spec), length_of(spec, len(self._draws[spec.data_seed]))) for spec in specs]
+        self.epochs = max(run.length.epochs for run in runs)
+        self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device)
@@ -200,7 +204,7 @@ class _Unit:
     def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, WarmStart]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
-        dense = dense or isinstance(self._reading.feeding, GpuLoader)
+        dense = dense or isinstance(self._reading.loader, GpuLoader)
         alike: dict[Any, list[_Run]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
@@ -209,13 +213,13 @@ class _Unit:
         unit = [weight_bytes(model) for _, models in made for model in models]
         groups = list[_Group]()
         for some, models in made:
-            places = tuple(self._layers.index(layer) for layer in some[0].layers)
+            places = positions_of(some[0].layers, self._layers)
             width = self._width(some, models[0], unit)
             most_of_a_seed = max(Counter(run.spec.data_seed for run in some).values())
-            for at in even(len(some), width, most_of_a_seed):
+            for at in stack_ranges(len(some), width, most_of_a_seed):
                 piece = [some[k] for k in at]
                 stack = stack_of([run.spec for run in piece], [models[k] for k in at])
-                groups.append(_Group(Splitting(stack, self._narrowed), piece, places, len(groups)))
+                groups.append(_Group(stack, piece, places, len(groups)))
         return groups
 
     def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
@@ -225,14 +229,11 @@ class _Unit:
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
         free = room(device, self._sharers)
         on_cpu = device.type == "cpu"
-        free = free - self._reading.coming if free is not None and on_cpu else free  # windows are the host's
+        free = free - self._reading.window_bytes if free is not None and on_cpu else free  # windows are the host's
         width = width_of(weight_bytes(model), states, unit, free, on_cpu)
         if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
-            self._narrowed(width)
+            self._tell(f"stacks of at most {counted(width, 'run')}: memory")
         return width
-
-    def _narrowed(self, width: int) -> None:
-        self._tell(f"stacks of at most {counted(width, 'run')}: memory")
 
     def _model(self, run: _Run, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""
@@ -240,7 +241,7 @@ class _Unit:
         classes = {name: len(part.labels) for name, part in data.parts.items()}
         model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         labels = {name: part.labels for name, part in data.parts.items()}
-        begin(model, spec, None if spec.init_from is None else starts[spec.init_from], labels)
+        load_start_weights(model, spec, None if spec.init_from is None else starts[spec.init_from], labels)
         for name, taught in self._draws[spec.data_seed].parts.items():
             part = model.parts[name]
             if isinstance(part.head, Softmax):
@@ -253,24 +254,30 @@ class _Unit:
         """One epoch of all runs."""
         seeds = list(dict.fromkeys(seed for group in groups for seed in group.seeds))
         totals = [torch.zeros(len(group.runs), device=self._device) for group in groups]
+        lefts = [[run.left(epoch) for run in group.runs] for group in groups]
+        most = max(map(max, lefts), default=0)
         with denormals_as_zero(), full_float32(self._device):
-            for step, batches in enumerate(self._reading.feeding.epoch(epoch, seeds)):
+            for step, batches in enumerate(islice(self._reading.loader.epoch(epoch, seeds), most)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
-                    for group, total, own in zip(groups, totals, beside, strict=True):
+                    for group, total, left, own in zip(groups, totals, lefts, beside, strict=True):
                         with own:  # chosen layers may be copied: where they are read
-                            if mine := batches.of(group.seeds, group.places):
-                                total += self._step(group, mine, epoch, step)
-        for group, total in zip(groups, totals, strict=True):
-            for run, loss in zip(group.runs, total.tolist(), strict=True):
-                run.loss = loss / max(len(self._draws[run.spec.data_seed]), 1)
+                            if step < max(left) and (mine := batches.of(group.seeds, group.places)):
+                                total += self._step(group, mine, left, epoch, step)
+        for group, total, left in zip(groups, totals, lefts, strict=True):
+            for run, loss, steps in zip(group.runs, total.tolist(), left, strict=True):
+                learned = min(steps * run.spec.batch_size, len(self._draws[run.spec.data_seed]))
+                run.loss = loss / max(learned, 1)
 
-    def _step(self, group: _Group, batches: Sequence[Batch], epoch: int, step: int) -> Tensor:
-        rates = []
-        for run in group.runs:
-            steps = self._reading.feeding.steps(run.spec.data_seed)
-            rates.append(run.spec.lr * rate_factor(run.spec, (epoch - 1) * steps + step, run.spec.epochs * steps))
+    def _step(self, group: _Group, batches: Sequence[Batch], left: Sequence[int], epoch: int, step: int) -> Tensor:
+        """One step; the losses of the runs that make it. ``left``: steps that each makes in this epoch."""
+        rates, going = [], [step < steps for steps in left]
+        for run, goes in zip(group.runs, going, strict=True):
+            at = (epoch - 1) * run.length.epoch + step
+            # A run that has made all of its steps waits for the others of its stack: at rate 0 nothing moves.
+            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else 0.0)
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
-        return group.stack.step(batches, rates) * examples
+        losses = group.stack.step(batches, rates) * examples
+        return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
     def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
         """Score all runs on validation, and keep what is the best so far."""
@@ -313,7 +320,7 @@ class _Unit:
         metric, value = next(iter(scores.items()))
         return metric, value, None, scores
 
-    def let_go(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
+    def release(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
         left, ended = [], list[list[tuple[_Run, Model]]]()
         for group in self.groups:
@@ -338,14 +345,17 @@ class _Unit:
         began = time.perf_counter()
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
         reading = self._reading
-        shown = reading.watched, self._layers if isinstance(reading.watched.states, InMemoryStates) else None
-        outcomes = outcomes_of(groups, self._data, reading.stored, shown, self._judge, began)
+        shown = reading.watched, self._layers if reading.holds_watched else None
+        outcomes = results_of(groups, self._data, reading.stored, shown, self._judge, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
     def _trained(self, run: _Run, model: Model) -> CompletedRun:
         assert run.best is not None  # the last epoch is scored
         draw = self._draws[run.spec.data_seed]
-        return CompletedRun(run.spec, model, run.layers, run.best, run.curve, run.seconds, run.epoch_seconds, draw)
+        steps = min(len(run.curve) * run.length.epoch, run.length.steps)
+        return CompletedRun(
+            run.spec, model, run.layers, run.best, run.curve, steps, run.seconds, run.epoch_seconds, draw
+        )
 
 
 def _copied(model: Model) -> Model:

@@ -14,18 +14,17 @@ Source: the schedules of transformers, ``compute_class_weight("balanced")`` of s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.precision import FLOAT32
-from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax
+from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax, each_head, gives_numbers
 from fusionkit.specs import RunSpec
-from fusionkit.tasks import TASKS
 
 
 def check_options(spec: RunSpec) -> None:
@@ -35,8 +34,8 @@ def check_options(spec: RunSpec) -> None:
         UsageError: label smoothing or class weights for a head without a cross-entropy at each row, or bfloat16 for
             one that gives a number.
     """
-    heads = spec.head.split("+")
-    if spec.compute_dtype != FLOAT32 and not set(heads).isdisjoint(TASKS["regression"].heads):
+    heads = each_head(spec.head)
+    if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)):
         raise UsageError(
             f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
             expected=f"--compute-dtype {FLOAT32}",
@@ -62,11 +61,19 @@ def check_options(spec: RunSpec) -> None:
             )
 
 
-def optimizer_of(spec: RunSpec, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW, whose decay acts on the weights themselves, or Adam, whose decay is an L2 term of the gradient."""
-    kind = torch.optim.Adam if spec.optimizer == "adam" else torch.optim.AdamW
-    # One fused kernel for all tensors: the step of heads this small is otherwise mostly calls.
-    return kind(parameters, lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+class Length(NamedTuple):
+    """How long a run is: steps of a whole epoch, all of its steps, and the epochs that it begins."""
+
+    epoch: int
+    steps: int
+    epochs: int
+
+
+def length_of(spec: RunSpec, examples: int) -> Length:
+    """The length of a run that learns from so many examples, where nothing stops it earlier."""
+    epoch = max(-(-examples // spec.batch_size), 1)
+    steps = spec.epochs * epoch if spec.max_steps is None else spec.max_steps
+    return Length(epoch, steps, -(-steps // epoch))
 
 
 def rate_factor(spec: RunSpec, step: int, steps: int) -> float:

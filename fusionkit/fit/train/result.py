@@ -7,31 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import home_of
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.loader.minibatches import Layers, layers_of
+from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.decisions import (
-    Decisions,
-    choose_thresholds,
-    decide,
-    read_blocks,
-    score,
-    shown_blocks,
-)
+from fusionkit.fit.train.decisions import Decisions, choose_thresholds, decide, score, score_blocks
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
-from fusionkit.fit.vectorized.oom_split import Splitting
+from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.specs import RunSpec
+from fusionkit.store.layer_positions import positions_of
 
-# A run's mean weight of each layer and mean largest weight of a row, where its fusion has weights.
-Looked = tuple[list[float], float] | tuple[None, None]
 Shown = tuple[TaskSplit, Layers | None]  # a split, and the stored layers of it that are held in memory; None is none
 Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
 
@@ -46,6 +36,7 @@ class RunResult:
         best_epoch: from 1; 0 where there was nothing to train.
         scores: all metrics by split. curve: loss and validation score, an epoch each; None where it was not
             scored. watched: how many validation examples chose the epoch; the curve's scores are of these.
+        steps: how many the optimizer made.
         seconds: training and scoring. epoch_seconds: how much of them had gone after each epoch of the curve: the one
             thing of an epoch that another machine gives otherwise, so it stands beside the curve.
         layer_weights: mean over validation rows, where the fusion has them.
@@ -65,6 +56,7 @@ class RunResult:
     scores: dict[str, dict[str, float]]
     best_epoch: int
     curve: Curve
+    steps: int
     seconds: float
     epoch_seconds: list[float]
     fusion_parameters: int
@@ -115,6 +107,7 @@ class CompletedRun:
     layers: Layers
     best: BestEpoch
     curve: Curve
+    steps: int
     seconds: float
     epoch_seconds: list[float]
     draw: TaskSplit
@@ -125,7 +118,7 @@ class CompletedRun:
         return next(iter(self.model.parts.values()))
 
 
-def outcomes_of(
+def results_of(
     groups: Sequence[Sequence[CompletedRun]],
     data: TaskData,
     watched: TaskSplit,
@@ -197,20 +190,20 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
         return [score(run.model, data, split, run.layers) for group in groups for run in group]
     layers, places = _among(groups)
     stacks = [
-        (Splitting(stack_of([run.spec for run in group], [run.model for run in group]), lambda width: None), place)
+        (stack_of([run.spec for run in group], [run.model for run in group]), place)
         for group, place in zip(groups, places, strict=True)
     ]
     device = stacks[0][0].device
     judge = Evaluator(data, split, device)
     thresholds = [[threshold_of(run.first) for run in group] for group in groups]
-    decided = decide_all(stacks, split, shown_blocks(split, layers, device))
+    decided = decide_all(stacks, split, score_blocks(split, layers, device))
     return [scores for some, own in zip(decided, thresholds, strict=True) for scores in judge.scores(some, own)]
 
 
 def _among(groups: Sequence[Sequence[CompletedRun]]) -> tuple[Layers, list[Layers]]:
     """The layers that any of the runs reads, and where each group's stand among them."""
     layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
-    return layers, [tuple(layers.index(layer) for layer in group[0].layers) for group in groups]
+    return layers, [positions_of(group[0].layers, layers) for group in groups]
 
 
 def _outcome(
@@ -218,7 +211,7 @@ def _outcome(
     validation: dict[str, float],
     test: dict[str, float] | None,
     tests: dict[str, dict[str, float]],
-    looked: Mapping[str, Looked],
+    looked: Mapping[str, MeanWeights],
     draw: list[str] | None,
     watched: int,
 ) -> RunResult:
@@ -238,6 +231,7 @@ def _outcome(
         scores={"validation": validation} | ({} if test is None else {"test": test}),
         best_epoch=run.best.epoch,
         curve=run.curve,
+        steps=run.steps,
         seconds=run.seconds,
         epoch_seconds=run.epoch_seconds,
         fusion_parameters=run.first.parameters_of(model.fusion),
@@ -255,14 +249,16 @@ def _outcome(
 
 def _layer_weights(
     groups: Sequence[Sequence[CompletedRun]], data: TaskData, validation: Shown
-) -> list[dict[str, Looked]]:
+) -> list[dict[str, MeanWeights]]:
     """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
     if len(data.validation):
         return _looked(groups, *validation)
     return [_looked([[run]], run.draw, None)[0] for group in groups for run in group]
 
 
-def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None) -> list[dict[str, Looked]]:
+def _looked(
+    groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None
+) -> list[dict[str, MeanWeights]]:
     """Of each run, by part, the weights over a split's rows.
 
     Args:
@@ -271,45 +267,8 @@ def _looked(groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: La
     layers, places = _among(groups)
     if held is not None:
         layers, places = tuple(range(len(held))), [tuple(map(held.index, group[0].layers)) for group in groups]
-    by_part = []
-    for name, part in split.parts.items():
-        models = [[run.model.parts[name] for run in group] for group in groups]
-        by_part.append(_mean_weights(list(zip(models, places, strict=True)), part, layers))
+    runs = [(run.model.parts, own) for group, own in zip(groups, places, strict=True) for run in group]
+    by_part = [
+        mean_weights([(models[name], own) for models, own in runs], part, layers) for name, part in split.parts.items()
+    ]
     return [dict(zip(split.parts, each, strict=True)) for each in zip(*by_part, strict=True)]
-
-
-@torch.inference_mode()
-def _mean_weights(
-    groups: Sequence[tuple[Sequence[FusedModel], Layers]], split: TaskSplit, layers: Layers
-) -> list[Looked]:
-    """Of each model the mean of each layer's weight over the rows that the head reads, and of each row's largest.
-
-    The rows are read once for all of them.
-
-    Args:
-        groups: models of one fusion, with the places of its layers among ``layers``.
-    """
-    device, rows = home_of(groups[0][0][0]), 0
-    sums: list[tuple[Tensor, Tensor] | None] = [
-        (torch.zeros(len(places)), torch.zeros((), dtype=torch.float64)) for models, places in groups for _ in models
-    ]
-    for _, batch in read_blocks(split, layers, device):
-        if not any(sums):
-            break
-        states = batch.states if batch.read is None else batch.states[batch.read]
-        rows, k = rows + len(states), -1
-        for models, places in groups:
-            chosen = layers_of(states, places)
-            for model in models:
-                k += 1
-                if (kept := sums[k]) is None:
-                    continue
-                if (weights := model.fusion.layer_weights(chosen)) is None:
-                    sums[k] = None
-                    continue
-                kept[0].add_(weights.sum(0).cpu())
-                kept[1].add_(weights.amax(1).sum().cpu())
-    return [
-        (None, None) if kept is None else ((kept[0] / max(rows, 1)).tolist(), float(kept[1] / max(rows, 1)))
-        for kept in sums
-    ]

@@ -6,7 +6,6 @@ functional one, so that a run in a stack takes the steps of a run alone.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Sequence
 from itertools import groupby
 
@@ -38,7 +37,7 @@ class StackedAdam:
         self._cut(pieces, 0.0)
 
     def step(self, gradients: Sequence[Tensor | None], rates: Sequence[float] | Tensor, limits: Tensor | None) -> None:
-        """One step of every run; nothing has changed where memory runs out in it.
+        """One step of every run.
 
         Args:
             gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates: a number a run; on a GPU a
@@ -68,15 +67,6 @@ class StackedAdam:
                 eps=EPS,
                 maximize=False,
             )
-
-    def piece(self, leaves: Sequence[Tensor], runs: slice, pieces: Sequence[Piece]) -> StackedAdam:
-        """The same for some neighbours alone, in the same memory; ``leaves`` are their weights."""
-        piece = copy.copy(self)
-        piece._leaves = [leaf.detach() for leaf in leaves]
-        piece._means = [mean[runs] for mean in self._means]
-        piece._squares = [square[runs] for square in self._squares]
-        piece._cut(pieces, self._steps)
-        return piece
 
     def keep(self, leaves: Sequence[Tensor], runs: Tensor, pieces: Sequence[Piece]) -> None:
         """Only these runs are left: int64 ``[R']``; ``leaves`` are their weights, made anew."""
@@ -126,7 +116,7 @@ def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
 
     def rate(run: int) -> tuple[Hashable, ...]:
         spec = specs[run]
-        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.draw_ids
+        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.max_steps, spec.draw_ids
 
     found = [[*runs] for _, runs in groupby(range(len(specs)), rate)]
     return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]

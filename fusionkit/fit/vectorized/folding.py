@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.precision import exactly
 from fusionkit.fit.vectorized.dropout import RunDropout
-from fusionkit.fit.vectorized.mlp import chain_of
+from fusionkit.fit.vectorized.mlp import chain_of_head
 from fusionkit.fusions.concat import Concat
 from fusionkit.fusions.concat_affine import ConcatAffine
 
@@ -60,12 +60,12 @@ class Folding:
         """None where the fusion is no linear map, where the head does not begin with one, or where fused rows are
         pooled or compared before it reads them.
         """
-        fusion, score = model.fusion, getattr(model.head, "score", None)
+        fusion = model.fusion
         # Not what inherits from them: it may do more.
-        if type(fusion) not in LINEAR or score is None or model.pool in ("mean", "max") or model.compares:
+        if type(fusion) not in LINEAR or model.pool in ("mean", "max") or model.compares:
             return None
         assert isinstance(fusion, (Concat, ConcatAffine))
-        if (chain := chain_of(score)) is None:
+        if (chain := chain_of_head(model.head)) is None:
             return None
         at = next(k for k, (_, step) in enumerate(chain) if isinstance(step, nn.Linear))
         dropped = [step.p for _, step in chain[:at] if isinstance(step, (nn.Dropout, RunDropout))]
@@ -112,6 +112,6 @@ class Folding:
         return kept | {f"{first}weight": maps, f"{first}bias": moved}
 
 
-def below(prefix: str, weights: Weights) -> dict[str, Tensor]:
+def part_weights(prefix: str, weights: Weights) -> dict[str, Tensor]:
     """A part's weights by their names in it."""
     return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}

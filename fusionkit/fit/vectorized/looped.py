@@ -69,7 +69,7 @@ class LoopedRuns:
         finally:
             everybody.set_state(before)
 
-    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
+    def decide(self, batch: Batch, rows: int = 0) -> Tensor:
         """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
         return torch.stack([next(iter(model.eval().decide(batch).values())) for model in self._models])
 

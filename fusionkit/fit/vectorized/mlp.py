@@ -17,6 +17,9 @@ from torch.nn import functional
 
 from fusionkit.fit.vectorized.dropout import RunDropout
 from fusionkit.fit.vectorized.run_linear import products
+from fusionkit.heads.crf import Crf
+from fusionkit.heads.regressor import Regressor
+from fusionkit.heads.softmax import Softmax
 
 Step = tuple[str, nn.Module]  # with the name that its weights begin with
 MANY_ROWS = 256
@@ -31,6 +34,11 @@ def chain_of(score: nn.Module) -> list[Step] | None:
     linear = [type(step) is nn.Linear and step.bias is not None for _, step in steps]
     known = [isinstance(step, (nn.ReLU, nn.Dropout, RunDropout)) for _, step in steps]
     return steps if any(linear) and all(a or b for a, b in zip(linear, known, strict=True)) else None
+
+
+def chain_of_head(head: nn.Module) -> list[Step] | None:
+    """The steps of a head whose scores are those of a chain; None for any other, somebody's own among them."""
+    return chain_of(head.get_submodule("score")) if type(head) in (Softmax, Crf, Regressor) else None
 
 
 def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) -> Tensor:

@@ -11,8 +11,6 @@ goes through one model after another, over the same minibatch: :class:`LoopedRun
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,14 +26,14 @@ from fusionkit.fit.model.fused import FusedModel, twin
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
-from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, Rough, decide_most
 from fusionkit.fit.vectorized.cross_entropy import cross_entropies
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
-from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, below
+from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, part_weights
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
 from fusionkit.fit.vectorized.looped import LoopedRuns
-from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of, chained
+from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of_head, chained
+from fusionkit.fit.vectorized.own_modules import can_stack_own
 from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
@@ -73,12 +71,11 @@ class Stack(Protocol):
         """
         ...
 
-    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
+    def decide(self, batch: Batch, rows: int = 0) -> Tensor:
         """What each run decides of one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first task.
 
         Args:
-            rough: the batch's states in bfloat16, where that is worth it. among: how many rows are decided by the
-                weights as they are, these among them.
+            rows: how many rows are decided before the next step, those of this batch included.
 
         Returns:
             to be read before the next call: on a GPU the next one of this batch writes to the same memory.
@@ -100,7 +97,9 @@ class Stack(Protocol):
 
 def can_stack(model: Model) -> bool:
     """Whether vmap knows all that a model does, and every run has weights of its own."""
-    return isinstance(model, FusedModel) and not any(isinstance(m, (nn.LSTM, LmScore)) for m in model.modules())
+    if not isinstance(model, FusedModel) or any(isinstance(m, (nn.RNNBase, LmScore)) for m in model.modules()):
+        return False
+    return can_stack_own(model)
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
@@ -119,46 +118,45 @@ def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
 
 
 class Stacked:
-    """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example."""
+    """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example.
+
+    Attributes:
+        by_row: whether every row that is read is decided by its own best score. whole_examples: whether a row's scores
+            depend on all rows of its example.
+    """
 
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[FusedModel]) -> None:
-        self._plain = models[0]
-        self.device = home_of(models[0])
-        self._begin(specs, [generator_of(spec.init_seed, self.device) for spec in specs])
+        self._plain, self.device = models[0], home_of(models[0])
+        self.specs = list(specs)
+        self._generators = [generator_of(spec.init_seed, self.device) for spec in specs]
         states = [model.state_dict() for model in models]
         self._leaves = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
-        # Every row that is read is decided by its own best score.
-        head = models[0].head
-        self._by_row = (
-            isinstance(head, Softmax)
-            and not getattr(head.score, "across_rows", False)
-            and models[0].pool in (None, "cls")
-            and models[0].sides == 1
-        )
-        self._whole_examples = sees_examples(specs[0].fusion)
-        # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
-        waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
-        self._records = self._by_row and not self._whole_examples and not waits
-        self._adam = StackedAdam(self._opened(), specs[0].optimizer == "adamw", pieces_of(specs))
-
-    def _begin(self, specs: Sequence[RunSpec], generators: Sequence[torch.Generator]) -> None:
-        """A base whose dropouts draw from these runs' generators, and what is made of it."""
-        self.specs, self._generators = list(specs), list(generators)
         self._base = twin(self._plain)
         with_run_dropout(self._base, self._generators)
-        self._head = _HeadCalls(self._base.head)
-        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of(self._base.head.score)
+        head = self._base.head
+        self._head = _HeadCalls(head)
+        self._fuse, self._chain = stacked_fusion(self._base.fusion), chain_of_head(head)
         # A GPU's recordings would fold anew in every block, and its products are not what it waits for.
         self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
         with_run_linear(self._base, stacked=True)
         self._base.train()
-        self._settle()
+        self.by_row = (
+            type(head) is Softmax
+            and not getattr(head.score, "across_rows", False)
+            and self._base.pool in (None, "cls")
+            and self._base.sides == 1
+        )
+        self.whole_examples = sees_examples(specs[0].fusion)
+        # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
+        waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
+        self._records = self.by_row and not self.whole_examples and not waits
+        self._adam = StackedAdam(self._trainable(), specs[0].optimizer == "adamw", pieces_of(specs))
+        self._reset()
 
-    def _settle(self) -> None:
-        """What is made anew where the runs, or the memory of their weights, are others."""
-        self._sure: Rough | None = None
+    def _reset(self) -> None:
+        """What depends on which runs there are, or on where their weights lie."""
         self._folded: dict[str, Tensor] | None = None
         self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
         self._graphs: CudaGraphs | None = None
@@ -167,35 +165,29 @@ class Stacked:
             self._rates = torch.zeros(len(self.specs), device=self.device)
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
-        """As :class:`Stack` says. Where memory runs out in it, nothing has changed."""
-        self._turn(training=True)
-        self._sure = self._folded = None  # the weights change
-        random = [generator.get_state() for generator in self._generators if self.specs[0].dropout]
-        try:
-            given: Sequence[float] | Tensor = rates
-            if self._graphs is not None:
-                # From pinned memory: any other copy is waited for, and with it all that was told before.
-                told = torch.tensor(rates, pin_memory=self.device.type == "cuda")
-                given = self._rates.copy_(told, non_blocking=True)
-            return self._done("loss", batches, lambda: self._stepped(batches, given))
-        except Exception:
-            for generator, state in zip(self._generators, random, strict=False):
-                generator.set_state(state)
-            raise
+        """As :class:`Stack` says."""
+        self._set_mode(training=True)
+        self._folded = None  # the weights change
+        if self._graphs is None:
+            return self._train_step(batches, rates)
+        # From pinned memory: any other copy would wait for all work that the GPU was given before.
+        pinned = torch.tensor(rates, pin_memory=self.device.type == "cuda")
+        on_device = self._rates.copy_(pinned, non_blocking=True)
+        return self.recorded("loss", batches, lambda: self._train_step(batches, on_device))
 
-    def _turn(self, training: bool) -> None:
+    def _set_mode(self, training: bool) -> None:
         if self._base.training is not training:  # it goes through all modules, which a step that is replayed need not
             self._base.train(training)
 
-    def _done(self, what: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
-        """Work on these minibatches; on a GPU recorded, where no work of this kind waits for numbers it computes, and
-        where the minibatches' memory lasts.
+    def recorded(self, name: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
+        """Work on these minibatches; on a GPU recorded once and replayed, where no work of this kind waits for numbers
+        it computes, and where the minibatches' memory lasts.
         """
         if self._graphs is None or not self._records or batches[0].place is None:
             return work()
-        return self._graphs.do(batches[0].place, what, work)
+        return self._graphs.do(batches[0].place, name, work)
 
-    def _stepped(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
+    def _train_step(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
         learned = [self._leaves[name] for name in self._learned]
         with products_in(self.specs[0].compute_dtype, self.device, stacked=True):
             first, weights = batches[0], self._weights()
@@ -207,42 +199,33 @@ class Stacked:
         return losses.detach()
 
     @torch.inference_mode()
-    def decide(self, batch: Batch, rough: Tensor | None = None, among: int = 0) -> Tensor:
+    def decide(self, batch: Batch, rows: int = 0) -> Tensor:
         """As :class:`Stack` says."""
-        self._turn(training=False)
+        self._set_mode(training=False)
+        weights = self.scoring_weights(batch, rows)
+        return self.recorded("decide", [batch], lambda: self._call(weights, [batch], "decide"))
+
+    @torch.inference_mode()
+    def scores(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int] = ()) -> Tensor:
+        """The scores ``[R, n, classes]`` that some weights give, in their precision.
+
+        Args:
+            counts: how many runs read each batch; without it all read the one there is.
+        """
+        self._set_mode(training=False)
+        return self._call(weights, batches, "score", counts)
+
+    @torch.inference_mode()
+    def scoring_weights(self, batch: Batch, rows: int = 0) -> Weights:
+        """All runs' weights as they are until the next step, folded where that pays.
+
+        Args:
+            batch: one of those that are scored. rows: as :meth:`decide` has it.
+        """
         weights = self._weights()
-        if self._folding and batch.read is None and self._folding.saves(among, learns=False):
+        if self._folding and batch.read is None and self._folding.saves(rows, learns=False):
             self._folded = weights = self._folded or self._folding.folded(weights)
-        elsewhere = batch.read is not None or self.device.type == "cuda"  # where a row of an example cannot be chosen
-        if rough is None or not self._by_row or (self._whole_examples and elsewhere):
-            return self._done("decide", [batch], lambda: self._call(weights, [batch], "decide"))
-        if self.device.type == "cuda":
-            found = self._done("decide roughly", [batch], lambda: self._decided_roughly(batch, rough))
-            return self.decide(batch) if bool((found == UNSURE).any()) else found
-        if self._sure is None:
-            cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
-
-            def score(batch: Batch, run: int | None = None) -> Tensor:
-                chosen = cast if batch.states.dtype == torch.bfloat16 else weights
-                if run is not None:
-                    chosen = {name: w[run : run + 1] for name, w in chosen.items()}
-                return self._call(chosen, [batch], "score")
-
-            self._sure = Rough(score, self._whole_examples)
-        return self._sure.decide(batch, rough)
-
-    def _decided_roughly(self, batch: Batch, rough: Tensor) -> Tensor:
-        """In bfloat16, and again in float32 where a run is least sure; what is left is :data:`UNSURE`."""
-        weights = self._weights()
-        cast = {name: w.bfloat16() if w.is_floating_point() else w for name, w in weights.items()}
-
-        def score(states: Tensor) -> Tensor:
-            chosen = cast if states.dtype == torch.bfloat16 else weights
-            each = [states] if states.dim() == 3 else states.unbind()
-            batches = [dataclasses.replace(batch, states=rows) for rows in each]
-            return self._call(chosen, batches, "score", [len(self.specs)] if states.dim() == 3 else [1] * len(each))
-
-        return decide_most(score, batch.states, rough)
+        return weights
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """As :class:`Stack` says."""
@@ -259,29 +242,15 @@ class Stacked:
         self.specs = [self.specs[run] for run in runs]
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
         self._leaves = {name: leaf.detach()[at] for name, leaf in self._leaves.items()}
-        self._adam.keep(self._opened(), at, pieces_of(self.specs))
-        self._settle()
-
-    @torch.inference_mode(False)  # also where it is asked to while it decides
-    def split(self) -> tuple[Stacked, Stacked]:
-        """Both halves, in the memory of this stack, which is done with: nothing is copied but one run's model."""
-        half = -(-len(self.specs) // 2)
-        self._graphs = self._sure = self._folded = None  # the halves need their memory
-        return self._piece(slice(half)), self._piece(slice(half, None))
-
-    def _piece(self, runs: slice) -> Stacked:
-        piece = copy.copy(self)
-        piece._begin(self.specs[runs], self._generators[runs])
-        piece._leaves = {name: leaf.detach()[runs] for name, leaf in self._leaves.items()}
-        piece._adam = self._adam.piece(piece._opened(), runs, pieces_of(piece.specs))
-        return piece
+        self._adam.keep(self._trainable(), at, pieces_of(self.specs))
+        self._reset()
 
     @property
     def _counts(self) -> list[int]:
         """How many runs each data seed has."""
         return list(Counter(spec.data_seed for spec in self.specs).values())
 
-    def _opened(self) -> list[Tensor]:
+    def _trainable(self) -> list[Tensor]:
         """The weights that are learned, ready for gradients."""
         return [self._leaves[name].requires_grad_() for name in self._learned]
 
@@ -311,20 +280,20 @@ class Stacked:
             scores = self._ask("score", head, fused, 0 if fused.dim() == 3 else None, offsets)
         if wanted == "score":
             return scores
-        targets, dim = _side_by_side([batch.targets for batch in batches], counts)
+        targets, dim = _per_run([batch.targets for batch in batches], counts)
         with exactly(scores.device):
-            if wanted == "loss" and isinstance(model.head, Softmax):
+            if wanted == "loss" and type(model.head) is Softmax:  # what inherits from it may do more
                 return cross_entropies(model.head, widened(scores), targets)
             return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
 
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
-        if isinstance(fusion, (Last, Layer)) and len(batches) == 1:
+        if type(fusion) in (Last, Layer) and len(batches) == 1:
             return states[:, -1]
-        own = below(FUSION, weights)
+        own = part_weights(FUSION, weights)
         if self._folding is not None and not own:
-            return _side_by_side([batch.states.flatten(1) for batch in batches], counts)[0]
+            return _per_run([batch.states.flatten(1) for batch in batches], counts)[0]
         if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):
             # [S, n, layers, hidden]; one seed's without a copy
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
@@ -339,7 +308,7 @@ class Stacked:
         if cached and len(batches) == 1 and not torch.is_grad_enabled() and len(states) >= MANY_ROWS:
             runs = range(len(next(iter(own.values()))))
             return torch.stack([one({name: w[run] for name, w in own.items()}, states) for run in runs])
-        states, dim = _side_by_side([batch.states for batch in batches], counts)
+        states, dim = _per_run([batch.states for batch in batches], counts)
         found: Tensor = vmap(one, (0, dim))(own, states)
         return found
 
@@ -380,7 +349,7 @@ class _HeadCalls(nn.Module):
         return self.head.loss(given, targets, offsets)
 
 
-def _side_by_side(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:
+def _per_run(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:
     """One a run, ``[R, …]``, and the axis of the runs; of one data seed the tensor itself, which all share."""
     if len(tensors) == 1:
         return tensors[0], None

@@ -5,8 +5,8 @@
 Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider
 stacks were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments
 and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is
-scored, counted as one copy of the states that it reads. A guess that is too high is put right by
-:mod:`fusionkit.fit.vectorized.oom_split`.
+scored, counted as one copy of the states that it reads. Where a guess is too high, the
+sweep tries the unit again in two halves, whose stacks are narrower.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
     return width
 
 
-def even(count: int, width: int, together: int = 1) -> list[range]:
+def stack_ranges(count: int, width: int, together: int = 1) -> list[range]:
     """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly.
 
     A stack of one beside one of three costs more than two of two: a run alone has no share in what a step costs for

@@ -35,7 +35,7 @@ def curves(study: ReportData, x: str, y: str) -> pd.DataFrame | None:
         times = times_of(study.metric(str(task))) if y == "validation_score" else 1.0
         steps = steps_an_epoch(study, record) if x == "step" else None
         for number, point in enumerate(timed_curve(record), start=1):
-            at = {**point, "step": None if steps is None else steps * number}[x]
+            at = {**point, "step": None if steps is None else min(steps * number, record.get("steps") or math.inf)}[x]
             value = point.get(y)
             if at is not None and value is not None and math.isfinite(value):
                 rows.append({"task": task, "method": method, "epoch": point["epoch"], "x": at, "value": times * value})

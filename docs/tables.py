@@ -1,0 +1,147 @@
+"""The tables of fusions and heads in the documents, made from the tables in the code and from docstrings.
+
+A page has ``<!-- table: NAME -->`` where one shall stand; `make docs` puts it there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_layers, named, options_of
+from fusionkit.heads import HEADS, build_head, decides_by_softmax
+from fusionkit.heads import REGISTRY as HEAD_REGISTRY
+
+MARK = re.compile(r"<!-- table: ([a-z-]+) -->")
+MINILM, LARGE = (6, 384), (24, 1024)  # the encoder's last layer and its width
+LAST = 9  # stands for L where the layers of any encoder are said
+
+
+def filled(page: str) -> str:
+    """A page with its tables."""
+    return MARK.sub(lambda mark: TABLES[mark[1]](), page)
+
+
+def fusions_table() -> str:
+    """Every fusion: what it is, what it reads, how many numbers it learns."""
+    rows = []
+    for name in FUSIONS:
+        fusion = fusion_class(name)
+        spelled = named(name, fusion)
+        counts = [count_of(re.sub(":[a-z]+$", ":1", spelled), *size) for size in (MINILM, LARGE)]
+        each = " a layer" if spelled.endswith(":n") else ""
+        rows.append(
+            [
+                f"`{spelled}`",
+                first_line(sys.modules[fusion.__module__]),
+                layers_of(fusion),
+                sentence(fusion, "Parameters"),
+            ]
+            + [f"{count:,}{each if count else ''}" for count in counts]
+        )
+    header = ["`--fusion`", "what it is", "layers", "parameters", "all-MiniLM-L6-v2", "24 layers × 1024"]
+    return table(header, rows)
+
+
+def options_table() -> str:
+    """Every fusion that has options, with what its docstring says of them."""
+    rows = []
+    for name in FUSIONS:
+        fusion = fusion_class(name)
+        if any(not option.required for option in options_of(fusion).values()):
+            rows.append([f"`{name}`", paragraph(sys.modules[fusion.__module__], "Options")])
+    return table(["of", "options"], rows)
+
+
+def heads_table() -> str:
+    """Every head: what it is, its tasks, how many numbers it learns, where dropout acts."""
+    rows = []
+    for name, entry in HEADS.items():
+        made = HEAD_REGISTRY.load(name).value
+        with torch.device("meta"):
+            count = sum(p.numel() for p in build_head(name, 384, 9, 0.0).parameters())
+        told = [sentence(made, word) for word in ("Parameters", "Dropout acts on", "Source")]
+        smoothed = "yes" if decides_by_softmax(name) else "no"
+        rows.append([f"`{name}`", paragraph(made), ", ".join(entry.tasks), told[0], f"{count:,}", *told[1:], smoothed])
+    return table(
+        [
+            "`--head`",
+            "what it is",
+            "task",
+            "parameters",
+            "d = 384, C = 9",
+            "dropout acts on",
+            "source",
+            "label smoothing, class weights",
+        ],
+        rows,
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {"fusions": fusions_table, "options": options_table, "heads": heads_table}
+
+
+def count_of(name: str, last: int, hidden: int) -> int:
+    """How many numbers a fusion learns over an encoder."""
+    layers = fusion_layers(name, tuple(range(last + 1)), last + 1)
+    with torch.device("meta"):
+        fusion: Any = build_fusion(name, len(layers), hidden)
+    return sum(p.numel() for p in fusion.parameters())
+
+
+def layers_of(fusion: type[Any]) -> str:
+    """The layers that a fusion reads by itself, of L: ``0…L``, or its argument where that names one."""
+    argument = [name for name, p in inspect.signature(fusion.reads).parameters.items() if p.default is p.empty]
+    if argument[1:]:
+        return argument[1]
+    read = fusion.reads(LAST)
+    return "L" if read == (LAST,) else f"{read[0]}…L" if read == tuple(range(read[0], LAST + 1)) else str(read)
+
+
+def first_line(thing: Any) -> str:
+    """The first sentence of a docstring, as Markdown."""
+    return markdown(paragraph(thing).rstrip("."))
+
+
+def paragraph(thing: Any, word: str | None = None) -> str:
+    """The first paragraph of a docstring, or the one that begins with a word and a colon, without them."""
+    parts = [" ".join(part.split()) for part in (inspect.getdoc(thing) or "").split("\n\n")]
+    found = next(part for part in parts if word is None or part.startswith(f"{word}: "))
+    return markdown(found.removeprefix(f"{word}: "))
+
+
+def sentence(thing: Any, word: str) -> str:
+    """What stands behind ``Parameters:`` or ``Dropout acts on`` in a docstring, up to its full stop; else ``none``."""
+    text = " ".join((inspect.getdoc(thing) or "").split())
+    found = re.search(rf"\b{word}:? (.+?)\.(?= |$)", text)
+    return markdown(found[1]) if found else "none"
+
+
+def parameters_said(thing: Any, known: Mapping[str, int]) -> float:
+    """The number that a docstring's ``Parameters: 256 d + 66,048`` is, of these values; 0 where it says none."""
+    formula = sentence(thing, "Parameters")
+    if formula == "none":
+        return 0
+    plain = re.sub(
+        r"(?<=[0-9.a-zC)]) +(?=[a-zC(])", " * ", formula.replace(",", "").replace("²", "**2").replace("·", "*")
+    )
+    if re.fullmatch(r"[0-9.a-zC+*/() ]+", plain) is None:
+        raise ValueError(f"{formula!r} is no formula")
+    found: float = eval(plain, {"__builtins__": {}}, dict(known))
+    return found
+
+
+def markdown(text: str) -> str:
+    """Code in single backticks, bars escaped."""
+    return re.sub("`+", "`", text).replace("|", "\\|")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

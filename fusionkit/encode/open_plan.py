@@ -1,0 +1,109 @@
+"""Step one: the plan of a store, newly written or taken over from an interrupted call."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fusionkit.encode.job import Job
+from fusionkit.encode.plan import write_plan
+from fusionkit.errors import StoreError
+from fusionkit.places import Place, place_errors, remove
+from fusionkit.specs import MASKED
+from fusionkit.storage import UnansweredError
+from fusionkit.store.manifest import (
+    MANIFEST,
+    PLAN,
+    agreed_layout,
+    checked,
+    is_complete,
+    is_store,
+    read_plan,
+    refuse_other,
+)
+from fusionkit.store.verify import refuse_changed_files
+
+
+def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
+    """The plan of a job's store, or the manifest where the store is complete; the caller holds the store's lock.
+
+    Returns:
+        the plan, and whether an earlier call wrote it.
+
+    Raises:
+        IdentityError: the place holds a store of something else.
+    """
+    out = job.out
+    wanted = _requested(job)
+    resumed = is_store(out) and (not overwrite or _is_begun(out, wanted))
+    if resumed:
+        known = checked(out / MANIFEST) if is_complete(out) else read_plan(out)
+        refuse_other(out, _request_of(known), wanted)
+        for split in known["splits"]:
+            agreed_layout(out, known, split)
+        if is_complete(out):
+            remove(out / PLAN)
+            return known, True
+    else:
+        job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
+        write_plan(
+            out,
+            job.source,
+            job.columns,
+            job.encoder,
+            job.spec,
+            job.identity,
+            job.progress.advance,
+            job.budget,
+            job.device,
+        )
+    plan = read_plan(out)
+    _report_losses(job, plan)
+    return plan, resumed
+
+
+def is_finished(job: Job) -> bool:
+    """Whether the job's store is complete already, so that no worker need be started for it."""
+    with place_errors(job.out):
+        return is_complete(job.out) and _request_of(checked(job.out / MANIFEST)) == _requested(job)
+
+
+def _report_losses(job: Job, plan: dict[str, Any]) -> None:
+    """Tell the user which texts are cut and which words or sub-tokens are masked."""
+    for split, fields in plan["splits"].items():
+        if fields["cut"]:
+            job.progress.say(
+                f"{split}: {fields['cut']} texts are longer than {job.identity['max_length']} sub-tokens: cut"
+            )
+        if plan["rows"] == MASKED:
+            job.progress.say(f"{split}: {fields['rows']:,} of {fields['tokens']:,} sub-tokens are masked")
+        if fields["masked"]:
+            job.progress.say(f"{split}: {fields['masked']} words have no sub-token (cut or empty): masked, not dropped")
+
+
+def _requested(job: Job) -> dict[str, Any]:
+    """What a job asks for, in the types that JSON gives back."""
+    return _request_of({"identity": json.loads(json.dumps(job.identity)), "compression": job.spec.compress})
+
+
+def _request_of(known: dict[str, Any]) -> dict[str, Any]:
+    """What a plan or manifest was asked for: its identity and its compression."""
+    return {"pair_as": "one", **known["identity"], "compression": known["compression"]}
+
+
+def _is_begun(out: Place, wanted: dict[str, Any]) -> bool:
+    """Whether an unfinished, undamaged store of this request is there: an interrupted --overwrite goes on with it."""
+    if is_complete(out):
+        return False
+    try:
+        plan = read_plan(out)
+        if isinstance(out, Path):
+            refuse_changed_files(out, plan["files"])
+        for split in plan["splits"]:
+            agreed_layout(out, plan, split)
+    except UnansweredError:
+        raise
+    except StoreError:
+        return False
+    return _request_of(plan) == wanted

@@ -1,0 +1,78 @@
+"""Somebody's own fusion or head in a run: what its record says of the code, and whether that is still the same.
+
+A run whose code has changed is loaded with a note and not refused: most changes of a file leave a class what it was,
+and weights that no longer fit are refused anyway.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import SourceWarning, UsageError
+from fusionkit.fusions import REGISTRY as FUSIONS
+from fusionkit.fusions import fusion_kind
+from fusionkit.heads import HEADS as OUR_HEADS
+from fusionkit.heads import LM_HEADS
+from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.registry import Registry, changed
+from fusionkit.specs import RunSpec
+
+Sources = list[dict[str, str | None]]
+
+
+def own_parts(fusion: str, head: str) -> list[tuple[Registry, str]]:
+    """The names in a run that are not fusionkit's own, each with where it is looked up; nothing is imported."""
+    heads = [(HEADS, part) for part in head.split("+") if part not in (*OUR_HEADS, *LM_HEADS)]
+    kind = fusion_kind(fusion)
+    return [*([(FUSIONS, kind)] if FUSIONS.is_own(kind) else []), *heads]
+
+
+def sources_of(spec: RunSpec) -> Sources | None:
+    """What a run's record says of code that is not fusionkit's; None where there is none.
+
+    Raises:
+        UsageError: a module that cannot be imported.
+    """
+    found = [registry.source(name) for registry, name in own_parts(spec.fusion, spec.head)]
+    return [source for source in found if source is not None] or None
+
+
+def source_notes(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> list[str]:
+    """What a user should know of a run's code: that it is another than the recorded one, or that nobody can tell."""
+    known = {str(source["name"]): source for source in recorded or []}
+    found = {str(source["name"]): source for source in sources_of(spec) or []}
+    told = [changed(known[name], now) for name, now in found.items() if name in known]
+    return [note for note in told if note is not None]
+
+
+def warn_of_sources(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> None:
+    """Warn of a run whose code has changed, where it is loaded; of many runs with one code once."""
+    for note in source_notes(spec, recorded):
+        warnings.warn(SourceWarning(f"{note}; scores and predictions may differ from training's"), stacklevel=2)
+
+
+def refuse_untrusted(fusion: str, head: str, trusted: Iterable[str], place: Path) -> None:
+    """Refuse to import what somebody else's record names, unless the user has named it too.
+
+    What an installed package brings under a short name was installed on purpose; an import path may be any module.
+
+    Args:
+        trusted: modules, or packages with all below them.
+
+    Raises:
+        UsageError: an import path of a module that is not trusted.
+    """
+    named = [name.partition(":")[0] for _, name in own_parts(fusion, head) if ":" in name]
+    untold = [module for module in named if not any(f"{module}.".startswith(f"{one}.") for one in trusted)]
+    if untold:
+        raise UsageError(
+            f"{place} wants to run Python code of {' and '.join(untold)}, a name that whoever exported it chose",
+            expected="a fusion and a head of fusionkit's, or modules that you trust by name",
+            received=f"fusion {fusion!r} and head {head!r}",
+            remedy="look at that code; then "
+            + " ".join(f"--trust-module {module}" for module in untold)
+            + f", from Python trust_modules={untold!r}",
+        )

@@ -1,0 +1,84 @@
+"""Whether somebody's own fusion or head can be stacked: tried on a few rows, as no one can tell by its code.
+
+Two of them with other weights go through ``torch.func.vmap`` and one after another. Where vmap raises an error, or
+gives other numbers, runs are trained one after another over the same minibatch: the same weights, in more time.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from fusionkit.fit.model.fused import FusedModel
+
+LENGTHS = (2, 1, 3, 2)  # rows of each sequence that is tried: an even number of sequences
+CLOSE = 1e-4
+OURS = ("fusionkit.", "torch.")
+_tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+def can_stack_own(model: FusedModel) -> bool:
+    """True for fusionkit's own parts, and for others that give the same stacked."""
+    if all(type(module).__module__.startswith(OURS) for module in model.modules()):
+        return True
+    if model not in _tried:
+        _tried[model] = not _is_tied(model) and _stacks(model)
+    return _tried[model]
+
+
+def _is_tied(model: nn.Module) -> bool:
+    """Whether a weight has two names: a stack would make two of it."""
+    return len(list(model.named_parameters(remove_duplicate=False))) != len(list(model.parameters()))
+
+
+def _stacks(model: FusedModel) -> bool:
+    try:
+        pair = [copy.deepcopy(model).cpu().float() for _ in range(2)]
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for each in pair:
+                each.train()
+                for module in each.modules():
+                    if isinstance(module, nn.Dropout):
+                        module.eval()  # a stack has its own in the place of these
+                for weights in each.parameters():
+                    weights.copy_(0.3 * torch.randn(weights.shape, generator=generator))
+        states = torch.randn(sum(LENGTHS), model.layers, model.hidden, generator=generator)
+        offsets = torch.tensor([0, *LENGTHS]).cumsum(0)
+        base = _Asked(pair[0])
+        learned, buffers = stack_module_state([_Asked(each) for each in pair])
+
+        def one(own: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+            found: tuple[Tensor, ...] = functional_call(base, (dict(own), dict(held)), (states, offsets))
+            return found
+
+        together = vmap(one)(learned, buffers)
+        alone = zip(*(_Asked(each)(states, offsets) for each in pair), strict=True)
+        return all(
+            torch.allclose(found, torch.stack(expected), rtol=CLOSE, atol=CLOSE)
+            for found, expected in zip(together, alone, strict=True)
+        )
+    except Exception:  # vmap's, of whatever kind
+        return False
+
+
+class _Asked(nn.Module):
+    """Scores, decisions and the loss of a model in one call."""
+
+    def __init__(self, model: FusedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, states: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
+        """``[rows, layers, hidden]`` → what a stack asks for."""
+        if self.model.pool == "cls":
+            states, offsets = states[offsets[:-1]], torch.arange(len(offsets))
+        scores = self.model(states, offsets)
+        bounds = torch.arange(len(scores) + 1)
+        decided = self.model.head.decode(scores, bounds)
+        return scores, decided, self.model.head.loss(scores, torch.zeros_like(decided), bounds)

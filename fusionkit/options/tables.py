@@ -1,0 +1,111 @@
+"""The options of ``fit`` and ``encode`` by their flags: the fields of a spec, and what chooses fields in other ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusionkit.names import TASKS
+from fusionkit.options.entry import NONE, SWEPT, WHOLE, OptionInfo, options_of
+from fusionkit.specs import AUTO, ORDERS, EncodeSpec, RunSpec
+
+_RUN = options_of(RunSpec)
+# What a user gives instead of these fields of a run; all others are given as they are.
+_GIVEN: dict[str, tuple[OptionInfo, ...]] = {
+    "store": (),
+    "mix": (),
+    "evaluate_on": (),
+    "task": (
+        replace(
+            _RUN["task"],
+            help=f"{', '.join(TASKS)}; several times as NAME=TASK. [default: by the store's columns]",
+            named=True,
+        ),
+    ),
+    "label": (
+        replace(
+            _RUN["label"],
+            help="Column to learn; of several tasks NAME=COLUMN, for joint INTENT,SLOTS. [default: guessed]",
+            named=True,
+        ),
+    ),
+    "fusion": (
+        replace(
+            _RUN["fusion"],
+            help="A fusion, or your own, MODULE:CLASS; several times. "
+            "[default: last, linear, concat, attention; of mlm concat-affine for concat]",
+            parameter="fusions",
+            lists=SWEPT,
+        ),
+    ),
+    "fusion_layers": (
+        replace(
+            _RUN["fusion_layers"],
+            help="Stored layers to fuse: all, 0,3,6 or -4:. [default: the paper's]",
+            pattern=None,
+            lists=SWEPT,
+        ),
+    ),
+    "head": (
+        replace(
+            _RUN["head"],
+            help="A head, or your own, MODULE:CLASS; of several tasks NAME=HEAD, or all: classifier+crf. "
+            "[default: the task's]",
+            named=True,
+        ),
+    ),
+    "draw_ids": (
+        OptionInfo(
+            name="draw_from",
+            help="Draw what earlier runs drew, or a list of ids.",
+            metavar="RUN|RUNS|FILE.json",
+            lists=NONE,
+            place=True,
+        ),
+    ),
+    "data_seed": (
+        OptionInfo(name="seeds", help="Trials 0 … K-1, of both seeds. [default: 1]", kind=int, ge=1, lists=NONE),
+        OptionInfo(name="data_seeds", help="Seeds of draw and order, each with all of:", kind=int, ge=1, lists=NONE),
+        OptionInfo(name="init_seeds", help="Seeds of weights and dropout.", kind=int, ge=1, lists=NONE),
+    ),
+    "init_seed": (),
+    "validate_on": (replace(_RUN["validate_on"], kind=str, metavar="N|P%"),),
+    "order": (
+        replace(
+            _RUN["order"],
+            help=f"{_RUN['order'].help} auto: window above 8 GiB in float32.",
+            choices=(AUTO, *ORDERS),
+            default=AUTO,
+        ),
+    ),
+    "init_from": (
+        replace(_RUN["init_from"], help="Finished run to start from, or a folder of such.", lists=WHOLE, place=True),
+    ),
+}
+
+
+def by_flag(*options: OptionInfo) -> dict[str, OptionInfo]:
+    """Options by the names that commands and files give them."""
+    return {entry.flag: entry for entry in options}
+
+
+# What a run is, as it may stand in each block of a sweep.
+FIT = by_flag(*(given for name, entry in _RUN.items() for given in _GIVEN.get(name, (entry,))))
+# One for all runs of a sweep.
+STORES = by_flag(
+    OptionInfo(
+        name="store", help="Stores to train on, or a share of one.", parameter="stores", lists=WHOLE, place=True
+    ),
+    replace(_RUN["evaluate_on"], help="Store to judge by. [default: the last one named]", lists=WHOLE, place=True),
+)
+ENCODE = {
+    flag: replace(entry, lists=NONE)
+    for flag, entry in by_flag(
+        *options_of(EncodeSpec).values(),
+        OptionInfo(name="config", help="Configuration of a hub data set."),
+        OptionInfo(name="revision", help="Revision of a hub data set."),
+        OptionInfo(name="text", help="Column with the text. [default: guessed]"),
+        OptionInfo(name="pair", help="Column with the second text of a pair. [default: guessed]"),
+        OptionInfo(name="tokens", help="Column with lists of words. [default: guessed]"),
+        OptionInfo(name="device", help="auto, cpu or cuda:0.", default="auto"),
+    ).items()
+}

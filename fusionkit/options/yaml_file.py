@@ -1,0 +1,121 @@
+"""Options in YAML files: each value read and checked by its option's entry, what is wrong said with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.options.entry import NONE, SWEPT, WANTED, WHOLE, OptionInfo, joined
+from fusionkit.yaml_texts import Keys
+
+Checks = Mapping[str, Callable[[Any], object]]
+NO_CHECKS: Checks = {}
+
+
+@dataclass(frozen=True)
+class YamlNode:
+    """What a file says, and where.
+
+    Attributes:
+        path: the file. value: blocks, lists and texts. places: of each value ``line 12``, or ``--set`` with its key.
+    """
+
+    path: Path
+    value: dict[str, Any]
+    places: dict[Keys, str]
+
+    def where(self, *keys: str) -> str:
+        """``study.yaml, line 12``: of the innermost of these keys that has a place."""
+        ends = range(len(keys), 0, -1)
+        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), None)
+        return f"{self.path}, {found}" if found else str(self.path)
+
+    def folder_of(self, *keys: str) -> Path:
+        """What a relative path there is relative to: the file's folder, or for --set the working directory."""
+        ends = range(len(keys), 0, -1)
+        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), "")
+        return Path() if found.startswith("--set") else self.path.parent
+
+    def wrong(self, keys: Sequence[str], what: str, **told: Any) -> UsageError:
+        """The error for what stands there."""
+        return UsageError(f"{self.where(*keys)}: {what}", **told)
+
+    def placed(self, keys: Sequence[str], error: UsageError) -> UsageError:
+        """Another error, with the place in front."""
+        return self.wrong(
+            keys, error.what, expected=error.expected, received=error.received, remedy=error.remedy
+        )  # fmt: skip
+
+    def checked(self, keys: Sequence[str], read: Callable[[], Any]) -> Any:
+        """What ``read`` gives; what it refuses, with the place in front."""
+        try:
+            return read()
+        except UsageError as error:
+            raise self.placed(keys, error) from error
+
+    def among(self, keys: Sequence[str], kind: str, name: str, known: Any) -> None:
+        """Refuse a name that is none of those known, with the nearest."""
+        if name not in known:
+            raise self.placed(keys, unknown_name(kind, name, known))
+
+
+def read_options(
+    written: YamlNode, keys: Keys, block: Mapping[str, Any], known: Mapping[str, OptionInfo], checks: Checks = NO_CHECKS
+) -> dict[str, Any]:
+    """Values by parameter: tuples where several are swept or have one meaning, lists for what makes a product.
+
+    Args:
+        keys: where the block stands. known: options by flag; other keys of the block are left out. checks: what a
+            value of a flag must pass beside its entry; they raise :class:`UsageError`.
+
+    Raises:
+        UsageError: a value that its option cannot have.
+    """
+    read: dict[str, Any] = {}
+    for flag, value in block.items():
+        if flag not in known:
+            continue
+        entry, at, several = known[flag], (*keys, flag), isinstance(value, list)
+        if several and (entry.lists == NONE or (not value and entry.lists != WHOLE)):
+            raise _wrong_kind(written, at, flag, "one value" if value else "a value, or a list of them", value)
+        placed = [((*at, str(number)), text) for number, text in enumerate(value)] if several else [(at, value)]
+        values = [_value(written, place, text, entry, checks.get(flag)) for place, text in placed]
+        whole = entry.lists in (SWEPT, WHOLE)
+        read[entry.parameter] = tuple(values) if whole else values if len(values) > 1 else values[0]
+    return read
+
+
+def _value(written: YamlNode, at: Keys, text: Any, entry: OptionInfo, check: Callable[[Any], object] | None) -> Any:
+    if entry.named and isinstance(text, dict) and all(isinstance(value, str) for value in text.values()):
+        text = joined(text)
+    try:
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError
+        value = entry.read(text)
+    except ValueError:
+        raise _wrong_kind(written, at, entry.flag, WANTED[entry.kind], text) from None
+    found = written.checked(at, lambda: entry.check(value))
+    if check is not None:
+        written.checked(at, lambda: check(value))
+    return found
+
+
+def _wrong_kind(written: YamlNode, at: Keys, flag: str, expected: str, received: Any) -> UsageError:
+    return written.wrong(
+        at,
+        f"{flag!r} has a value of another kind",
+        expected=expected,
+        received=shown(received),
+        remedy="write a value of that kind",
+    )
+
+
+def shown(value: Any) -> str:
+    """What was received, in short."""
+    for kind, name in ((list, "list"), (dict, "block")):
+        if isinstance(value, kind):
+            return f"a {name} of {len(value)}" if value else f"an empty {name}"
+    return repr(value) if value else "nothing"

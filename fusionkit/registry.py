@@ -1,0 +1,200 @@
+"""Fusions and heads by name: of fusionkit's table, of an installed package, or by import path.
+
+    NAME            of the table, or an entry point of the registry's group in an installed package
+    MODULE:OBJECT   an import path, ``mylab.mix:MyFusion``: what Python can import, also from the working folder
+    …:OPTIONS       behind either, where it takes options; behind an import path a comma may stand in the colon's place
+
+A name of the table wins over an entry point, and either over a module of that name. What a name means is imported when
+it is asked for, so that names alone load nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import UsageError, unknown_name
+
+DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+IMPORT_PATH = re.compile(rf"(?P<module>{DOTTED}):(?P<object>{DOTTED})(?:[:,](?P<options>.*))?", re.DOTALL)
+# The same for other readers of regular expressions: letters of ASCII, and nothing that would need a backslash.
+IMPORT_PATTERN = "[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*"
+FIRST_DIGITS = 12  # of a hash, where it is shown
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An object that an import path names.
+
+    Attributes:
+        module: where it is defined, which may be another one than the path's. sha256: of that module's file as it was
+            when it was imported; None where there is no file.
+    """
+
+    value: Any
+    module: str
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Names of one kind of thing.
+
+    Attributes:
+        kind: ``fusion`` or ``head``, for errors. group: the entry points' group. table: fusionkit's own, each an import
+            path.
+    """
+
+    kind: str
+    group: str
+    table: Mapping[str, str]
+
+    def names(self) -> tuple[str, ...]:
+        """Of the table and behind it those of installed packages."""
+        return (*self.table, *sorted(name for name in _entry_points(self.group) if name not in self.table))
+
+    def split(self, text: str) -> tuple[str, str | None]:
+        """A name and its options, None where no separator stands behind it; nothing is imported."""
+        name, colon, options = text.partition(":")
+        known = name in self.table or name in _entry_points(self.group)
+        if not known and (found := IMPORT_PATH.fullmatch(text)):
+            return f"{found['module']}:{found['object']}", found["options"]
+        return name, options if colon else None
+
+    def path(self, name: str) -> str:
+        """The import path that a name stands for.
+
+        Raises:
+            UsageError: an unknown name.
+        """
+        if (found := self.table.get(name) or _entry_points(self.group).get(name)) is not None:
+            return found
+        if IMPORT_PATH.fullmatch(name) is None:
+            raise unknown_name(self.kind, name, self.names())
+        return name
+
+    def is_own(self, name: str) -> bool:
+        """True for a name that fusionkit's table does not have: somebody else's code stands behind it."""
+        return name not in self.table
+
+    def load(self, name: str) -> Loaded:
+        """What a name means.
+
+        Raises:
+            UsageError: an unknown name, a module that cannot be imported, or one without this object.
+        """
+        path = self.path(name)
+        try:
+            return load(path)
+        except UsageError as error:
+            near = difflib.get_close_matches(name.partition(":")[0], self.names(), n=1, cutoff=0.6)
+            hint = f", or did you mean {near[0]!r}?" if near and name == path else ""
+            raise UsageError(
+                f"{self.kind} {name!r} cannot be imported: {error.what}",
+                expected=error.expected,
+                received=error.received,
+                remedy=f"{error.remedy}{hint}",
+            ) from error
+
+    def refuse_absent(self, text: str) -> None:
+        """Refuse an import path whose module is nowhere, before anything heavy is imported.
+
+        Raises:
+            UsageError: there is no such module.
+        """
+        name, _ = self.split(text)
+        if ":" in name and not _is_there(name.partition(":")[0]):
+            self.load(name)
+
+    def source(self, name: str) -> dict[str, str | None] | None:
+        """What a run's record says of the code behind a name that is not the table's; None for the table's own."""
+        if not self.is_own(name):
+            return None
+        loaded = self.load(name)
+        return {"name": name, "path": self.path(name), "module": loaded.module, "sha256": loaded.sha256}
+
+
+@cache
+def load(path: str) -> Loaded:
+    """The object that ``MODULE:OBJECT`` names, imported once.
+
+    Raises:
+        UsageError: the module cannot be imported, or has no such object.
+    """
+    name, _, dotted = path.partition(":")
+    module = _imported(name)
+    value: Any = module
+    for part in dotted.split("."):
+        if not hasattr(value, part):
+            near = difflib.get_close_matches(part, dir(value), n=1, cutoff=0.5)
+            raise UsageError(
+                f"{name} has no {dotted!r}",
+                expected=f"a class or a function of that name in {getattr(module, '__file__', name)}",
+                received=dotted,
+                remedy=f"did you mean {near[0]!r}?" if near else "check the name behind the colon",
+            )
+        value = getattr(value, part)
+    defined = sys.modules.get(str(getattr(value, "__module__", name)), module)
+    return Loaded(value, defined.__name__, _sha256(defined))
+
+
+def _imported(name: str) -> Any:
+    _see_working_folder()
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+        raise UsageError(
+            f"there is no module {error.name!r}" if absent else f"{name} raises an error while it is imported",  # type: ignore[attr-defined]
+            expected=f"a module {name} on Python's path or in the folder {Path.cwd()}, on {platform.node()}",
+            received=f"{type(error).__name__}: {' '.join(str(error).split())}",
+            remedy="install its package, set PYTHONPATH, or start where it lies" if absent else "mend the module",
+        ) from error
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module can be found; packages above it are imported for that."""
+    _see_working_folder()
+    try:
+        return module in sys.modules or importlib.util.find_spec(module) is not None
+    except Exception:  # whatever a package above it raises
+        return False
+
+
+def _see_working_folder() -> None:
+    """A command of an installation does not look there. Last, so that nothing there takes the place of a package."""
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109
+        sys.path.append(here)
+
+
+def _sha256(module: Any) -> str | None:
+    try:
+        return hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
+    except (AttributeError, TypeError, OSError):  # typed in at a prompt, or in a zip
+        return None
+
+
+@cache
+def _entry_points(group: str) -> Mapping[str, str]:
+    """Those of installed packages, each an import path by its name."""
+    return {found.name: f"{found.module}:{found.attr}" for found in importlib.metadata.entry_points(group=group)}
+
+
+def changed(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """What a user should know where the code behind a run is not what it was when the run was trained; else None."""
+    if recorded.get("sha256") == now.get("sha256"):
+        return None
+    was, found = (str(each.get("sha256"))[:FIRST_DIGITS] for each in (recorded, now))
+    return f"{now['name']} has changed since: {now['module']} was sha256 {was}…, it is {found}…"

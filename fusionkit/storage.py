@@ -1,0 +1,251 @@
+"""Requests to object storage: how long a server may keep silent, how often a request is tried, and the one error then.
+
+The libraries below try again by themselves, one inside the other: s3fs asks a silent server 5 × 5 times, 15 seconds
+each, and an upload through it has no limit at all, as aiohttp waits without one for the "100 Continue" that botocore
+asks for. So each library is told to try once, and tries and time are counted here, for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import fsspec
+from upath import UPath
+
+from fusionkit.errors import StoreError, UsageError
+
+TIMEOUT, TRIES = "FUSIONKIT_STORAGE_TIMEOUT", "FUSIONKIT_STORAGE_TRIES"
+SECONDS, ATTEMPTS = 20.0, 5
+# Bytes that may take as long again as an answer: a server that takes fewer of an upload counts as silent.
+PACE = 16 << 20
+LONGEST_PAUSE = 8.0
+CREDENTIALS = (
+    "check the address, the credentials (for s3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL) and the "
+    "network"
+)
+# What may be gone the next time: errors of connections, as each library calls them.
+PASSING = {
+    "botocore.HTTPClientError", "botocore.ConnectionError", "botocore.ResponseParserError",
+    "botocore.IncompleteReadError", "aiohttp.ClientError", "obstore.GenericError", "gcsfs.ChecksumError",
+    "requests.ConnectionError", "requests.Timeout", "google.TransportError",
+}  # fmt: skip
+BUSY = {408, 425, 429}  # and all from 500 on
+# obstore's, that the environment may give.
+CLIENT_OPTIONS = {
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only", "proxy_ca_certificate",
+    "proxy_excludes", "proxy_url", "read_timeout", "root_certificate", "timeout", "user_agent",
+}  # fmt: skip
+DOING = {
+    "cat_file": "reading", "pipe_file": "writing", "put_file": "writing", "info": "looking up", "find": "listing",
+    "ls": "listing", "rm": "removing", "rm_file": "removing",
+}  # fmt: skip
+
+
+class UnansweredError(StoreError):
+    """A server that did not answer a request, as often as it was asked."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long, and how often.
+
+    Attributes:
+        seconds: how long a server may keep silent. tries: how often one request is sent.
+    """
+
+    seconds: float
+    tries: int
+
+    def pause(self, done: int) -> float:
+        """Seconds to wait when so many tries have failed; a silent server is not asked by all at once."""
+        return min(2.0 ** (done - 1), LONGEST_PAUSE, self.seconds) * random.uniform(0.5, 1)
+
+    def of_a_try(self, size: int) -> float:
+        """Seconds of one try that sends so many bytes: to connect, to send and to be answered."""
+        return self.seconds * (2 + size / PACE)
+
+    def of_all(self, size: int) -> float:
+        """Seconds of all tries together, pauses included."""
+        pauses = sum(min(2.0**done, LONGEST_PAUSE, self.seconds) for done in range(self.tries - 1))
+        return self.seconds * (self.tries + size / PACE) + pauses
+
+
+def limits() -> Limits:
+    """The limits of this process.
+
+    Raises:
+        UsageError: ``FUSIONKIT_STORAGE_TIMEOUT`` or ``FUSIONKIT_STORAGE_TRIES`` is no number above 0.
+    """
+    given = os.environ.get(TIMEOUT) or str(SECONDS), os.environ.get(TRIES) or str(ATTEMPTS)
+    for name, kind, text in zip((TIMEOUT, TRIES), (float, int), given, strict=True):
+        try:
+            sound = 0 < kind(text) < float("inf")
+        except ValueError:
+            sound = False
+        if not sound:
+            expected = "seconds above 0, like 60" if kind is float else "a whole number above 0, like 5"
+            raise UsageError(f"{name} is wrong", expected=expected, received=text)
+    return Limits(float(given[0]), int(given[1]))
+
+
+def options_of(filesystem: Any) -> dict[str, Any]:
+    """What a class of fsspec's is to be made with, so that it waits as :func:`limits` says and caches no listings."""
+    seconds = limits().seconds
+    match str(filesystem.__module__).partition(".")[0]:
+        case "s3fs":
+            times = {"connect_timeout": seconds, "read_timeout": seconds, "retries": {"total_max_attempts": 1}}
+            return {"use_listings_cache": False, "config_kwargs": times}
+        case "gcsfs":
+            aiohttp: Any = importlib.import_module("aiohttp")
+            # It logs a traceback for each of its own tries; the error that ends them is told once.
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+            waits = aiohttp.ClientTimeout(sock_connect=seconds, sock_read=seconds)
+            return {"use_listings_cache": False, "requests_timeout": waits}
+        case "obstore":  # it refuses options that it does not know, and caches nothing
+            span = f"{max(1, round(1000 * seconds))}ms"
+            # "timeout" is of a whole request, however large; what has no end otherwise is bounded by `ask`.
+            waits = {"connect_timeout": span, "read_timeout": span, "timeout": "1day"}
+            return {"client_options": waits | _given_to_obstore(), "retry_config": {"max_retries": 0}}
+    return {"use_listings_cache": False}
+
+
+def _given_to_obstore() -> dict[str, str]:
+    """What the environment says of obstore's connections, like ``AWS_ALLOW_HTTP``: options replace all of that."""
+    found = {}
+    for name, value in os.environ.items():
+        owner, _, option = name.lower().partition("_")
+        if owner in ("aws", "azure", "google") and option in CLIENT_OPTIONS:
+            found[option] = value
+    return found
+
+
+@dataclass(frozen=True)
+class Request:
+    """One operation of fsspec's.
+
+    Attributes:
+        operation: ``cat_file``, ``info``, … given, named: its arguments.
+        size: bytes that are sent; None where an answer may be of any length, and only its silence is bounded.
+    """
+
+    operation: str
+    given: tuple[Any, ...]
+    named: dict[str, Any] = field(default_factory=dict)
+    size: int | None = 0
+
+
+def ask(place: UPath, operation: str, *given: Any, size: int | None = 0, tries: int | None = None, **named: Any) -> Any:
+    """The answer to one request about a place; arguments as :class:`Request` has them.
+
+    Args:
+        tries: where they are to be others than :func:`limits` says.
+
+    Raises:
+        UnansweredError: there was none. Others: what the server or the library says of the request.
+    """
+    return ask_all(place, [Request(operation, given, named, size)], tries=tries)[0]
+
+
+def ask_all(place: UPath, requests: Sequence[Request], *, at_once: int = 1, tries: int | None = None) -> list[Any]:
+    """The answers to several requests, a few of which are under way at once; the first that fails ends all."""
+    filesystem: Any = place.fs
+    if not filesystem.async_impl:  # in memory, or over a protocol that has its own limits
+        return [getattr(filesystem, each.operation)(*each.given, **each.named) for each in requests]
+    return list(fsspec.asyn.sync(filesystem.loop, _all, filesystem, str(place), requests, at_once, tries))
+
+
+async def _all(
+    filesystem: Any, address: str, requests: Sequence[Request], at_once: int, tries: int | None
+) -> list[Any]:
+    room = asyncio.Semaphore(at_once)
+
+    async def one(request: Request) -> Any:
+        async with room:
+            return await answer(filesystem, address, request, tries)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(request)) for request in requests]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def answer(filesystem: Any, address: str, request: Request, tries: int | None = None) -> Any:
+    """The answer to one request, of a filesystem of coroutines; errors as :func:`ask`."""
+    if hasattr(filesystem, "retries"):
+        filesystem.retries = 1  # s3fs has no argument for it, and counts again around what counts already
+    bounds = limits()
+    bounds = Limits(bounds.seconds, tries or bounds.tries)
+    size, began = request.size or 0, time.monotonic()
+    ends = began + bounds.of_all(size)
+    for attempt in range(1, bounds.tries + 1):
+        until = None if request.size is None else min(bounds.of_a_try(size), ends - time.monotonic())
+        try:
+            async with asyncio.timeout(until):
+                return await getattr(filesystem, f"_{request.operation}")(*request.given, **request.named)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            pause, seconds = bounds.pause(attempt), time.monotonic() - began
+            if attempt == bounds.tries or time.monotonic() + pause >= ends:
+                raise _unanswered(address, request.operation, error, attempt, seconds, bounds) from error
+        await asyncio.sleep(pause)
+    raise AssertionError("a request is tried at least once")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same request may be answered the next time: the connection failed, or the server was busy."""
+    if (status := _status(error)) is not None:
+        return status in BUSY or status >= 500
+    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(error).__mro__}
+    return isinstance(error, (TimeoutError, ConnectionError)) or bool(kinds & PASSING)
+
+
+def _status(error: BaseException) -> int | None:
+    """The status of the HTTP answer that an error, or what it was made from, tells of."""
+    for each in (error, error.__cause__):
+        told = getattr(each, "response", None)
+        found = told.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(told, dict) else None
+        for status in (found, getattr(each, "code", None), getattr(each, "status", None)):
+            if str(status).isdecimal():
+                return int(str(status))
+    return None
+
+
+def _unanswered(
+    address: str, operation: str, error: Exception, tries: int, seconds: float, bounds: Limits
+) -> UnansweredError:
+    said = f"{type(error).__name__}: {str(error) or 'no answer'}".splitlines()[0]
+    tried = f"{tries} {'try' if tries == 1 else 'tries'} in {seconds:.1f} s"
+    return UnansweredError(
+        f"cannot use {address}: {DOING[operation]} failed after {tried}",
+        received=said,
+        remedy=f"{CREDENTIALS}; then run the same command again: finished work is kept; where the server is slow, "
+        f"raise {TIMEOUT} (seconds that it may keep silent, {bounds.seconds:g} now) or {TRIES} ({bounds.tries} now)",
+    )
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A filesystem of coroutines as Zarr reads from it, each read within the limits.
+
+    Args:
+        filesystem: made for coroutines. address: of what is read, for errors.
+    """
+
+    filesystem: Any
+    address: str
+    async_impl = True
+    asynchronous = True
+
+    async def _cat_file(self, path: str, **named: Any) -> Any:
+        return await answer(self.filesystem, self.address, Request("cat_file", (path,), named, None))

@@ -1,0 +1,49 @@
+"""Whether a head fits a task: one of the task's own, or somebody's that says so."""
+
+from __future__ import annotations
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.heads import HEADS, LM_HEADS, REGISTRY, each_head, head_entry, reads_sequences
+from fusionkit.tasks.task import Task
+
+
+def table_heads(task: Task, alone: bool = True) -> list[str]:
+    """The heads of the table that a task can have; beside other tasks none that reads whole sequences."""
+    return [head for head in task.heads if alone or not reads_sequences(head)]
+
+
+def check_head(task: Task, head: str, alone: bool = True) -> None:
+    """Refuse a head that a task cannot have.
+
+    Args:
+        alone: False where a run has other tasks, too.
+
+    Raises:
+        UsageError: an unknown name, a module that cannot be imported, or a head for other tasks.
+    """
+    known = table_heads(task, alone)
+    if head in known:
+        return
+    if not is_somebodys(head):
+        raise unknown_name(f"head for {task.name}", head, known)
+    entry = head_entry(head)
+    if task.name not in entry.tasks or (entry.sequences is not None and not alone):
+        raise UsageError(
+            f"{head!r} is no head for {task.name}" + ("" if alone else " beside other tasks"),
+            expected=f"a head of {task.name}" + ("" if alone else " that reads no whole sequences"),
+            received=f"one of {', '.join(entry.tasks)}"
+            + (f" that reads {entry.sequences} whole sequences" if entry.sequences else ""),
+            remedy=f"choose one of {', '.join(known)}, or add {task.name!r} to its `tasks`",
+        )
+
+
+def is_somebodys(head: str) -> bool:
+    """Whether a head is none of the table, but behind an import path or of an installed package."""
+    return ":" in head or (head not in HEADS and head in REGISTRY.names())
+
+
+def check_name(text: str) -> None:
+    """Refuse a name that no head has, of whatever task; errors as :func:`check_head`."""
+    for head in each_head(text):
+        if head not in LM_HEADS:
+            head_entry(head)

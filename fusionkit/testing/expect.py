@@ -1,0 +1,112 @@
+"""What the checks share: comparing, weights that are all random, a file and back, training side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from fusionkit.dataset.batch import Batch
+from fusionkit.errors import UsageError
+from fusionkit.fit.model.fused import FusedModel, build_model
+from fusionkit.fit.vectorized.looped import LoopedRuns
+from fusionkit.fit.vectorized.stack import Stack, stack_of
+from fusionkit.registry import load as imported
+from fusionkit.specs import RunSpec
+
+EXACT: Any = {"rtol": 1e-11, "atol": 1e-11}  # in float64
+STEPS, ALIKE = 5, 1e-9
+ROUNDED: Mapping[torch.dtype, float] = {torch.float32: 1e-4, torch.bfloat16: 0.15}
+
+
+def expect(holds: bool, what: str) -> None:
+    """Raise AssertionError unless something holds; also where Python leaves out ``assert``."""
+    if not holds:
+        raise AssertionError(what)
+
+
+def expect_close(found: Any, expected: Any, what: str, within: Any = EXACT) -> None:
+    """Raise AssertionError unless two tensors or arrays have one shape and nearly the same numbers, NaN nowhere.
+
+    Args:
+        within: ``rtol`` and ``atol``.
+    """
+    one, other = (x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x) for x in (found, expected))
+    expect(one.shape == other.shape, f"{what}: shape {one.shape}, expected {other.shape}")
+    np.testing.assert_allclose(one, other, equal_nan=False, err_msg=what, **within)
+
+
+def path_of(given: type | str) -> str:
+    """The text that a sweep would have for a class, or the text itself.
+
+    Raises:
+        AssertionError: no other process could import the class.
+    """
+    if isinstance(given, str):
+        return given
+    path = f"{given.__module__}:{given.__qualname__}"
+    try:
+        found = imported(path).value
+    except UsageError as error:
+        raise AssertionError(f"workers import it by its path, and {error}") from error
+    expect(found is given, f"{path} is another object: workers import it by its path")
+    return path
+
+
+def filled(module: nn.Module, seed: int, scale: float = 1.0) -> None:
+    """Put random numbers into all weights."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weights in module.parameters():
+            weights.copy_(scale * torch.randn(weights.shape, generator=generator))
+
+
+def through_a_file(module: nn.Module) -> dict[str, Tensor]:
+    """A module's state, written to safetensors and read again."""
+    return load(save({name: value.contiguous() for name, value in module.state_dict().items()}))
+
+
+def expect_rounding(exact: Tensor, found: Tensor, dtype: torch.dtype, what: str) -> None:
+    """Raise AssertionError unless numbers of a precision are those of float64, but for its rounding."""
+    expect(found.dtype == dtype, f"{what} in {dtype} gave {found.dtype}")
+    found, exact = found.detach(), exact.detach()
+    far = float((found.double() - exact).norm() / exact.norm().clamp(min=1e-6)) if exact.numel() else 0.0
+    expect(far <= ROUNDED[dtype], f"{what} in {dtype} is {far:.2g} of its size from float64; at most {ROUNDED[dtype]}")
+
+
+def expect_alone_and_stacked(spec: RunSpec, sizes: tuple[int, int, int, int], batches: Sequence[Batch]) -> None:
+    """Three runs that train together end with the weights that each has alone.
+
+    Args:
+        sizes: layers, hidden, classes, sides. batches: float64, one a step.
+    """
+    specs = [dataclasses.replace(spec, init_seed=seed, lr=rate) for seed, rate in ((0, 2e-3), (1, 1e-3), (2, 5e-3))]
+    stack = stack_of(specs, _models(specs, sizes))
+    if isinstance(stack, LoopedRuns):  # one after another: each is alone
+        return
+    together = _trained(stack, batches)
+    for run, one in enumerate(specs):
+        alone = _trained(LoopedRuns([one], _models([one], sizes)), batches)
+        learned, stacked = alone.weights(0), together.weights(run)
+        expect(learned.keys() == stacked.keys(), "a stack of runs has other weights than a run alone")
+        for name, weights in learned.items():
+            far = float((weights - stacked[name]).norm() / weights.norm().clamp(min=1e-3))
+            expect(far < ALIKE, f"{name} of a run in a stack is {far:.2g} of its size from the run's alone")
+        ours, its = alone.decide(batches[0])[0].double(), together.decide(batches[0])[run].double()
+        expect(torch.allclose(ours, its), "a stack decides otherwise than a run alone")
+
+
+def _models(specs: Sequence[RunSpec], sizes: tuple[int, int, int, int]) -> list[FusedModel]:
+    layers, hidden, classes, sides = sizes
+    return [build_model(spec, layers, hidden, classes, sides).double() for spec in specs]
+
+
+def _trained(stack: Stack, batches: Sequence[Batch]) -> Stack:
+    for batch in batches[:STEPS]:
+        stack.step([batch], [spec.lr for spec in stack.specs])
+    return stack

@@ -1,0 +1,143 @@
+"""Modules that are not fusionkit's: stacked where that gives the same, else one after another."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.vectorized.stack import can_stack
+from fusionkit.heads.softmax import Softmax
+from fusionkit.specs import RunSpec
+from fusionkit.testing import check_fusion, check_head
+
+
+class Gated(nn.Module):
+    """A gate a layer."""
+
+    def __init__(self, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.width = hidden
+        self.gate = nn.Parameter(torch.zeros(layers))
+
+    @staticmethod
+    def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        return chosen or tuple(range(last + 1))
+
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        return torch.einsum("l,...ld->...d", self.gate.sigmoid(), states)
+
+    def layer_weights(self, states: Tensor) -> Tensor | None:
+        return None
+
+
+class Reading(Gated):
+    """It asks for a number of a weight, which vmap cannot give."""
+
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        return super().forward(states) * (1.0 if self.gate.sum().item() < 1e9 else 2.0)
+
+
+class Dropping(Gated):
+    """Dropout as a function: a stack has no stream of random numbers a run for it."""
+
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        return functional.dropout(super().forward(states), 0.1, self.training)
+
+
+class Tied(Gated):
+    """One weight by two names."""
+
+    def __init__(self, layers: int, hidden: int) -> None:
+        super().__init__(layers, hidden)
+        self.again = self.gate
+
+
+class Recurrent(Gated):
+    """A GRU over the layers, which vmap cannot stack."""
+
+    def __init__(self, layers: int, hidden: int) -> None:
+        super().__init__(layers, hidden)
+        self.gru = nn.GRU(hidden, hidden, batch_first=True)
+
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        gated = states * self.gate.sigmoid().unsqueeze(1)
+        flat = gated.reshape(-1, *gated.shape[-2:])
+        if not len(flat):
+            return states.sum(-2)
+        return self.gru(flat)[1][0].reshape(*states.shape[:-2], -1)  # type: ignore[no-any-return]
+
+
+class Colder(Softmax):
+    """A softmax head whose loss is not the usual one: what is written out for those must not be used for it."""
+
+    tasks = ("tagging",)
+
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
+        super().__init__(nn.Sequential(nn.Dropout(dropout), nn.Linear(width, classes)))
+
+    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+        return 0.5 * super().forward(states, offsets)
+
+    def loss(self, scores: Tensor, targets: Tensor, offsets: Tensor) -> Tensor:
+        return 3 * super().loss(scores, targets, offsets)
+
+
+class Leaking(Gated):
+    """It sees other examples."""
+
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        fused = super().forward(states)
+        return fused - fused.mean(0) if fused.dim() == 2 and len(fused) else fused
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These classes by a path that every import finds."""
+    module: Any = ModuleType("own_lab")
+    for name, value in list(globals().items()):
+        if isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ in (__name__, "own_lab"):
+            value.__module__ = "own_lab"
+            setattr(module, name, value)
+    monkeypatch.setitem(sys.modules, "own_lab", module)
+
+
+def model_of(fusion: str, head: str = "linear-tagger") -> Any:
+    return build_model(RunSpec(store="", task="tagging", label="", fusion=fusion, head=head), 3, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("fusion", "stacks"),
+    [("Gated", True), ("Reading", False), ("Dropping", False), ("Tied", False), ("Recurrent", False)],
+)
+def test_what_vmap_does_not_know_is_trained_one_after_another(fusion: str, stacks: bool) -> None:
+    assert can_stack(model_of(f"own_lab:{fusion}")) is stacks
+
+
+@pytest.mark.parametrize("fusion", [Gated, Reading])
+def test_a_fusion_of_somebody_s_keeps_the_contract(fusion: type) -> None:
+    check_fusion(fusion, parameters=lambda layers, hidden: layers)
+
+
+def test_a_head_that_inherits_is_not_taken_for_what_it_inherits_from() -> None:
+    assert can_stack(model_of("linear", "own_lab:Colder"))
+    check_head(Colder)
+
+
+def test_a_fusion_that_sees_other_examples_is_found_out() -> None:
+    with pytest.raises(AssertionError, match="leading shape"):
+        check_fusion(Leaking)
+
+
+def test_a_class_that_no_worker_could_import_is_found_out() -> None:
+    class Local(Gated):
+        pass
+
+    with pytest.raises(AssertionError, match="workers import it by its path"):
+        check_fusion(Local)
