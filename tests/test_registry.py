@@ -15,8 +15,9 @@ from fusionkit.heads import build_head, head_entry, reads_sequences
 from fusionkit.registry import Registry, changed
 from fusionkit.report.display_names import family, in_order
 from fusionkit.study.schema import fusion_pattern, study_schema
-from fusionkit.tasks import TASKS
+from fusionkit.tasks import TASKS, tasks_of
 from fusionkit.tasks.head_check import check_head
+from fusionkit.tasks.joint import fitting_heads
 
 MIX = """
 from typing import Literal
@@ -146,17 +147,22 @@ def test_an_absent_module_is_refused_before_anything_is_imported() -> None:
 
 def test_a_head_says_what_it_fits() -> None:
     check_head(TASKS["tagging"], "reglab.mix:Words")
-    check_head(TASKS["joint"], "classifier+reglab.mix:Words")
+    assert fitting_heads(tasks_of("joint"), "classifier+reglab.mix:Words") == "classifier+reglab.mix:Words"
+    several = tasks_of("topic=classification,slots=tagging,mood=regression")
+    assert fitting_heads(several, "slots=reglab.mix:Words") == "classifier+reglab.mix:Words+regressor"
     assert reads_sequences("reglab.mix:Whole")
     for task, head, what in (
         ("classification", "reglab.mix:Words", "is no head for classification"),
-        ("joint", "reglab.mix:Whole+tagger", "is no head for joint"),
+        ("joint", "reglab.mix:Whole+tagger", "is no head for intent"),
+        ("joint", "intent=reglab.mix:Words", "is no head for intent"),
+        ("joint", "reglab.mix:Words", "unknown head for joint"),
+        ("joint", "reglab.mix:Words:8+tagger", "takes no options"),
         ("tagging", "reglab.mix:head", "is no head"),
         ("tagging", "reglab.mix:Words:8", "takes no options"),
         ("tagging", "taggr", "unknown head for tagging 'taggr'"),
     ):
         with pytest.raises(UsageError, match=what):
-            check_head(TASKS[task], head)
+            fitting_heads(tasks_of(task), head)
     with pytest.raises(UsageError, match="did you mean 'tagger'"):
         build_head("taggr", 4, 2, 0.0)
     assert head_entry("reglab.mix:Words").sequences is None
@@ -167,9 +173,11 @@ def test_the_schema_takes_import_paths() -> None:
 
     taken = [text for text in ("reglab.mix:Deep:8", "mix:Deep", "layer:x", "liner") if re.match(fusion_pattern(), text)]
     assert taken == ["reglab.mix:Deep:8", "mix:Deep"]
-    heads = study_schema()["properties"]["fit"]["properties"]["head"]["anyOf"][0]["anyOf"][1]["pattern"]
-    found = [text for text in ("a.b:C", "classifier+a.b:C", "a.b:C+tagger", "cfr") if re.match(heads, text)]
-    assert found == ["a.b:C", "classifier+a.b:C", "a.b:C+tagger"]
+    single, *several = study_schema()["properties"]["fit"]["properties"]["head"]["anyOf"][0]["anyOf"]
+    patterns = [each["pattern"] for each in (*single["anyOf"], *several) if "pattern" in each]
+    wanted = ["a.b:C", "classifier+a.b:C", "a.b:C+tagger", "topic=a.b:C,slots=crf", "crf+crf+a.b:C"]
+    tried = [*wanted, "cfr", "topic=", "crf+", "topic=classifier+crf"]
+    assert [text for text in tried if any(re.match(pattern, text) for pattern in patterns)] == wanted
 
 
 def test_a_report_tells_families_apart_without_importing_them() -> None:

@@ -168,7 +168,7 @@ def decides_by_softmax(name: str) -> bool:
 
 def sequences_of(name: str) -> int | None:
     """Of how many sequences an example must be for a head that reads all of its rows; None for the other heads."""
-    if name in LM_HEADS or "+" in name:  # a joint pair: none of its halves reads whole sequences
+    if name in LM_HEADS or "+" in name:  # of several tasks none reads whole sequences
         return None
     return head_entry(name).sequences
 

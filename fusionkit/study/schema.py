@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.fit.sweep.file import HEADS
 from fusionkit.fusions import FUSIONS, fusion_class, options_of
 from fusionkit.fusions.spelling import Option
+from fusionkit.heads import HEADS, LM_HEADS
 from fusionkit.options.entry import NONE, OptionInfo
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.registry import IMPORT_PATTERN
@@ -93,11 +93,14 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
         plain = [kind for kind in FUSIONS if re.fullmatch(fusion_pattern(), kind)]
         return {"anyOf": [{"enum": plain}, {"type": "string", "pattern": fusion_pattern()}]}
     if flag == "head":
-        return _of_tasks({"anyOf": [{"enum": list(HEADS)}, {"type": "string", "pattern": f"^{IMPORT_PATTERN}$"}]})
+        one = f"([a-z-]+|{IMPORT_PATTERN})"
+        each = {"type": "string", "pattern": f"^{one}([+]{one})+$"}
+        own = {"type": "string", "pattern": f"^{IMPORT_PATTERN}$"}
+        return _of_tasks({"anyOf": [{"enum": [*HEADS, *LM_HEADS]}, own]}, one, each)
     if flag == "task":
-        return _of_tasks({"enum": [*TASKS, *SHORT]})
+        return _of_tasks({"enum": list(TASKS)}, "[a-z-]+", {"enum": list(SHORT)})
     if flag == "label":
-        return _of_tasks({"type": "string"})
+        return _of_tasks({"type": "string"}, "[^=,]+")
     if flag == "validate-on":
         return {"anyOf": [_number(int), {"type": "string", "pattern": "^[0-9.]+%$"}]}
     if entry.choices:
@@ -105,10 +108,15 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
     return _number(entry.kind, {BOUNDS[name]: bound for name, bound in entry.bounds})
 
 
-def _of_tasks(single: Schema) -> Schema:
-    """Of one task, or of several: a block by their names, or a text, topic=classification,slots=tagging."""
-    several = [{"type": "string", "pattern": "[=+]"}, {"type": "object", "additionalProperties": single}]
-    return {"anyOf": [single, *several]}
+def _of_tasks(single: Schema, pattern: str, *more: Schema) -> Schema:
+    """Of one task, or of several: a block by their names, or a text, topic=classification,slots=tagging.
+
+    Args:
+        pattern: of a single value in that text. more: what may stand only where a block's value may not.
+    """
+    named = f"[^=,]+={pattern}"
+    text = {"type": "string", "pattern": f"^{named}(,{named})*$"}
+    return {"anyOf": [single, *more, text, {"type": "object", "additionalProperties": single}]}
 
 
 def _number(kind: object, bounds: Mapping[str, float] = NO_BOUNDS) -> Schema:

@@ -12,24 +12,25 @@ def table_heads(task: Task, alone: bool = True) -> list[str]:
     return [head for head in task.heads if alone or not reads_sequences(head)]
 
 
-def check_head(task: Task, head: str, alone: bool = True) -> None:
+def check_head(task: Task, head: str, name: str = "") -> None:
     """Refuse a head that a task cannot have.
 
     Args:
-        alone: False where a run has other tasks, too.
+        name: of the task where the run has others, too.
 
     Raises:
         UsageError: an unknown name, a module that cannot be imported, or a head for other tasks.
     """
+    alone, called = not name, name or task.name
     known = table_heads(task, alone)
     if head in known:
         return
     if not is_somebodys(head):
-        raise unknown_name(f"head for {task.name}", head, known)
+        raise unknown_name(f"head for {called}", head, known)
     entry = head_entry(head)
     if task.name not in entry.tasks or (entry.sequences is not None and not alone):
         raise UsageError(
-            f"{head!r} is no head for {task.name}" + ("" if alone else " beside other tasks"),
+            f"{head!r} is no head for {called}",
             expected=f"a head of {task.name}" + ("" if alone else " that reads no whole sequences"),
             received=f"one of {', '.join(entry.tasks)}"
             + (f" that reads {entry.sequences} whole sequences" if entry.sequences else ""),

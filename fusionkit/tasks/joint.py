@@ -110,7 +110,7 @@ def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
                 raise unknown_name("task of this run", name, tasks)
             chosen[name] = one
     for name, one in chosen.items():
-        check_head(tasks[name], one, alone)
+        check_head(tasks[name], one, "" if alone else name)
     return "+".join(chosen.values())
 
 

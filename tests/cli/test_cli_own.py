@@ -89,6 +89,20 @@ def test_predict_and_another_start_take_them(runs: Path, store: Path, tmp_path: 
     assert begun.code == 0, begun.err
 
 
+def test_one_of_several_tasks_takes_them(store: Path, tmp_path: Path, fusionkit: Command) -> None:
+    given = [f"--{option}" for option in ("task", "task", "head")]
+    named = zip(given, ("intent=classification", "slots=tagging", f"slots={HEAD}"), strict=True)
+    chosen = [word for pair in named for word in pair]
+    done = fusionkit("fit", store, *chosen, "--fusion", FUSION, "--epochs", 1, "--out", tmp_path / "runs", "--json")
+    assert done.code == 0, done.err
+    [run] = (tmp_path / "runs").glob("*/run.json")
+    record = json.loads(run.read_text(encoding="utf-8"))
+    assert (record["spec"]["task"], record["spec"]["head"]) == ("joint", f"classifier+{HEAD}")
+    assert [source["name"] for source in record["sources"]] == [FUSION, HEAD]
+    told = fusionkit("predict", run.parent, "a room in Oslo", "--json")
+    assert list(json.loads(told.out)["heads"]) == ["intent", "slots"]
+
+
 def test_a_cluster_s_workers_import_them(store: Path, tmp_path: Path, fusionkit: Command) -> None:
     done = fusionkit(
         "fit", store, *CHOICES, "--fusion", FUSION, "--cluster", "local", "--workers", 1, "--out", tmp_path / "runs"
@@ -147,7 +161,11 @@ def test_an_exported_head_that_names_any_other_module_does_not_import_it(
 
 
 def test_a_module_that_is_nowhere_is_refused_before_a_store_is_opened(tmp_path: Path, fusionkit: Command) -> None:
-    for option, name in (("--fusion", "nolab.mix:Gated"), ("--head", "classifier+nolab.heads:Heated")):
+    for option, name in (
+        ("--fusion", "nolab.mix:Gated"),
+        ("--head", "classifier+nolab.heads:Heated"),
+        ("--head", "slots=nolab.heads:Heated"),
+    ):
         done = fusionkit("fit", tmp_path / "no.store", option, name, "--out", tmp_path / "runs")
         assert done.code == 2
         assert "cannot be imported: there is no module 'nolab'" in done.err

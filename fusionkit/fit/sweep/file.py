@@ -27,11 +27,10 @@ from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import Checks, YamlNode, read_options, shown
 from fusionkit.places import place_of
-from fusionkit.tasks import TASKS, tasks_of
+from fusionkit.tasks import tasks_of
 from fusionkit.tasks.head_check import check_name
 from fusionkit.yaml_texts import Keys, read_texts
 
-HEADS = tuple(dict.fromkeys(head for task in TASKS.values() for head in task.heads))
 # Where and how it is run, not what it is.
 ELSEWHERE = (
     "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run",
@@ -105,15 +104,10 @@ def products(block: Block) -> Iterator[Block]:
         yield {**block, **dict(zip(listed, values, strict=True))}
 
 
-def _head(name: str) -> None:
-    if name not in HEADS:
-        check_name(name)
-
-
 # What the entries, which load nothing, cannot tell.
 CHECKS: Checks = {
     "task": tasks_of,
-    "head": _head,
+    "head": check_name,
     "fusion": fusion_name,
     "validate-on": check_watched,
 }

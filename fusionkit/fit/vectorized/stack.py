@@ -5,8 +5,8 @@ of the sum of all losses is each run's own; dropout masks come from each run's o
 
 A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.layer_mixes` has them, a chain of linear
 layers by :mod:`fusionkit.fit.vectorized.mlp`, all else by ``torch.func.vmap``.
-What vmap cannot stack (``torch.nn.LSTM``, joint runs) and what shares weights too large to copy (an encoder's LM head)
-goes through one model after another, over the same minibatch: :class:`LoopedRuns`.
+What vmap cannot stack (``torch.nn.LSTM``, runs of several tasks) and what shares weights too large to copy (an
+encoder's LM head) goes through one model after another, over the same minibatch: :class:`LoopedRuns`.
 """
 
 from __future__ import annotations
