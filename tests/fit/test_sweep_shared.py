@@ -18,7 +18,7 @@ from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
-KILLS, SEED = 6, 7
+SEED, SOAK = 7, pytest.mark.soak("kills")
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +85,18 @@ def test_what_a_killed_process_leaves_is_done_by_the_other(
     assert_same(runs, undisturbed, sweeping)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "kills", "seed"),
+    [(1, 3, SEED), (2, 1, SEED), *(pytest.param(w, 3, s, marks=SOAK) for w in (1, 2) for s in range(8))],
+)
 def test_a_sweep_killed_at_any_moments_ends_with_the_same_records_and_weights(
-    store: Store, specs: list[RunSpec], undisturbed: Path, tmp_path: Path, sweeping: Any, workers: int
-) -> None:
+    store: Store, specs: list[RunSpec], undisturbed: Path, tmp_path: Path, sweeping: Any, workers: int, kills: int,
+    seed: int,
+) -> None:  # fmt: skip
     """Each attempt goes on with what the one before has left, and is killed a random while after its first run."""
-    runs, rng = tmp_path / "runs", random.Random(SEED + workers)
+    runs, rng = tmp_path / "runs", random.Random(seed + workers)
     left = []
-    for _ in range(KILLS // 2):
+    for _ in range(kills):
         before = sweeping.kept(runs)
         sweep = sweeping.start(store, runs, specs, workers)
         sweeping.until(lambda there=set(before): sweeping.ended(runs) - there)
@@ -102,7 +106,8 @@ def test_a_sweep_killed_at_any_moments_ends_with_the_same_records_and_weights(
         after = sweeping.kept(runs)
         assert {digest: after[digest] for digest in before} == before
         left.append(len(specs) - len(after))
-    assert len(specs) > left[0] > left[-1] > 0, "the kills came too late"
+    assert [len(specs), *left] == sorted({len(specs), *left}, reverse=True)
+    assert left[-1] > 0, "the kills came too late"
     told = sweeping.start(store, runs, specs, workers).end()
     assert len([value for what, value in told if what == "run"]) == left[-1]
     assert_same(runs, undisturbed, sweeping)

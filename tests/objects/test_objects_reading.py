@@ -29,6 +29,7 @@ def fetched(requests: Any) -> list[str]:
     return [key.split("/c/")[1].split("/")[0] for key in keys]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("limit", ["", "0"], ids=["cached", "not cached"])
 def test_states_are_those_of_the_local_store(
@@ -140,6 +141,7 @@ def test_a_store_made_anew_at_the_same_address_is_read_anew(
     np.testing.assert_array_equal(open_store(out)["train"].hidden_states[:], again["train"].hidden_states[:])
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("spoilt", ["missing", "flipped", "cut", "empty"])
 @pytest.mark.parametrize("spec", [{}, {"dtype": "int8"}, {"compress": "zstd"}], ids=str)
 def test_a_bad_chunk_is_one_error_and_no_numbers(
