@@ -79,23 +79,15 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     found: set[pytest.Item] = set()
     for tests in functions.values():
         mark = tests[0].get_closest_marker("product")
-        values = {test: set(meetings(test.callspec.indices, *mark.args)) for test in tests}
-        missing, often = set().union(*values.values()), Counter[tuple[str, int]]()
+        values = {test: [(name, id(value)) for name, value in sorted(test.callspec.params.items())] for test in tests}
+        meetings = {test: set(combinations(values[test], *mark.args or (1,))) for test in tests}
+        missing, often = set().union(*meetings.values()), Counter[tuple[str, int]]()
         while missing:
-            best = max(tests, key=lambda test: (len(values[test] & missing), -sum(map(often.__getitem__, of(test)))))
+            best = max(tests, key=lambda test: (len(meetings[test] & missing), -sum(often[v] for v in values[test])))
             found.add(best)
-            missing -= values[best]
-            often.update(of(best))
+            missing -= meetings[best]
+            often.update(values[best])
     return found
-
-
-def of(test: Any) -> Iterable[tuple[str, int]]:
-    """The parameters of a test, each with its value's number."""
-    return test.callspec.indices.items()  # type: ignore[no-any-return]
-
-
-def meetings(indices: dict[str, int], together: int = 1) -> Iterable[tuple[tuple[str, int], ...]]:
-    return combinations(sorted(indices.items()), together)
 
 
 def place(test: str) -> int:
