@@ -24,7 +24,7 @@ test: .venv/.installed-test
 # What is too long for the gate, by parts: `make soak PART=kills`. Each part's result is kept in tests/soak.jsonl.
 soak: .venv/.installed-test
 	failed=0; for part in $(or $(PART),$(PARTS)); do \
-	  $(TESTS) --soak $$part --soak-log tests/soak.jsonl || failed=1; \
+	  $(TESTS) --timeout 3600 --soak $$part --soak-log tests/soak.jsonl || failed=1; \
 	done; exit $$failed
 
 # The site, from README, docs/*.md and the code; a warning fails it, and nothing is fetched.

@@ -61,10 +61,12 @@ def chosen(items: list[pytest.Item], part: str | None) -> set[pytest.Item]:
     products = [item for item in items if item.get_closest_marker("product")]
     if part is None:
         return set(items) - set(marked) - set(products) | sample(products)
+    found = {item for item in marked if marked[item] == part}
     if part == "products":
-        return set(products)
-    properties = {item for item in items if getattr(getattr(item, "obj", None), "is_hypothesis_test", False)}
-    return {item for item in marked if marked[item] == part} | (properties if part == "fuzz" else set())
+        found |= set(products)
+    if part == "fuzz":
+        found |= {item for item in items if getattr(getattr(item, "obj", None), "is_hypothesis_test", False)}
+    return found
 
 
 def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:

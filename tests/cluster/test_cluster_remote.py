@@ -55,14 +55,14 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
     with dask("scheduler", "--port", "0", "--scheduler-file", str(file)) as scheduler:
         until(lambda: file.exists() and file.read_text().strip().endswith("}"))
         address = json.loads(file.read_text())["address"]
-        with open_cluster(ClusterSettings(kind=address, start_timeout=1.0)) as cluster:
+        with open_cluster(ClusterSettings(kind=address)) as cluster:
             with pytest.raises(FusionkitError, match="no worker for 1 seconds") as caught:
                 map_tasks(
                     cluster, lambda item: item, [1], key=str, on_done=lambda *_: None, start_timeout=1.0
                 )  # fmt: skip
             assert f"start some with `dask worker {address}`" in str(caught.value.received)
         settings = ClusterSettings(kind=address, threads=1)
-        patience = dataclasses.replace(settings, start_timeout=8)  # with a scheduler that is gone
+        patience = dataclasses.replace(settings, start_timeout=15)  # with a scheduler that is gone
         with dask("worker", address, "--nthreads", "1", "--no-nanny"), open_cluster(patience) as cluster:
             runner = cluster_parts(cluster, encoder, settings)
             assert encoded(tmp_path / "s", run_parts=runner).outcome == "encoded"

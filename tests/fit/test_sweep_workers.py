@@ -189,7 +189,9 @@ def test_no_worker_outlives_its_parent(store: Store, tmp_path: Path, sweeping: A
     sweeping.until(lambda: not any(map(sweeping.runs_on, workers)))
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.soak("kills"))]
+)
 def test_a_signal_ends_all_workers_at_once_keeps_what_is_finished_and_says_how_to_go_on(
     store: Store, tmp_path: Path, sweeping: Any, watch: Any, name: str, code: int
 ) -> None:
