@@ -102,7 +102,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     """Workers take groups of tests, in the order of the tests."""
     config.option.loadscopereorder = False
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = group  # type: ignore[method-assign]
+    scheduler._split_scope = group
     return scheduler
 
 
