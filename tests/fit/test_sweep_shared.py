@@ -29,7 +29,7 @@ def store(corpus_store: Callable[[str], Store]) -> Store:
 @pytest.fixture(scope="module")
 def specs(store: Store) -> list[RunSpec]:
     choices: dict[str, Any] = {"fusions": ("linear", "attention"), "shots": (None, 1), "batch_sizes": (1, 2, 3, 4, 8)}
-    return expand(store, task="tagging", head="crf", seeds=3, dropout=0.1, epochs=(20,), **choices)  # ten units
+    return expand(store, task="tagging", head="crf", seeds=3, dropout=0.1, epochs=(10,), **choices)  # ten units
 
 
 @pytest.fixture(scope="module")
