@@ -142,7 +142,7 @@ def test_several_seeds_share_a_stack_on_a_device(toy: Toy, device: torch.device)
 
 
 @pytest.mark.parametrize("device", [ON_LAZY, GPU])
-@pytest.mark.parametrize("fusion", ["last", "attention"])
+@pytest.mark.parametrize("fusion", [pytest.param("last", marks=pytest.mark.soak("products")), "attention"])
 def test_seeds_whose_minibatches_have_other_lengths_share_a_stack(
     toy: Toy, fusion: str, device: torch.device, stacked: list[list[RunSpec]]
 ) -> None:
