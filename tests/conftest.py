@@ -44,10 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("soak" if config.option.soak == "fuzz" else "gate")
-    config.stash[BEGAN] = time.monotonic()
+    if config.option.soak_log is not None:
+        config.stash[BEGAN] = time.monotonic(), commit()
 
 
-BEGAN = pytest.StashKey[float]()
+BEGAN = pytest.StashKey[tuple[float, str]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -118,9 +119,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if config.option.soak_log is None or hasattr(config, "workerinput"):
         return
-    seen = config.pluginmanager.getplugin("terminalreporter").stats
+    seen, (began, tested) = config.pluginmanager.getplugin("terminalreporter").stats, config.stash[BEGAN]
     result = {
-        "part": config.option.soak, "commit": commit(), "seconds": round(time.monotonic() - config.stash[BEGAN]),
+        "part": config.option.soak, "commit": tested, "seconds": round(time.monotonic() - began),
         "passed": len(seen.get("passed", [])), "failed": len(seen.get("failed", [])) + len(seen.get("error", [])),
         "skipped": len(seen.get("skipped", [])),
     }  # fmt: skip
