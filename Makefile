@@ -5,7 +5,11 @@ BIN := .venv/bin
 SITE = $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test docs install lint types clean
+# Two workers, one thread each; tests/conftest.py says how they share the tests.
+TESTS = $(BIN)/python -m pytest --numprocesses 2
+PARTS = products fuzz kills slurm
+
+.PHONY: demo test soak docs install clean
 
 demo: .venv/.installed-demo
 	$(BIN)/python -m fusionkit demo
@@ -13,9 +17,15 @@ demo: .venv/.installed-demo
 test: .venv/.installed-test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
+	$(BIN)/python -m mypy --num-workers 2
 	$(SITE)
-	$(BIN)/python -m pytest
+	$(TESTS)
+
+# What is too long for the gate, by parts: `make soak PART=kills`. Each part's result is kept in tests/soak.jsonl.
+soak: .venv/.installed-test
+	failed=0; for part in $(or $(PART),$(PARTS)); do \
+	  $(TESTS) --timeout 3600 --soak $$part --soak-log tests/soak.jsonl || failed=1; \
+	done; exit $$failed
 
 # The site, from README, docs/*.md and the code; a warning fails it, and nothing is fetched.
 docs: .venv/.installed-docs

@@ -93,7 +93,7 @@ def test_the_bootstrap_test_shifts_the_differences_to_no_mean() -> None:
 
 
 @pytest.mark.parametrize("name", TESTS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 4)
 @given(differences=NUMBERS, seed=st.integers(0, 99))
 def test_a_p_value_knows_no_order_and_no_sign(name: str, differences: list[float], seed: int) -> None:
     values = np.array(differences)

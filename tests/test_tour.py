@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 TOUR = Path(__file__).parent.parent / "pipelines" / "tour.ipynb"
@@ -17,9 +18,12 @@ def kinds(cell: Any) -> set[str]:
     return {output.output_type for output in cell.get("outputs", [])}
 
 
-def test_the_tour_runs_from_encoding_to_figure_and_prediction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("epochs", [2, pytest.param(15, marks=pytest.mark.soak("products"))])
+def test_the_tour_runs_from_encoding_to_figure_and_prediction(tmp_path: Path, epochs: int) -> None:
     notebook = nbformat.read(TOUR, as_version=4)  # type: ignore[no-untyped-call]
     kept = [kinds(cell) for cell in notebook.cells]
+    [fitting] = [cell for cell in notebook.cells if "--epochs 15" in cell.source]
+    fitting.source = fitting.source.replace("--epochs 15", f"--epochs {epochs}")
     client = NotebookClient(
         notebook,
         timeout=300,

@@ -180,7 +180,7 @@ def test_a_tagger_is_fitted_over_the_same_store(fusionkit: Command, store: Path,
 def test_variants_of_a_fusion_stand_apart_in_the_table(fusionkit: Command, store: Path, tmp_path: Path) -> None:
     fusions = ["linear", "linear:norm=token,gamma=no", "dwatt", "dwatt:scale=yes", "extra-layers:1"]
     options: list[Any] = [part for fusion in fusions for part in ("--fusion", fusion)]
-    options += ["--label", "slots", "--epochs", 1, "--fusion-layers", "all", "--fusion-layers", "3,6"]
+    options += ["--label", "slots", "--epochs", 1, "--shots", 2, "--fusion-layers", "all", "--fusion-layers", "3,6"]
     done = fusionkit("fit", store, "--out", tmp_path / "runs", *options)
     assert done.code == 0, done.err
     written = ["linear", "linear:gamma=no,norm=token", "dwatt", "dwatt:scale=yes"]

@@ -116,7 +116,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
 def test_a_worker_killed_midway_loses_no_run(
     cluster: Cluster, settings: ClusterSettings, store: Store, tmp_path: Path, pids: Pids
 ) -> None:
-    specs = expand(store, task="classification", fusions=("last", "linear"), epochs=(200,), seeds=3)
+    specs = expand(store, task="classification", fusions=("last", "linear"), epochs=(100,), seeds=3)
     runs = tmp_path / "runs"
     victims = pids()
     killed: list[int] = []

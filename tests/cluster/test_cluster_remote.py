@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
+import os
 import re
 import subprocess
 import sys
@@ -53,14 +55,15 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
     with dask("scheduler", "--port", "0", "--scheduler-file", str(file)) as scheduler:
         until(lambda: file.exists() and file.read_text().strip().endswith("}"))
         address = json.loads(file.read_text())["address"]
-        with open_cluster(ClusterSettings(kind=address, start_timeout=1.0)) as cluster:
+        with open_cluster(ClusterSettings(kind=address)) as cluster:
             with pytest.raises(FusionkitError, match="no worker for 1 seconds") as caught:
                 map_tasks(
                     cluster, lambda item: item, [1], key=str, on_done=lambda *_: None, start_timeout=1.0
                 )  # fmt: skip
             assert f"start some with `dask worker {address}`" in str(caught.value.received)
         settings = ClusterSettings(kind=address, threads=1)
-        with dask("worker", address, "--nthreads", "1", "--no-nanny"), open_cluster(settings) as cluster:
+        patience = dataclasses.replace(settings, start_timeout=15)  # with a scheduler that is gone
+        with dask("worker", address, "--nthreads", "1", "--no-nanny"), open_cluster(patience) as cluster:
             runner = cluster_parts(cluster, encoder, settings)
             assert encoded(tmp_path / "s", run_parts=runner).outcome == "encoded"
             assert content(tmp_path / "s") == content(whole_of("float16"))
@@ -92,11 +95,10 @@ def test_under_tls_only_those_with_a_certificate_are_let_in(certificates: dict[s
             gc.collect()  # here it closes; later its finalizer may wait for a lock that the thread it stops holds
 
 
-def test_all_that_listens_is_on_loopback(cluster: Any) -> None:
-    mine = psutil.Process()
+def test_all_that_listens_is_on_loopback(cluster: Any, pids: Callable[[], list[int]]) -> None:
     listening = [
         connection.laddr.ip
-        for process in (mine, *mine.children(recursive=True))
+        for process in map(psutil.Process, (os.getpid(), *pids()))
         for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-FEW, MANY = 2_000, 32_000
-CHARACTERS = 2_000  # an example: 64 MB in all, in words too long to be more than one sub-token each
-BOUND_MB = 40
+FEW, MANY = 1_000, 16_000
+CHARACTERS = 2_000  # an example: 32 MB in all, in words too long to be more than one sub-token each
+BOUND_MB = 24
 
 # The small source first: the peak that the large one adds is counted, not the program's own.
 PLAN = """

@@ -119,6 +119,7 @@ def test_each_sequence_is_encoded_once_whatever_part_it_comes_in(
     assert len(seen) == 20 + 2 + 3
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("rows", ["tokens", "words", "words-mean", "cls", "mean"])
 @pytest.mark.usefixtures("small_parts")

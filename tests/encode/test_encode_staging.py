@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -174,7 +174,6 @@ def test_int8_is_rounded_half_to_even_on_a_scale_of_a_127th_of_the_largest() -> 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, 1e-45, -1e-40, 1.5e-36])
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.lists(st.lists(FINITE, min_size=5, max_size=5), min_size=1, max_size=4), st.integers(-40, 38))
 def test_int8_is_off_by_half_a_scale_at_most(numbers: list[list[float]], exponent: int) -> None:
     rows = np.array(numbers, np.float32)
@@ -215,7 +214,6 @@ def test_a_single_number_that_is_none_is_seen_anywhere(dtype: str, name: str) ->
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@settings(derandomize=True, deadline=None, max_examples=200)
 @given(bits=st.lists(st.integers(0, (1 << 32) - 1), max_size=12))
 def test_whether_bits_are_numbers_is_seen_as_torch_sees_it(dtype: str, bits: list[int]) -> None:
     of = TORCH_DTYPES[dtype]

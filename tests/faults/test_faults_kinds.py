@@ -63,6 +63,7 @@ def times(store: Path) -> dict[str, int]:
     return {file.relative_to(store).as_posix(): file.stat().st_mtime_ns for file in store.rglob("*") if file.is_file()}
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize(("kind", "file"), PLACES, ids=lambda each: each.split("/")[2] if "/" in each else each)
 def test_a_damaged_file_is_named_and_its_part_alone_made_again(
@@ -167,6 +168,7 @@ def begun_of(encoded: Encoding, tmp_path_factory: pytest.TempPathFactory) -> Cal
     return find
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("kind", ["int8", "int8-zstd"])
 @pytest.mark.parametrize("what", UNBELIEVED)
 def test_a_record_is_believed_only_with_all_files_that_it_must_tell_of(

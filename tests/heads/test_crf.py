@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torchcrf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
@@ -143,7 +143,6 @@ def test_gradients_of_the_loss_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(loss, inputs)
 
 
-@settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(0, 12), max_size=8), classes=st.integers(1, 5), seed=st.integers(0, 99))
 def test_an_example_does_not_see_its_batch(lengths: list[int], classes: int, seed: int) -> None:
     crf = crf_of(classes, seed=seed)

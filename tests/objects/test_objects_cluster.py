@@ -1,4 +1,4 @@
-"""Several workers write one store on S3, one of them is killed midway: the bytes are those of one process."""
+"""Workers write one store on S3, one of them is killed midway: the bytes are those of one process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from fusionkit.cluster import ClusterSettings, open_cluster
 from fusionkit.cluster.part_map import cluster_parts
@@ -30,17 +32,18 @@ class Killer:
         return
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak("kills"))])
 def test_workers_on_s3_one_killed_midway_make_the_same_bytes(
-    bucket: Any, encoder: Encoder, encoded: Callable[..., Any], assert_same: Callable[..., None]
+    bucket: Any, encoder: Encoder, encoded: Callable[..., Any], assert_same: Callable[..., None], workers: int
 ) -> None:
-    settings = ClusterSettings(workers=2, threads=1, gpus=0, start_timeout=120)
+    settings = ClusterSettings(workers=workers, threads=1, gpus=0, start_timeout=120)
     with open_cluster(settings) as cluster:
-        cluster.client.wait_for_workers(2, timeout=120)
+        cluster.client.wait_for_workers(workers, timeout=120)
         victim = next(iter(cluster.client.run(os.getpid).values()))
         killer = Killer(victim)
         runner = cluster_parts(cluster, encoder, settings)
         assert encoded(bucket / "s", run_parts=runner, progress=killer).outcome == "encoded"
         assert killer.killed
         assert_same(bucket.folder / "s")
-        cluster.client.wait_for_workers(2, timeout=120)
+        cluster.client.wait_for_workers(workers, timeout=120)
         assert victim not in cluster.client.run(os.getpid).values()

@@ -17,7 +17,7 @@ from fusionkit.store import is_complete, is_store, open_store, verify_store
 Encoding = Callable[..., Any]
 Same = Callable[..., None]
 Command = Callable[..., Any]
-KILLS, SEED = 8, 4
+SEED = 4
 
 
 @pytest.fixture
@@ -26,8 +26,9 @@ def arguments(place: Path, model: Path, bucket: Any) -> list[object]:
     return ["encode", place, "--encoder", model, "--device", "cpu", "--out", bucket.address("s")]
 
 
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.soak("kills"))])
 def test_an_encode_killed_at_any_moment_ends_with_the_same_bytes(
-    bucket: Any, place: Path, model: Path, fusionkit: Command, encoded: Encoding, assert_same: Same
+    bucket: Any, place: Path, model: Path, fusionkit: Command, encoded: Encoding, assert_same: Same, kills: int
 ) -> None:
     command = ["encode", place, "--encoder", model, "--device", "cpu", "--out"]
     rng = random.Random(SEED)
@@ -35,7 +36,7 @@ def test_an_encode_killed_at_any_moment_ends_with_the_same_bytes(
     began = time.perf_counter()
     assert fusionkit(*command, bucket / "undisturbed" / "s").code == 0
     longest = time.perf_counter() - began
-    for number in range(KILLS):
+    for number in range(kills):
         out = bucket / f"{number}" / "s"
         while (ended := fusionkit(*command, out, after=rng.uniform(0, longest))).code == 0:
             out.fs.rm(out.path, recursive=True)  # it came too late
@@ -45,9 +46,9 @@ def test_an_encode_killed_at_any_moment_ends_with_the_same_bytes(
         expected = {"complete": "complete", "planned": "resumed", "not planned": "encoded"}[at]
         assert encoded(out).outcome == expected
         assert_same(bucket.folder / str(number) / "s")
-    print(f"{KILLS} kills: {dict(moments)}")
-    assert moments.total() == KILLS
-    assert moments["complete"] <= KILLS // 2
+    print(f"{kills} kills: {dict(moments)}")
+    assert moments.total() == kills
+    assert moments["complete"] <= kills // 2 or kills < 50
 
 
 # What the command is about to send, and what it leaves of a store of words when it overwrites it with one of means.

@@ -30,7 +30,7 @@ def lease(bucket: Any) -> Callable[[], dict[str, Any] | None]:
 
     def read() -> dict[str, Any] | None:
         path = bucket / ".s.lock"
-        for _ in range(100):  # rclone writes objects in place: one that is read meanwhile may be half old, half new
+        for _ in range(1000):  # rclone writes objects in place: one that is read meanwhile may be half old, half new
             try:
                 return dict(json.loads(path.read_bytes())) if path.exists() else None
             except (FlexibleChecksumError, FileNotFoundError, json.JSONDecodeError):
@@ -112,7 +112,7 @@ def test_a_lease_is_renewed(bucket: Any, lease: Callable[[], Any], monkeypatch: 
     monkeypatch.setattr(lock, "RENEW_SECONDS", 0.01)
     with lock.only_encoder(bucket / "s") as held:
         first = lease()
-        for _ in range(1000):
+        for _ in range(10_000):
             if lease() != first:
                 break
             threading.Event().wait(0.01)

@@ -57,6 +57,7 @@ def stored_answers(store: Store, predictor: Predictor) -> tuple[list[Any], list[
     return predict(run.model, data, split, places), scores
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 @pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("float16", 1e-2)])
 def test_a_live_answer_is_the_stored_one(

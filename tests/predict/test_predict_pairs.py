@@ -77,6 +77,7 @@ def stored_scores(store: Store, predictor: Predictor) -> tuple[list[Any], torch.
     return predict(run.model, data, data.validation, places), scores
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("rows", "pool", "fusion"), CASES)
 @pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("float16", 1e-2)])
 def test_a_live_answer_about_a_pair_is_the_stored_one(

@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> Path:
 def until() -> Callable[..., None]:
     """Wait until something is so."""
 
-    def wait(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    def wait(is_so: Callable[[], bool], seconds: float = 180.0) -> None:
         end = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < end, "it did not come"

@@ -28,7 +28,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sco
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 SBIN = f"{os.pathsep}/usr/sbin{os.pathsep}/sbin"  # Debian's daemons are there, and in few people's path
 NODES, CPUS, GPUS, MEMORY = 2, 4, 2, 8000  # a node claims this much; Slurm is told not to look
-SECONDS = 60
+SECONDS = 180
 
 CONF = """
 ClusterName=fusionkit

@@ -58,8 +58,11 @@ def undisturbed(encoded: Encoding, content: Content, tmp_path_factory: pytest.Te
 
 @pytest.mark.parametrize(
     ("end", "code", "gone_in"),
-    [(signal.SIGTERM, 143, 0.0), (signal.SIGINT, 130, 0.0), (signal.SIGKILL, -signal.SIGKILL, DEATH_TIMEOUT)],
-    ids=["SIGTERM", "Ctrl-C", "kill -9"],
+    [
+        pytest.param(signal.SIGTERM, 143, 0.0, id="SIGTERM"),
+        pytest.param(signal.SIGINT, 130, 0.0, id="Ctrl-C", marks=pytest.mark.soak("slurm")),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, DEATH_TIMEOUT, id="kill -9"),
+    ],
 )
 def test_no_job_outlives_its_driver_and_the_store_goes_on(
     empty: Any, folder: Path, texts: Path, until: Until, encoded: Encoding, undisturbed: dict[str, Any],
@@ -78,7 +81,7 @@ def test_no_job_outlives_its_driver_and_the_store_goes_on(
         finally:
             driver.kill()
     if gone_in:
-        until(lambda: empty.jobs() == {}, gone_in)
+        until(lambda: empty.jobs() == {}, gone_in + 60)
     assert empty.jobs() == {}
     assert code < 0 or "run the same command" in said.read_text()
     assert len(list((folder / "fusionkit-logs").glob("*.log"))) == 1

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,16 +15,15 @@ import pytest
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
+from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.sources import guess_columns, open_source
-from fusionkit.specs import EncodeSpec
-from fusionkit.store import is_complete
+from fusionkit.specs import EncodeSpec, RunSpec
+from fusionkit.store import Store, is_complete, open_store
 
 SCRIPTS = Path(__file__).parents[2] / "pipelines" / "slurm"
 FIT = ("--task", "classification", "--label", "intent", "--fusion", "last", "--epochs", 1, "--seeds", 2)
 SMALL = ("--mem=1000", "--cpus-per-task=1")  # all at once on two nodes
-OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
-    verb: {f"{verb}.sbatch": SMALL, f"{verb}-array.sbatch": ("--array=1-2", *SMALL)} for verb in ("encode", "fit")
-}
+ALL = ("encode.sbatch", "encode-array.sbatch", "fit.sbatch", "fit-array.sbatch")
 Until = Callable[..., None]
 Content = Callable[[Path], dict[str, Any]]
 
@@ -53,23 +53,36 @@ def said(folder: Path) -> str:
     return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("*.log")))
 
 
+def options(script: str) -> tuple[str, ...]:
+    return ("--array=1-2", *SMALL) if "array" in script else SMALL
+
+
+# By an array and by a driver in a job: each once, or each for both commands.
+@pytest.mark.parametrize("scripts", [ALL[1:3], pytest.param(ALL, marks=pytest.mark.soak("slurm"))], ids=len)
 def test_the_batch_scripts_encode_and_fit_by_a_driver_in_a_job_and_by_an_array(
-    empty: Any, folder: Path, minilm: Encoder, content: Content, until: Until
+    empty: Any, folder: Path, minilm: Encoder, content: Content, until: Until, scripts: tuple[str, ...]
 ) -> None:
     corpus = travel_desk("en")
-    for name, options in OPTIONS["encode"].items():
-        empty.run("sbatch", *options, SCRIPTS / name, corpus, "--out", folder / name, "--rows", "mean")
+    encodes, fits = ([name for name in scripts if name.startswith(verb)] for verb in ("encode", "fit"))
+    for name in encodes:
+        empty.run("sbatch", *options(name), SCRIPTS / name, corpus, "--out", folder / name, "--rows", "mean")
     opened = open_source(str(corpus))
     encode(opened, guess_columns(opened), folder / "serial", EncodeSpec(rows="mean"), minilm)
-    for name, options in OPTIONS["fit"].items():
-        empty.run("sbatch", *options, SCRIPTS / name, folder / "serial", "--out", folder / f"runs-{name}", *FIT)
+    for name in fits:
+        empty.run("sbatch", *options(name), SCRIPTS / name, folder / "serial", "--out", folder / f"runs-{name}", *FIT)
     until(lambda: empty.jobs() == {}, 300)
-    for name in OPTIONS["encode"]:
+    for name in encodes:
         assert is_complete(folder / name), said(folder)
         assert content(folder / name) == content(folder / "serial")
-    by_driver, by_array = (
-        {path.parent.name: json.loads(path.read_text())["scores"] for path in folder.glob(f"runs-{name}/*/run.json")}
-        for name in OPTIONS["fit"]
-    )
-    assert len(by_driver) == 2, said(folder)
-    assert by_driver == by_array
+    store = open_store(folder / "serial")
+    specs = expand(store, task="classification", label="intent", fusions=("last",), epochs=(1,), seeds=2)
+    alone = {spec.digest: record["scores"] for spec, record in zip(specs, fit_here(store, specs, folder), strict=True)}
+    for name in fits:
+        runs = folder.glob(f"runs-{name}/*/run.json")
+        assert {path.parent.name: json.loads(path.read_text())["scores"] for path in runs} == alone, said(folder)
+
+
+def fit_here(store: Store, specs: list[RunSpec], folder: Path) -> list[dict[str, Any]]:
+    """The records of one process."""
+    watch: Any = SimpleNamespace(**dict.fromkeys(("begin", "epoch", "run", "elsewhere", "say"), lambda *_: None))
+    return fit(store, specs, RunsFolder(folder / "alone"), watch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +27,13 @@ Until = Callable[..., None]
 Content = Callable[[Path], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Two for all tests here, each of which loads its encoder once; ``doomed`` is out of time at some moment."""
-
-    elsewhere: EncodeWorkers
-    doomed: int
-
-
 @pytest.fixture(scope="module")
-def workers(slurm: Any, tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[Workers]:
+def workers(slurm: Any, tmp_path_factory: pytest.TempPathFactory, until: Until) -> Iterator[EncodeWorkers]:
     logs = tmp_path_factory.mktemp("a folder") / "logs"
     with open_encode_workers(ClusterSettings(kind="slurm", workers=2, log_folder=str(logs)), "auto") as elsewhere:
         assert elsewhere.device == "cpu"  # the GPUs are none
         until(lambda: up(elsewhere) == 2)
-        doomed = max(slurm.jobs())
-        # Slurm looks for such jobs every half minute: it ends while other tests work.
-        slurm.run("scontrol", "update", f"jobid={doomed}", "endtime=now")
-        yield Workers(elsewhere, doomed)
+        yield elsewhere
     assert slurm.jobs() == {}, "a job outlived its driver"
 
 
@@ -55,18 +43,18 @@ def up(elsewhere: EncodeWorkers) -> int:
     return elsewhere.cluster.up
 
 
-def cancelled(slurm: Any, workers: Workers, until: Until) -> Callable[[], None]:
+def cancelled(slurm: Any, workers: EncodeWorkers, until: Until) -> Callable[[], None]:
     """What ends one of the jobs, and waits until it is gone."""
 
     def harm() -> None:
-        job = min(set(slurm.jobs()) - {workers.doomed})
+        job = min(slurm.jobs())
         slurm.run("scancel", job)
         until(lambda: job not in slurm.jobs())
 
     return harm
 
 
-@pytest.fixture(params=["travel-desk", "conll2003"])
+@pytest.fixture(params=["travel-desk", pytest.param("conll2003", marks=pytest.mark.soak("slurm"))])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "travel-desk":
         return str(travel_desk("en"))
@@ -93,11 +81,11 @@ class Meanwhile(NoProgress):
 
 
 def test_a_job_that_is_cancelled_in_the_middle_leaves_the_bytes_of_one_process(
-    slurm: Any, workers: Workers, minilm: Encoder, source: str, content: Content,
+    slurm: Any, workers: EncodeWorkers, minilm: Encoder, source: str, content: Content,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(layout, "CHUNK_BYTES", CHUNK_BYTES)
-    elsewhere, opened = workers.elsewhere, open_source(source)
+    elsewhere, opened = workers, open_source(source)
     lost = elsewhere.cluster.lost
     for out, runner, watch in (
         (tmp_path / "serial", None, NoProgress()),
@@ -144,7 +132,7 @@ class Watch:
 
 
 def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_process(
-    slurm: Any, workers: Workers, minilm: Encoder, tmp_path: Path, until: Until
+    slurm: Any, workers: EncodeWorkers, minilm: Encoder, tmp_path: Path, until: Until
 ) -> None:
     opened = open_source(str(travel_desk("en")))
     encode(opened, guess_columns(opened), tmp_path / "s", EncodeSpec(rows="mean"), minilm)
@@ -153,8 +141,8 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
         store, task="classification", label="intent", fusions=("last", "linear", "attention", "concat"), seeds=2,
         epochs=(8,),
     )  # fmt: skip
-    cluster, harm = workers.elsewhere.cluster, cancelled(slurm, workers, until)
-    lost, elsewhere = cluster.lost, ClusterExecutorFactory(cluster, workers.elsewhere.settings)
+    cluster, harm = workers.cluster, cancelled(slurm, workers, until)
+    lost, elsewhere = cluster.lost, ClusterExecutorFactory(cluster, workers.settings)
     shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, cluster=elsewhere)
     alone = fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
     assert [record["status"] for record in shared] == ["finished"] * len(specs)
@@ -167,10 +155,13 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
     assert rows[1].exists()
 
 
-def test_a_job_that_is_out_of_time_is_replaced(slurm: Any, workers: Workers, until: Until) -> None:
-    """It ended while one of the tests above was at work, or does so now."""
-    until(lambda: workers.doomed not in slurm.jobs())
-    assert "TIMEOUT" in slurm.run("scontrol", "show", "job", workers.doomed)
-    until(lambda: up(workers.elsewhere) == 2)
+@pytest.mark.soak("slurm")
+def test_a_job_that_is_out_of_time_is_replaced(slurm: Any, workers: EncodeWorkers, until: Until) -> None:
+    until(lambda: up(workers) == 2)
+    doomed, lost = max(slurm.jobs()), workers.cluster.lost
+    slurm.run("scontrol", "update", f"jobid={doomed}", "endtime=now")
+    until(lambda: doomed not in slurm.jobs(), 180)  # Slurm looks for such jobs every half minute
+    assert "TIMEOUT" in slurm.run("scontrol", "show", "job", doomed)
+    until(lambda: up(workers) == 2)
     assert len(slurm.jobs()) == 2
-    assert workers.elsewhere.cluster.lost >= 1
+    assert workers.cluster.lost > lost

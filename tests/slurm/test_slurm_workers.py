@@ -106,7 +106,7 @@ def test_a_job_that_cannot_become_a_worker_is_one_clear_error(
 
 
 def test_a_full_cluster_is_waited_for_and_its_reason_told(empty: Any, folder: Path, until: Until) -> None:
-    held = ("--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 60")
+    held = ("--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 600")
     holding = empty.run("sbatch", "--parsable", *held).strip()
     try:
         with (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionkit.errors import DataError
@@ -107,7 +107,6 @@ VALUES = {
 ROWS = st.lists(st.fixed_dictionaries({}, optional=VALUES), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=ROWS, size=st.integers(1, 5))
 def test_types_found_piece_by_piece_are_those_found_at_once(rows: list[dict[str, Any]], size: int) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))

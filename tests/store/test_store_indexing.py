@@ -49,6 +49,7 @@ def test_there_are_many_ways_to_index() -> None:
     assert (len(KEYS), len(REFUSED)) == (66, 21)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 def test_an_index_gives_what_numpy_gives(known: Any, found: HiddenStates, key: Any) -> None:
     expected = known.states[key]
@@ -57,6 +58,7 @@ def test_an_index_gives_what_numpy_gives(known: Any, found: HiddenStates, key: A
     np.testing.assert_array_equal(found[key], expected)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("key", REFUSED, ids=range(len(REFUSED)))
 def test_an_index_that_is_none_of_the_arrays_is_refused(known: Any, found: HiddenStates, key: Any) -> None:
     with pytest.raises(IndexError):

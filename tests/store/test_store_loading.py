@@ -22,6 +22,7 @@ from fusionkit.store.layout import StatesLayout, chunk_path
 CHOICES = [np.arange(47), np.arange(8, 23), np.array([0, 9, 10, 11, 30, 46]), np.array([29]), np.zeros(0, np.int64)]
 
 
+@pytest.mark.product(2)
 @pytest.mark.parametrize("layers", [[0, 1, 2], [2], [2, 0]])
 @pytest.mark.parametrize("rows", CHOICES, ids=len)
 def test_loaded_rows_are_the_gathered_ones(known: Any, rows: Any, layers: list[int]) -> None:

@@ -33,6 +33,7 @@ def pieces(known: Any, examples: list[int]) -> list[Any]:
     return [np.arange(starts[i], starts[i] + known.lengths[i]) for i in examples]
 
 
+@pytest.mark.product(2)
 @pytest.mark.parametrize("layers", [None, [0], [2, 0], [1, 1], [-1]])
 @pytest.mark.parametrize("seed", range(5))
 def test_gathered_rows_are_the_arrays_rows(known: Any, split: Split, layers: list[int] | None, seed: int) -> None:
@@ -56,6 +57,7 @@ def test_layers_that_are_not_there_are_not_gathered(split: Split) -> None:
         split.hidden_states.gather(np.array([0, 1]), [3])
 
 
+@pytest.mark.product(2)
 @pytest.mark.parametrize("examples", EXAMPLES, ids=str)
 @pytest.mark.parametrize("layers", [None, [2]])
 def test_taken_examples_come_in_the_order_asked(

@@ -17,7 +17,7 @@ from fusionkit.options.tables import ENCODE, FIT
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.yaml_texts import Places
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 
 
 @documented

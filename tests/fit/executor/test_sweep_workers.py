@@ -42,6 +42,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     store: Store, tmp_path: Path, watch: Any, sweeping: Any
 ) -> None:
     specs = specs_of(store, "last", "linear", "concat", head="crf", seeds=2, dropout=0.2, shots=(None, 1))
+    before = sweeping.children(os.getpid())
     alone = fit(store, specs, RunsFolder(tmp_path / "alone"), watch)
     shared = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, workers=2)
     assert sweeping.kept(tmp_path / "shared") == sweeping.kept(tmp_path / "alone")
@@ -51,7 +52,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     assert watch.done == pytest.approx(watch.foretold)  # of all, although concat's epochs count for more than last's
     assert "2 processes share" in watch.said[-1]
     assert sweeping.leftovers(tmp_path / "shared") == []
-    assert sweeping.children(os.getpid()) == []
+    assert set(sweeping.children(os.getpid())) <= set(before)
 
 
 def test_what_workers_open_again_is_the_same_mix_and_the_same_runs_to_start_from(
@@ -188,7 +189,9 @@ def test_no_worker_outlives_its_parent(store: Store, tmp_path: Path, sweeping: A
     sweeping.until(lambda: not any(map(sweeping.runs_on, workers)))
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.soak("kills"))]
+)
 def test_a_signal_ends_all_workers_at_once_keeps_what_is_finished_and_says_how_to_go_on(
     store: Store, tmp_path: Path, sweeping: Any, watch: Any, name: str, code: int
 ) -> None:

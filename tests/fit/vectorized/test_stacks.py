@@ -140,6 +140,7 @@ def varied(fusion: str, head: str, **fields: Any) -> list[RunSpec]:
     ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("fusion", NAMES)
 @pytest.mark.parametrize("head", [head for head, (_, stacks) in READ_OUTS.items() if stacks])
 def test_twenty_steps_in_a_stack_are_twenty_steps_alone(fusion: str, head: str) -> None:
@@ -153,6 +154,7 @@ def test_twenty_steps_in_float32_differ_by_rounding(fusion: str) -> None:
     check_like_alone(specs, dtype=torch.float32, within=1e-5)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("fusion", [name for name in NAMES if not sees_examples(name)])
 @pytest.mark.parametrize("head", ["tagger", "linear-tagger"])
 def test_runs_of_several_data_seeds_share_a_stack_where_minibatches_have_one_shape(fusion: str, head: str) -> None:
@@ -161,6 +163,7 @@ def test_runs_of_several_data_seeds_share_a_stack_where_minibatches_have_one_sha
     check_like_alone(specs, dense=True)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("fusion", ["last", "attention", "concat", "dwatt"])
 @pytest.mark.parametrize("head", ["tagger", "linear-tagger", "crf", "classifier"])
 def test_each_run_drops_out_what_it_would_alone(fusion: str, head: str) -> None:
@@ -275,6 +278,7 @@ def test_a_steps_random_numbers_leave_the_global_stream_alone() -> None:
         assert torch.equal(torch.rand(3), expected)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("fusion", NAMES)
 @pytest.mark.parametrize("head", [head for head in READ_OUTS if "regressor" not in head])
 def test_steps_in_bfloat16_go_where_those_in_float32_go(fusion: str, head: str) -> None:

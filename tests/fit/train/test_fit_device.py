@@ -111,7 +111,7 @@ def assert_alike(ours: RunResult, theirs: RunResult) -> None:
 @pytest.mark.parametrize("device", [ON_LAZY, GPU])
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_a_stack_learns_on_a_device_what_it_learns_on_the_cpu(toy: Toy, fusion: str, device: torch.device) -> None:
-    data = toy(words=True)
+    data = toy(words=True, examples=12)  # a whole minibatch and half of one
     specs = specs_of(data, fusion=fusion)
     for ours, theirs in zip(trained(specs, data, device), trained(specs, data, CPU), strict=True):
         assert_alike(ours, theirs)
@@ -142,7 +142,7 @@ def test_several_seeds_share_a_stack_on_a_device(toy: Toy, device: torch.device)
 
 
 @pytest.mark.parametrize("device", [ON_LAZY, GPU])
-@pytest.mark.parametrize("fusion", ["last", "attention"])
+@pytest.mark.parametrize("fusion", [pytest.param("last", marks=pytest.mark.soak("products")), "attention"])
 def test_seeds_whose_minibatches_have_other_lengths_share_a_stack(
     toy: Toy, fusion: str, device: torch.device, stacked: list[list[RunSpec]]
 ) -> None:
