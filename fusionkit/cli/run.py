@@ -70,16 +70,16 @@ def run(
     check_logs(log_to)
     found = read_study(study, settings, only)
     where = cluster_of_study(found, cluster, cluster_config, workers=workers)
-    hands = CliCommands(where, workers, threads, device, trust_remote_code, retry_failed, log_to)
+    commands = CliCommands(where, workers, threads, device, trust_remote_code, retry_failed, log_to)
     if print_job:
-        click.echo(hands.job(), nl=False)
+        click.echo(commands.job(), nl=False)
         return
     place = StudyFolder(work)
     if dry_run:
-        print_plan(found.title, forecast_study(found, place, hands), as_json)
+        print_plan(found.title, forecast_study(found, place, commands), as_json)
         return
     done = []
-    for each in run_study(found, place, hands, shlex.join(["fusionkit", *sys.argv[1:]])):
+    for each in run_study(found, place, commands, shlex.join(["fusionkit", *sys.argv[1:]])):
         log().print(f"{each.step}: " + (f"done in {clock(each.seconds)}" if each.made else "there already"))
         done.append({"step": each.step, "made": each.made, "seconds": round(each.seconds, 3)})
     if as_json:

@@ -126,14 +126,14 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         count = self.n_layers_in_
         chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count, "fusion_layers")
         layers = fusion_layers(spec.fusion, tuple(range(count)), count, chosen)
-        outcome = train_run(spec, data, layers, self.n_features_in_, _unwatched)
+        result = train_run(spec, data, layers, self.n_features_in_, _unwatched)
         model = build_model(spec, len(layers), self.n_features_in_, len(labels))
-        model.load_state_dict(outcome.weights)
+        model.load_state_dict(result.weights)
         self.spec_, self.model_, self.layers_ = spec, model.eval().requires_grad_(False), layers
-        self.n_iter_, self.best_iter_ = len(outcome.curve), outcome.best_epoch
-        self.loss_curve_ = [epoch["loss"] for epoch in outcome.curve]
-        self.validation_scores_ = [epoch["validation_score"] for epoch in outcome.curve] if len(share) else None
-        self.layer_weights_ = None if outcome.layer_weights is None else np.array(outcome.layer_weights)
+        self.n_iter_, self.best_iter_ = len(result.curve), result.best_epoch
+        self.loss_curve_ = [epoch["loss"] for epoch in result.curve]
+        self.validation_scores_ = [epoch["validation_score"] for epoch in result.curve] if len(share) else None
+        self.layer_weights_ = None if result.layer_weights is None else np.array(result.layer_weights)
         return self
 
     def _targets(self, y: Any, *, numeric: bool = False) -> NDArray[Any]:

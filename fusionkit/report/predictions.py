@@ -92,10 +92,10 @@ class AllPredictions:
         """Every look, task by task, the methods in their order."""
         gone: dict[str, int] = {}
         found: list[RunPredictions] = []
-        materials: dict[Any, SweepContext] = {}
+        context: dict[Any, SweepContext] = {}
         for digest, task, method in self._wanted():
             try:
-                found += look_at(self.study, digest, task, method, materials)
+                found += look_at(self.study, digest, task, method, context)
             except FusionkitError as error:
                 gone[error.what] = gone.get(error.what, 0) + 1
         self.left_out += [f"{what} ({count} run{'s' if count > 1 else ''})" for what, count in gone.items()]
@@ -126,22 +126,22 @@ class AllPredictions:
 
 
 def look_at(
-    study: ReportData, digest: str, task: str, method: str, materials: dict[Any, SweepContext] | None = None
+    study: ReportData, digest: str, task: str, method: str, context: dict[Any, SweepContext] | None = None
 ) -> list[RunPredictions]:
     """The predictions of a run, one object for each column that it answers.
 
     Args:
-        materials: task data that other runs have loaded, by store.
+        context: task data that other runs have loaded, by store.
 
     Raises:
         FusionkitError: its store is gone, or its weights are damaged.
     """
-    materials = {} if materials is None else materials
+    context = {} if context is None else context
     spec = RunSpec.from_dict(study.records[digest]["spec"])
     key = (spec.store, spec.mix, spec.evaluate_on)
-    if key not in materials:
-        materials[key] = SweepContext(_source(study, spec))
-    made = materials[key]
+    if key not in context:
+        context[key] = SweepContext(_source(study, spec))
+    made = context[key]
     # The report needs no draw and no start: only the split that is scored.
     data = made.data(spec)
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest

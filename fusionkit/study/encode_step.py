@@ -15,7 +15,7 @@ from fusionkit.study.steps import Made, Step
 from fusionkit.study.study import SourceStep
 
 
-def encode_step(source: SourceStep, work: StudyFolder, hands: Commands) -> Step:
+def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> Step:
     """Encode, go on with a begun store, or find it complete."""
     store = work.store(source.name)
 
@@ -30,7 +30,7 @@ def encode_step(source: SourceStep, work: StudyFolder, hands: Commands) -> Step:
 
     def make() -> Made:
         try:
-            hands.encode(encode_options(source), store)
+            commands.encode(encode_options(source), store)
         except IdentityError as error:
             raise IdentityError(
                 error.what,

@@ -83,7 +83,7 @@ class SweepFit:
         return [record for record in found if record is not None]
 
 
-def fit_step(step: SweepStep, work: StudyFolder, hands: Commands, fitting: SweepFit) -> Step:
+def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: SweepFit) -> Step:
     """Train what is missing."""
     runs, file = work.runs(step.name), work.sweep(step.name)
 
@@ -96,7 +96,7 @@ def fit_step(step: SweepStep, work: StudyFolder, hands: Commands, fitting: Sweep
         specs = fitting.sweep.specs
         if not all(fitting.folder.is_there(spec) for spec in specs):
             return {}
-        if hands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
+        if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}
         return {work.name(runs): runs_content(runs, [spec.digest for spec in specs])}
 
@@ -106,12 +106,12 @@ def fit_step(step: SweepStep, work: StudyFolder, hands: Commands, fitting: Sweep
             {name: f"../stores/{work.store(name).name}" for name in step.sources},
             {name: f"../runs/{name}" for name in step.begins},
         )
-        hands.fit(fitting.store, fitting.sweep, runs)
+        commands.fit(fitting.store, fitting.sweep, runs)
         done = {work.name(runs): runs_content(runs, [spec.digest for spec in fitting.sweep.specs])}
         head = f"# What `fusionkit run` trained, as a file of its own: fusionkit fit --sweep {file} --out {runs}\n"
         write_durably(file, (head + yaml.safe_dump(text, sort_keys=False, allow_unicode=True)).encode())
         if strangers := set(all_digests(runs)) - {spec.digest for spec in fitting.sweep.specs}:
-            hands.say(
+            commands.say(
                 f"{runs} holds {len(strangers)} runs that the study no longer asks for: its tables leave them out, "
                 "figures and report show them"
             )

@@ -20,7 +20,7 @@ from fusionkit.study.study import Report
 
 
 def figures_step(
-    names: tuple[str, ...] | None, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], hands: Commands
+    names: tuple[str, ...] | None, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], commands: Commands
 ) -> Step:
     """Draw figures; one that these runs have no data for is left out, and said."""
 
@@ -32,7 +32,7 @@ def figures_step(
             try:
                 drawn += draw(study, looks, None if each is None else [each])
             except UsageError as error:
-                hands.say(f"figure {each} is left out: {error.what}")
+                commands.say(f"figure {each} is left out: {error.what}")
         return _contents(work, write_figures(drawn, work.figures))
 
     told = ["all"] if names is None else list(names)
@@ -41,7 +41,7 @@ def figures_step(
 
 
 def report_step(
-    report: Report, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], hands: Commands
+    report: Report, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], commands: Commands
 ) -> Step:
     """Write the page."""
 
@@ -54,7 +54,7 @@ def report_step(
             stores=[work.store(name) for name in stores],
         )
         for line in facts.left_out:
-            hands.say(f"report: {line}")
+            commands.say(f"report: {line}")
         return _contents(work, [work.report])
 
     options = ["--title", report.title, *(["--baseline", report.baseline] if report.baseline else [])]

@@ -33,15 +33,15 @@ class StepResult:
     seconds: float
 
 
-def steps_of(study: Study, work: StudyFolder, hands: Commands, fittings: Mapping[str, SweepFit]) -> list[Step]:
+def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> list[Step]:
     """All steps, in their order."""
-    steps = [encode_step(source, work, hands) for source in study.sources.values()]
-    steps += [fit_step(sweep, work, hands, fittings[name]) for name, sweep in study.sweeps.items()]
-    steps += [table_step(comparison, work, hands, fittings) for comparison in study.comparisons.values()]
+    steps = [encode_step(source, work, commands) for source in study.sources.values()]
+    steps += [fit_step(sweep, work, commands, fittings[name]) for name, sweep in study.sweeps.items()]
+    steps += [table_step(comparison, work, commands, fittings) for comparison in study.comparisons.values()]
     if study.sweeps and study.figures != ():
-        steps.append(figures_step(study.figures, work, list(study.sweeps), list(study.sources), hands))
+        steps.append(figures_step(study.figures, work, list(study.sweeps), list(study.sources), commands))
     if study.sweeps and study.report is not None:
-        steps.append(report_step(study.report, work, list(study.sweeps), list(study.sources), hands))
+        steps.append(report_step(study.report, work, list(study.sweeps), list(study.sources), commands))
     return steps
 
 
@@ -50,7 +50,7 @@ def is_encoded(step: Step, ledger: Ledger) -> bool:
     return step.name.startswith("encode ") and step.is_done(ledger.step(step.name))
 
 
-def run_study(study: Study, work: StudyFolder, hands: Commands, command: str) -> Iterator[StepResult]:
+def run_study(study: Study, work: StudyFolder, commands: Commands, command: str) -> Iterator[StepResult]:
     """Do what is missing, a step at a time.
 
     Args:
@@ -64,7 +64,7 @@ def run_study(study: Study, work: StudyFolder, hands: Commands, command: str) ->
     with work.held():
         ledger = Ledger(work)
         fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
-        steps = steps_of(study, work, hands, fittings)
+        steps = steps_of(study, work, commands, fittings)
         preflight(study, fittings, [step.name for step in steps if is_encoded(step, ledger)])
         ledger.begin(command, study.value)
         ledger.write()

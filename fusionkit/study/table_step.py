@@ -21,7 +21,7 @@ from fusionkit.study.steps import Made, Step
 from fusionkit.study.study import Comparison
 
 
-def table_step(comparison: Comparison, work: StudyFolder, hands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
+def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
     """Make the table from the runs that the study asks for, and no others of their folders."""
 
     def made_from() -> dict[str, Any]:
@@ -32,9 +32,9 @@ def table_step(comparison: Comparison, work: StudyFolder, hands: Commands, fitti
         return {"comparison": plain(comparison), "runs": runs}
 
     def make() -> Made:
-        summary, notes = summary_of(comparison, frame_of(comparison, fittings), hands)
+        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands)
         made = {}
-        for suffix, text in hands.tables(summary, notes, comparison.across).items():
+        for suffix, text in commands.tables(summary, notes, comparison.across).items():
             path = work.table(comparison.name, suffix)
             write_durably(path, text.encode())
             made[work.name(path)] = content_of(path)
@@ -67,7 +67,7 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.Dat
     return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
 
 
-def summary_of(comparison: Comparison, frame: pd.DataFrame, hands: Commands) -> tuple[pd.DataFrame, list[str]]:
+def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
     by = list(comparison.by) or None
     if comparison.baseline is None:
@@ -76,9 +76,9 @@ def summary_of(comparison: Comparison, frame: pd.DataFrame, hands: Commands) -> 
     try:
         summary = compare(frame, comparison.baseline, by, **choice)
     except UsageError as error:
-        hands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
+        commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
         return summarise(frame, by, comparison.interval), [f"not compared: {error.what}"]
-    return summary, list(hands.notes(summary, **choice))
+    return summary, list(commands.notes(summary, **choice))
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:

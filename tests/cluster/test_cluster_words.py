@@ -21,7 +21,7 @@ from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
-NOTHING: Any = None  # no unit is trained, so no materials are asked for
+NOTHING: Any = None  # no unit is trained, so no context is asked for
 
 
 class Told:

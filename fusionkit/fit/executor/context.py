@@ -127,20 +127,20 @@ class ContextOpener:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, materials: SweepContext) -> Self | None:
+    def of(cls, context: SweepContext) -> Self | None:
         """None for stores and runs that are not where they say, so that nobody could open them again."""
-        store = materials.store
+        store = context.store
         stores = store.stores if isinstance(store, Mix) else (store,)
-        folders = [start.run.folder for start in materials.starts.values()]
+        folders = [start.run.folder for start in context.starts.values()]
         if not all(_opens_again(each) for each in stores) or not all((path / RECORD).is_file() for path in folders):
             return None
         starts = tuple(str(path.resolve()) for path in folders)
         if isinstance(store, Store):
             parts = ((address(store.path), None),)
-            return cls(parts, (), starts, materials.draws, materials.sharers, str(materials.device))
+            return cls(parts, (), starts, context.draws, context.sharers, str(context.device))
         places = tuple((address(part.store.path), part.part) for part in store.parts)
         judges = tuple(address(judge.path) for judge in store.judges)
-        return cls(places, judges, starts, materials.draws, materials.sharers, str(materials.device))
+        return cls(places, judges, starts, context.draws, context.sharers, str(context.device))
 
     def open(self) -> SweepContext:
         """The context, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""

@@ -56,15 +56,15 @@ def forecast_of(
         asked: as :func:`plan`. known: what was measured for other sweeps; what is measured now is added.
     """
     claims = Claims(runs.path, this_process())
-    missing, materials = prepared.missing, prepared.materials
-    measured, cost = known or Measurements(), CostModel(materials)
+    missing, context = prepared.missing, prepared.context
+    measured, cost = known or Measurements(), CostModel(context)
     records = {spec: runs.record(spec) for spec in prepared.there}
     measured.read({spec: record for spec, record in records.items() if record is not None}, cost)
     measured.sample(missing, cost)
     seconds = {spec: measured.factor(spec) * cost.seconds(spec) for spec in missing}
     chosen = plan(prepared, asked)
     units = [sum(seconds[spec] for spec in unit.specs) for unit in chosen.units]
-    begin = START_SECONDS + materials.seconds if chosen.workers > 1 else 0.0
+    begin = START_SECONDS + context.seconds if chosen.workers > 1 else 0.0
     parts: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in missing:
         parts.setdefault(tuple(getattr(spec, name) for name in SHOWN), []).append(spec)

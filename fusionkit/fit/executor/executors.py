@@ -62,13 +62,13 @@ class ExecutorFactory(Protocol):
 class InProcessExecutor:
     """Units done here, each to its end: for little work, and for stores that only this process has open."""
 
-    def __init__(self, materials: SweepContext, runs: RunsFolder, on_event: OnEvent) -> None:
-        self._materials, self._runs, self._on_event = materials, runs, on_event
+    def __init__(self, context: SweepContext, runs: RunsFolder, on_event: OnEvent) -> None:
+        self._context, self._runs, self._on_event = context, runs, on_event
         self._claims = Claims(runs.path, this_process())
         self.free = True
 
     def give(self, specs: Sequence[RunSpec]) -> None:
-        do_unit(specs, self._materials, self._runs, self._claims, self._on_event)
+        do_unit(specs, self._context, self._runs, self._claims, self._on_event)
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -46,11 +46,11 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
         asked: so many workers; None lets cores, memory and the counted work decide.
         elsewhere: the workers are other machines', each with the memory of its own, taken to be as much as here.
     """
-    materials, missing = prepared.materials, prepared.missing
-    cost = CostModel(materials)
-    on_cpu = materials.device.type == "cpu"
+    context, missing = prepared.context, prepared.missing
+    cost = CostModel(context)
+    on_cpu = context.device.type == "cpu"
     most_runs = WIDEST if on_cpu else GPU_WIDEST
-    spare = spare_memory() if on_cpu else room(materials.device, 1)
+    spare = spare_memory() if on_cpu else room(context.device, 1)
     units, widest = _fitting(missing, most_runs, 1, cost, spare)
     alone = Plan(units, widest, 1, None, _narrowed(widest, min(most_runs, len(missing))))
     # A GPU is one process's: its runs are stacked, and another process would wait for it.
@@ -59,7 +59,7 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     units, widest = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
     if (most := min(most, len(units))) <= 1:
         return alone
-    if (opening := ContextOpener.of(materials)) is None:
+    if (opening := ContextOpener.of(context)) is None:
         note = ["no other process can open these stores: this one does all"] if asked else []
         return Plan(alone.units, alone.widest, 1, None, [*alone.notes, *note])
     # The longest first: those at the end are short, so that no process is waited for long.

@@ -32,7 +32,7 @@ class Prepared:
         notes: what the user should know.
     """
 
-    materials: SweepContext
+    context: SweepContext
     missing: list[RunSpec]
     there: list[RunSpec]
     failed: list[RunSpec]
@@ -59,7 +59,7 @@ def prepare(
     """
     runs.claim()
     runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
-    materials = SweepContext(store, starts, by_digest(draws), device=device)
+    context = SweepContext(store, starts, by_digest(draws), device=device)
     records = {spec: runs.record(spec) for spec in specs}
     failed = [spec for spec, record in records.items() if record is not None and record["status"] == "failed"]
     missing = [spec for spec in specs if records[spec] is None or (retry_failed and spec in failed)]
@@ -79,14 +79,14 @@ def prepare(
     for spec in missing:
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)
-        data = materials.data(spec)
+        data = context.data(spec)
         told |= dict.fromkeys(data.notes)
         for part in parts_of(spec).values():
             check_sides(part.head, data.train.sides)
-        materials.learned(spec)
-        if (start := materials.start(spec)) is not None:
+        context.learned(spec)
+        if (start := context.start(spec)) is not None:
             check_start(spec, start, {name: part.labels for name, part in data.parts.items()})
         classes = {name: len(part.labels) for name, part in data.parts.items()}
         sizes = len(read_layers(store, spec)), store.hidden, classes, data.train.sides
         told |= dict.fromkeys(starting_notes(spec, *sizes))
-    return Prepared(materials, missing, there, failed, [*notes, *told])
+    return Prepared(context, missing, there, failed, [*notes, *told])

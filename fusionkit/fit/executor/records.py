@@ -13,28 +13,28 @@ from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
 
-def finished_record(materials: SweepContext, spec: RunSpec, outcome: RunResult) -> dict[str, Any]:
+def finished_record(context: SweepContext, spec: RunSpec, result: RunResult) -> dict[str, Any]:
     """The record of a run that came to its end; its weights are kept beside."""
     # asdict would copy every tensor.
-    values = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__ if name != "weights"}
-    found = _origin(materials, spec) | {"status": "finished", **values}
-    return _with_others(materials, spec, found)
+    values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "weights"}
+    found = _origin(context, spec) | {"status": "finished", **values}
+    return _with_others(context, spec, found)
 
 
-def failed_record(materials: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
+def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
     """The record of a run that did not."""
-    found = _origin(materials, spec) | {
+    found = _origin(context, spec) | {
         "status": "failed",
         "error": reason,
         "metric": None,
         "score": None,
         "validation_score": None,
     }
-    return _with_others(materials, spec, found)
+    return _with_others(context, spec, found)
 
 
-def _origin(materials: SweepContext, spec: RunSpec) -> dict[str, Any]:
-    store, data, start = materials.store, materials.data(spec), materials.start(spec)
+def _origin(context: SweepContext, spec: RunSpec) -> dict[str, Any]:
+    store, data, start = context.store, context.data(spec), context.start(spec)
     encoder = store.manifest["encoder"]
     return {
         "spec": spec.to_dict(),
@@ -54,12 +54,12 @@ def _origin(materials: SweepContext, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _with_others(materials: SweepContext, spec: RunSpec, record: dict[str, Any]) -> dict[str, Any]:
+def _with_others(context: SweepContext, spec: RunSpec, record: dict[str, Any]) -> dict[str, Any]:
     """With what the run's other tasks are called, and their classes."""
     found = record.get("others", {})
     told = {
         name: {"labels": other.labels, "default": other.default, **found.get(name, {})}
-        for name, other in materials.data(spec).others.items()
+        for name, other in context.data(spec).others.items()
     }
     return record | {"others": told}
 

@@ -114,11 +114,11 @@ def _train(
     progress: FitProgress,
     cluster: ExecutorFactory | None,
 ) -> None:
-    schedule = Schedule(chosen.units, chosen.widest, prepared.materials, runs, claims, progress)
+    schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)
     executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
     if note:
         progress.say(note)
-    cost = CostModel(prepared.materials)
+    cost = CostModel(prepared.context)
     epochs = {spec: cost.epochs(spec) for spec in prepared.missing}
     work = {spec.digest: number * cost.products(spec) for spec, number in epochs.items()}
     progress.begin(len(epochs), sum(epochs.values()), work)
@@ -137,14 +137,14 @@ def _executor(
         return cluster.executor(opening, runs, on_event), told
     if chosen.opening is None:
         keep_freed_memory()
-        return InProcessExecutor(prepared.materials, runs, on_event), ""
+        return InProcessExecutor(prepared.context, runs, on_event), ""
     opening = replace(chosen.opening, sharers=chosen.workers)
     pool = WorkerPool(chosen.workers, opening, runs, on_event, torch.get_num_threads())
     return pool, f"{chosen.workers} processes {units}"
 
 
 def _opening(chosen: Plan, prepared: Prepared) -> ContextOpener:
-    if (opening := chosen.opening or ContextOpener.of(prepared.materials)) is None:
+    if (opening := chosen.opening or ContextOpener.of(prepared.context)) is None:
         raise UsageError(
             "no other process can open these stores",
             expected="stores and runs at the places that they were opened from",

@@ -37,13 +37,13 @@ class Schedule:
         self,
         units: Sequence[Unit],
         widest: int,
-        materials: SweepContext,
+        context: SweepContext,
         runs: RunsFolder,
         claims: Claims,
         progress: FitProgress,
     ) -> None:
         self._widest = widest
-        self._materials, self._runs, self._claims, self._progress = materials, runs, claims, progress
+        self._context, self._runs, self._claims, self._progress = context, runs, claims, progress
         self._left = {spec.digest: spec for unit in units for spec in unit.specs}
         self._pending = deque(units)
         self._again: deque[tuple[RunSpec, ...]] = deque()  # units that were lost
@@ -166,7 +166,7 @@ class Schedule:
             return
         ours = not self._runs.is_there(spec)
         if ours:
-            self._runs.write(spec, failed_record(self._materials, spec, reason), {})
+            self._runs.write(spec, failed_record(self._context, spec, reason), {})
         self._claims.release(spec.digest)
         self._end(spec, ours)
 

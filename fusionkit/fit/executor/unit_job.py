@@ -50,7 +50,7 @@ OnEvent = Callable[[Event], None]
 
 
 def do_unit(
-    specs: Sequence[RunSpec], materials: SweepContext, runs: RunsFolder, claims: Claims, on_event: OnEvent
+    specs: Sequence[RunSpec], context: SweepContext, runs: RunsFolder, claims: Claims, on_event: OnEvent
 ) -> None:
     """Do those runs of a unit that nobody else does or has done, each kept as it ends.
 
@@ -69,7 +69,7 @@ def do_unit(
             mine.append(spec)
     if not mine:
         return
-    ended, lost, cost = 0, None, CostModel(materials)
+    ended, lost, cost = 0, None, CostModel(context)
 
     def tell(text: str) -> None:
         on_event(Event("note", text=text))
@@ -86,11 +86,11 @@ def do_unit(
                 on_event(Event("epochs", count=1, work=work[spec]))
                 keeping.tell()
 
-            for spec, outcome in trained(mine, materials, on_epoch, tell=tell):
-                if isinstance(outcome, DivergenceError):
-                    keeping.write(spec, failed_record(materials, spec, str(outcome)), {})
+            for spec, result in trained(mine, context, on_epoch, tell=tell):
+                if isinstance(result, DivergenceError):
+                    keeping.write(spec, failed_record(context, spec, str(result)), {})
                 else:
-                    keeping.write(spec, finished_record(materials, spec, outcome), outcome.weights)
+                    keeping.write(spec, finished_record(context, spec, result), result.weights)
                 ended += 1
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
@@ -107,7 +107,7 @@ def do_unit(
 
 def trained(
     specs: Sequence[RunSpec],
-    materials: SweepContext,
+    context: SweepContext,
     on_epoch: Callable[[RunSpec], None],
     data: TaskData | None = None,
     tell: Callable[[str], None] | None = None,
@@ -115,9 +115,9 @@ def trained(
     """The runs of a unit, each as it ends.
 
     Args:
-        data: other splits than the materials'. tell: called with what the user should know.
+        data: other splits than the context's. tell: called with what the user should know.
     """
-    data = data or materials.data(specs[0])
-    starts, sharers = materials.starts, materials.sharers
-    hidden, device = materials.store.hidden, materials.device
-    return train_unit(specs, data, materials.positions, hidden, on_epoch, starts, tell, sharers, device)
+    data = data or context.data(specs[0])
+    starts, sharers = context.starts, context.sharers
+    hidden, device = context.store.hidden, context.device
+    return train_unit(specs, data, context.positions, hidden, on_epoch, starts, tell, sharers, device)

@@ -173,8 +173,8 @@ class GatherLoader:
 class SeparateLoaders:
     """One :class:`SeedLoader` for each data seed."""
 
-    def __init__(self, feeders: Mapping[int, SeedLoader]) -> None:
-        self._feeders = feeders
+    def __init__(self, loaders: Mapping[int, SeedLoader]) -> None:
+        self._feeders = loaders
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`Loader` says."""

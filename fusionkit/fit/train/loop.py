@@ -109,10 +109,10 @@ def train_run(
         DivergenceError: the loss became infinite or NaN. UsageError: as for a unit.
     """
     starts = {} if start is None or spec.init_from is None else {spec.init_from: start}
-    ((_, outcome),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch(), starts)
-    if isinstance(outcome, DivergenceError):
-        raise outcome
-    return outcome
+    ((_, result),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch(), starts)
+    if isinstance(result, DivergenceError):
+        raise result
+    return result
 
 
 def train_unit(
@@ -154,7 +154,7 @@ def train_unit(
         if epoch:
             unit.train(groups, epoch)
         failed = {run: error for run in runs if (error := _divergence(run, epoch)) is not None}
-        unit.judge(groups, epoch, failed)
+        unit.evaluator(groups, epoch, failed)
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
         for run in runs:
             run.seconds += (time.perf_counter() - began) / len(runs)
@@ -197,7 +197,7 @@ class _Unit:
             self._tell("this CPU has no bfloat16 instructions: --compute-dtype bfloat16 is slower here than float32")
         self._reading = UnitInputs(specs, self._draws, self._layers, data, hidden, sharers, device)
         stored = self._reading.stored
-        self._judge = Evaluator(data, stored, device) if Evaluator.can(data) and len(stored) else None
+        self._evaluator = Evaluator(data, stored, device) if Evaluator.can(data) and len(stored) else None
         self.groups = self._grouped(runs, starts)
         self._beside = Streams(device)
 
@@ -279,7 +279,7 @@ class _Unit:
         losses = group.stack.step(batches, rates) * examples
         return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
-    def judge(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
+    def evaluator(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
         """Score all runs on validation, and keep what is the best so far."""
         for run in (run for group in groups for run in group.runs if epoch and run not in failed):
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
@@ -298,7 +298,7 @@ class _Unit:
         self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]
     ) -> Iterator[list[Judged]]:
         """Of each group's runs."""
-        if (judge := self._judge) is None:
+        if (evaluator := self._evaluator) is None:
             for group in groups:
                 yield [
                     NOT_JUDGED if run in failed or not run.is_due(epoch) else self._scored(group.stack, at, run, epoch)
@@ -308,8 +308,8 @@ class _Unit:
             stacks = [(group.stack, group.places) for group in groups]
             for decided in decide_all(stacks, self._reading.watched, self._reading.blocks()):
                 yield [
-                    (judge.metric, value, answers, None)
-                    for value, answers in zip(judge.own(decided), decided, strict=True)
+                    (evaluator.metric, value, answers, None)
+                    for value, answers in zip(evaluator.own(decided), decided, strict=True)
                 ]
 
     def _scored(self, stack: Stack, at: int, run: _Run, epoch: int) -> Judged:
@@ -346,7 +346,7 @@ class _Unit:
         groups = [[self._trained(run, model) for run, model in group] for group in ended]
         reading = self._reading
         shown = reading.watched, self._layers if reading.holds_watched else None
-        outcomes = results_of(groups, self._data, reading.stored, shown, self._judge, began)
+        outcomes = results_of(groups, self._data, reading.stored, shown, self._evaluator, began)
         yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
 
     def _trained(self, run: _Run, model: Model) -> CompletedRun:

@@ -123,14 +123,14 @@ def results_of(
     data: TaskData,
     watched: TaskSplit,
     shown: Shown,
-    judge: Evaluator | None,
+    evaluator: Evaluator | None,
     began: float,
 ) -> list[RunResult]:
     """Score runs by their best weights, all that have ended together: each split is read once for all of them.
 
     Args:
         groups: runs of one shape in each. watched: the part of validation that chose the epoch, or all of it.
-        shown: how that is read. judge: of that, where the task has one.
+        shown: how that is read. evaluator: of that, where the task has one.
         began: when this began, by ``time.perf_counter``; each run has its share of the seconds.
 
     Returns:
@@ -142,7 +142,7 @@ def results_of(
     for run in runs:
         _settle_thresholds(run, data, watched)
     if watched is data.validation:
-        found = [_validation_scores(run, judge) for run in runs]
+        found = [_validation_scores(run, evaluator) for run in runs]
     else:
         found = _scored(groups, data, data.validation)
     tested = None if data.test is None else _scored(groups, data, data.test)
@@ -178,9 +178,9 @@ def _settle_thresholds(run: CompletedRun, data: TaskData, watched: TaskSplit) ->
     run.best.weights.update({name: own[name].clone() for name in own if name.split(".")[-1] == "threshold"})
 
 
-def _validation_scores(run: CompletedRun, judge: Evaluator | None) -> dict[str, float]:
-    if judge is not None and run.best.decided is not None:
-        return judge.scores(run.best.decided.unsqueeze(0), [threshold_of(run.first)])[0]
+def _validation_scores(run: CompletedRun, evaluator: Evaluator | None) -> dict[str, float]:
+    if evaluator is not None and run.best.decided is not None:
+        return evaluator.scores(run.best.decided.unsqueeze(0), [threshold_of(run.first)])[0]
     assert run.best.scores is not None
     return run.best.scores
 
@@ -194,10 +194,10 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
         for group, place in zip(groups, places, strict=True)
     ]
     device = stacks[0][0].device
-    judge = Evaluator(data, split, device)
+    evaluator = Evaluator(data, split, device)
     thresholds = [[threshold_of(run.first) for run in group] for group in groups]
     decided = decide_all(stacks, split, score_blocks(split, layers, device))
-    return [scores for some, own in zip(decided, thresholds, strict=True) for scores in judge.scores(some, own)]
+    return [scores for some, own in zip(decided, thresholds, strict=True) for scores in evaluator.scores(some, own)]
 
 
 def _among(groups: Sequence[Sequence[CompletedRun]]) -> tuple[Layers, list[Layers]]:

@@ -20,7 +20,7 @@ from fusionkit.specs import RunSpec
 ONE, OTHER = (
     RunSpec(store="s", task="tagging", label="tags", fusion=fusion, head="tagger") for fusion in ("last", "linear")
 )
-NOTHING: Any = None  # no unit is trained, so no materials are asked for
+NOTHING: Any = None  # no unit is trained, so no context is asked for
 
 
 class Played:

@@ -131,8 +131,8 @@ def test_every_way_of_drawing_and_watching_can_be_forecast(store: Store, tmp_pat
     found, _ = forecast(store, specs, RunsFolder(tmp_path / "runs"), draws=[drawn])
     assert [part["runs"] for part in found.parts] == [2, 1]  # both of two shots, and the list
     assert all(part["seconds"] > 0 for part in found.parts)
-    materials = SweepContext(store, draws={drawn.digest: drawn.ids})
-    assert [materials.learned(spec) for spec in specs] == [4, 4, 3]
+    context = SweepContext(store, draws={drawn.digest: drawn.ids})
+    assert [context.learned(spec) for spec in specs] == [4, 4, 3]
 
 
 def test_workers_take_units_in_their_order_as_they_get_free() -> None:
@@ -194,14 +194,14 @@ def test_cores_and_memory_are_the_containers_where_those_are_less(
 
 def test_an_epoch_counts_by_the_products_of_what_reads_its_rows(store: Store) -> None:
     (spec,) = expand(store, task="tagging", fusions=("linear",), head="linear-tagger", compute_dtype="bfloat16")
-    materials = SweepContext(store)
-    cost, data = CostModel(materials), materials.data(spec)
+    context = SweepContext(store)
+    cost, data = CostModel(context), context.data(spec)
     layers, tags = len(store.layers), len(data.labels)
     read = 3 * len(data.train.rows) + len(data.validation.rows)
     fusion, head = layers + 1 + layers * store.hidden, (store.hidden + 1) * tags
     assert cost.products(spec) == pytest.approx(2 * (fusion + head) * read)
     pooled = dataclasses.replace(spec, task="classification", label="label", head="classifier", pool="mean")
-    examples = materials.data(pooled)
+    examples = context.data(pooled)
     every = 3 * len(examples.train.rows) + len(examples.validation.rows)
     each = 3 * len(examples.train) + len(examples.validation)
     numbers = store.hidden * 256 + 256 + 256 * 256 + 256 + 256 * len(examples.labels) + len(examples.labels)
@@ -225,7 +225,7 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
     """All of a unit's models are made at once, and Linux kills who uses more memory than there is."""
     specs = expand(store, task="tagging", fusions=("concat",), seeds=40)
     prepared = prepare(store, specs, RunsFolder(tmp_path / "runs"))
-    cost = CostModel(prepared.materials)
+    cost = CostModel(prepared.context)
     one = cost.weights(plan_units(specs[:1]))
     assert cost.weights(plan_units(specs)) == 40 * one
     for spare, workers, widest in ((100 * one, 1, 48), (20 * one, 1, 12), (20 * one, 2, 5), (one // 2, 1, 1)):

@@ -64,17 +64,17 @@ def test_what_workers_open_again_is_the_same_mix_and_the_same_runs_to_start_from
     mix = mix_of([Share(store), Share(other, "60%")], [store])
     assert isinstance(mix, Mix)
     assert isinstance(mix, Mix)
-    materials = SweepContext(mix, starts, by_digest([FixedDraws(("a", "b"))]))
-    opening = ContextOpener.of(materials)
+    context = SweepContext(mix, starts, by_digest([FixedDraws(("a", "b"))]))
+    opening = ContextOpener.of(context)
     assert opening is not None
     again = ContextOpener.from_dict(opening.to_dict()).open()
     assert isinstance(again.store, Mix)
     assert (again.store.text, again.store.evaluate_on) == (mix.text, mix.evaluate_on)
-    assert set(again.starts) == set(materials.starts) == {RunSpec.from_dict(each["spec"]).digest for each in first}
-    assert again.draws == materials.draws
+    assert set(again.starts) == set(context.starts) == {RunSpec.from_dict(each["spec"]).digest for each in first}
+    assert again.draws == context.draws
     for spec in specs_of(mix, "linear", seeds=2):
-        assert again.data(spec).train.ids == materials.data(spec).train.ids
-        assert again.positions(spec) == materials.positions(spec)
+        assert again.data(spec).train.ids == context.data(spec).train.ids
+        assert again.positions(spec) == context.positions(spec)
 
 
 def test_a_store_that_is_no_longer_where_it_was_is_fitted_by_this_process(
