@@ -35,6 +35,7 @@ class Claims:
     def __init__(self, runs: Path, holder: str) -> None:
         self._folder, self._holder = runs / CLAIMS, holder
         self._held: dict[str, IO[str]] = {}
+        self._is_new = not runs.exists()
 
     def work(self) -> bool:
         """Whether this folder's file system knows locks; without them every claim is granted.
@@ -92,7 +93,10 @@ class Claims:
         return holder_of(path)
 
     def close(self) -> None:
-        """Give all up, and what the dead have left; the folder goes with the last claim in it."""
+        """Give all up, and what the dead have left; the folder goes with the last claim in it.
+
+        A folder of runs that was not there before goes too where no run was written: a mistake leaves nothing behind.
+        """
         for digest in list(self._held):
             self.release(digest)
         # A process that was killed between keeping a run and dropping its claim has left a file that nobody asks for.
@@ -102,6 +106,8 @@ class Claims:
                     self._drop(left.name, file)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
+            if self._is_new:
+                self._folder.parent.rmdir()
 
     def _open(self, name: str) -> IO[str] | None:
         while True:
