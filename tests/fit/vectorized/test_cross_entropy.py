@@ -46,7 +46,7 @@ def test_a_minibatch_without_rows_costs_nothing() -> None:
 
 STEP = """
 import dataclasses, sys, torch
-from fusionkit.fit.data import Batch
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.vectorized.stack import Stacked
 from fusionkit.specs import RunSpec
