@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from fusionkit.store import Store
 
 
-def fusions(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+def known_fusions(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a module that is nowhere before torch is loaded and stores are opened."""
     for text in given:
         FUSIONS.refuse_absent(text)
     return given
 
 
-def heads(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """The heads of a run in one text; errors as of :func:`fusions`."""
+def known_heads(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """The heads of a run in one text; errors as of :func:`known_fusions`."""
     text = in_one(context, parameter, given)
     for name in () if text is None else each_head(text):
         HEADS.refuse_absent(name)
@@ -47,12 +47,12 @@ MORE: dict[str, dict[str, Any]] = {
     "task": {"shell_complete": names(TASKS)},
     "fusion": {
         "shell_complete": names(fusion_usages()),
-        "callback": fusions,
+        "callback": known_fusions,
         "help": FIT["fusion"].help.replace("A fusion", ", ".join(fusion_usages().values()), 1),
     },
     "head": {
         "shell_complete": names(HEAD_NAMES),
-        "callback": heads,
+        "callback": known_heads,
         "help": FIT["head"].help.replace("A head", ", ".join(HEAD_NAMES), 1),
     },
     "draw-from": {"shell_complete": files},
