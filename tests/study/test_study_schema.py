@@ -143,3 +143,38 @@ def test_what_a_study_is_refused_for_the_schema_marks_too(
     assert faults(wrong)
     with pytest.raises(UsageError):
         written(wrong)
+
+
+SEVERAL = """
+sources: {de: {source: x.jsonl}}
+fit: {head: {slots: crf}}
+sweeps: {a: {store: de, task: {topic: classification, slots: tagging}, label: [topic=category, {topic: kind}]}}
+report: no
+"""
+
+
+def test_a_block_names_several_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(SEVERAL, encoding="utf-8")
+    blocks = read_study(path).sweeps["a"].blocks
+    shared = {"task": "topic=classification,slots=tagging", "head": "slots=crf"}
+    assert list(blocks) == [shared | {"label": label} for label in ("topic=category", "topic=kind")]
+    assert faults(SEVERAL) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "what", "seen"),
+    [
+        ("slots: crf", "slots: classifier", "unknown head for slots 'classifier'", False),
+        ("slots: crf", "topik: crf", "unknown task of this run 'topik'", False),
+        ("slots: tagging", "slots: taging", "unknown task beside others 'taging'", True),
+    ],
+)
+def test_a_block_of_tasks_that_is_wrong_is_said_with_its_line(
+    tmp_path: Path, written: str, instead: str, what: str, seen: bool
+) -> None:
+    path, text = tmp_path / "study.yaml", SEVERAL.replace(written, instead)
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"study\.yaml, line 4: {what}"):
+        read_study(path)
+    assert bool(faults(text)) == seen  # an editor knows no names across keys
