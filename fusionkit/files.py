@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import FusionkitError, StoreError
+from fusionkit.object_storage import ask
 from fusionkit.places import Place, place_errors, read_bytes
-from fusionkit.storage import ask
 
 GIB = 1 << 30
 REFUSALS = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO)

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
     0: (
         "ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "child_processes", "machine",
-        "names", "options", "registry", "yaml_texts", "devices", "plural", "memory", "storage",
+        "names", "options", "registry", "yaml_texts", "devices", "plural", "memory", "object_storage",
     ),
     1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),

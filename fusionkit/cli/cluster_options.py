@@ -16,7 +16,7 @@ from fusionkit.errors import UsageError
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.cluster.encode_workers import EncodeWorkers
-    from fusionkit.fit.executor.executors import ExecutorFactory
+    from fusionkit.fit.executor.worker_pool import ExecutorFactory
     from fusionkit.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -18,8 +18,8 @@ from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import WorkerGrace
 from fusionkit.errors import StoreError
 from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.executors import Executor
 from fusionkit.fit.executor.unit_job import Event, OnEvent
+from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
@@ -56,7 +56,7 @@ class _SubmittedUnit:
 
 
 class ClusterExecutor:
-    """See :class:`fusionkit.fit.executor.executors.Executor`."""
+    """See :class:`fusionkit.fit.executor.worker_pool.Executor`."""
 
     def __init__(
         self,

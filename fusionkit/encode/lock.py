@@ -22,8 +22,8 @@ from upath import UPath
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import disk_errors, parse_json
 from fusionkit.locks import holder_of, is_locked, sign, try_lock
+from fusionkit.object_storage import UnansweredError, ask
 from fusionkit.places import Place, listed
-from fusionkit.storage import UnansweredError, ask
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0

@@ -9,9 +9,9 @@ from typing import Any
 from fusionkit.encode.job import Job
 from fusionkit.encode.plan import write_plan
 from fusionkit.errors import StoreError
+from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, place_errors, remove
 from fusionkit.specs import MASKED
-from fusionkit.storage import UnansweredError
 from fusionkit.store.manifest import (
     MANIFEST,
     PLAN,

@@ -18,9 +18,9 @@ from fusionkit.encode.part_records import PartRecord, finished_part
 from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder, Loading, load_again
 from fusionkit.errors import EncoderError, StoreError
+from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, place_errors, place_of
 from fusionkit.specs import digest_of
-from fusionkit.storage import UnansweredError
 from fusionkit.store.manifest import read_plan
 
 

@@ -20,7 +20,7 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import NEEDED, TrainedRun, damaged, run_of
-from fusionkit.fit.model.sources import refuse_untrusted
+from fusionkit.fit.model.own_code import refuse_untrusted
 from fusionkit.runs.folder import others_of
 from fusionkit.specs import ROWS
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fusionkit.report.display_names import metric_name, times_of
-from fusionkit.report.entities import KINDS, count_kinds, verdicts
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.predictions import AllPredictions, RunPredictions, sample
+from fusionkit.report.span_errors import KINDS, count_kinds, verdicts
 
 ROWS = 50_000
 MOST_EXAMPLES = 400  # of one run: a list that people still look through

@@ -25,9 +25,9 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
 from fusionkit.errors import StoppedError, StoreError
+from fusionkit.object_storage import Bounded
 from fusionkit.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
-from fusionkit.storage import Bounded
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20

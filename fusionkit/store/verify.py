@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError
+from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, is_file, place_errors, read_bytes
-from fusionkit.storage import UnansweredError
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import LM_HEAD, ChunkedArray, chunk_path
 from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.fit.sweep.grid import seed_pairs
-from fusionkit.fit.train.options import check_options
+from fusionkit.fit.train.schedule import check_options
 from fusionkit.heads import each_head
 from fusionkit.options.entry import PRODUCT, options_of
 from fusionkit.options.tables import FIT

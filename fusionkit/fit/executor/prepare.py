@@ -11,11 +11,11 @@ from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import CPU
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.model.sources import source_notes
+from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest, strange_draws
 from fusionkit.fit.sweep.grid import read_layers
-from fusionkit.fit.train.options import check_options
+from fusionkit.fit.train.schedule import check_options
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

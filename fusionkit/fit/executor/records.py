@@ -6,7 +6,7 @@ from typing import Any
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.model.sources import sources_of
+from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.result import RunResult
 from fusionkit.specs import RunSpec

@@ -23,13 +23,13 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import ContextOpener
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.estimate import Forecast, forecast_of
-from fusionkit.fit.executor.executors import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
 from fusionkit.fit.executor.measure import Measurements
 from fusionkit.fit.executor.plan import Plan, plan
 from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.scheduler import Schedule
 from fusionkit.fit.executor.unit_job import OnEvent
+from fusionkit.fit.executor.worker_pool import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.memory import keep_freed_memory

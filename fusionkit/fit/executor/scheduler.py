@@ -11,11 +11,11 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.executors import Executor
 from fusionkit.fit.executor.progress import FitProgress
 from fusionkit.fit.executor.records import failed_record
 from fusionkit.fit.executor.unit_job import Event
 from fusionkit.fit.executor.units import Unit, plan_units
+from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.plural import counted
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder

@@ -13,9 +13,9 @@ from fusionkit.fit.executor.records import failed_record, finished_record
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
 from fusionkit.memory import out_of_memory
+from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.runs.writer import RunWriter
 from fusionkit.specs import RunSpec
 
 

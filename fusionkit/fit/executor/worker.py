@@ -1,6 +1,6 @@
 """A worker: one process that does unit after unit of a sweep, as it is told.
 
-Addresses, specs and digests cross the boundary, no tensors. Its parent's side is ``fit/executor/executors.py``; a
+Addresses, specs and digests cross the boundary, no tensors. Its parent's side is ``fit/executor/worker_pool.py``; a
 worker of a cluster (``cluster/fit_job.py``) does the same with the same :class:`UnitRunner`.
 """
 
@@ -93,7 +93,7 @@ class EventSender:
 
 
 def failure(error: Exception) -> dict[str, object]:
-    """What stops the whole sweep, for :func:`fusionkit.fit.executor.executors.raised` to raise again."""
+    """What stops the whole sweep, for :func:`fusionkit.fit.executor.worker_pool.raised` to raise again."""
     known = isinstance(error, FusionkitError)
     fields = {name: getattr(error, name) for name in ("what", "expected", "received", "remedy")} if known else None
     code = getattr(error, "exit_code", 1)

@@ -16,7 +16,7 @@ from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel, model_of
-from fusionkit.fit.model.sources import sources_of, warn_of_sources
+from fusionkit.fit.model.own_code import sources_of, warn_of_sources
 from fusionkit.fusions import sees_examples
 from fusionkit.runs.folder import RECORD, WEIGHTS, others_of
 from fusionkit.specs import RunSpec

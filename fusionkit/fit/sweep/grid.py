@@ -14,7 +14,7 @@ from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, shots_of, with_draws
-from fusionkit.fit.train.options import check_options
+from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT

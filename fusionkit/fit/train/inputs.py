@@ -29,7 +29,7 @@ from fusionkit.fit.loader.minibatches import (
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.fit.train.decisions import ScoreBlock, block_rows, blocks, score_blocks
-from fusionkit.fit.train.options import length_of
+from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import decides_by_softmax, reads_sequences

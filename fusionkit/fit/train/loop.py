@@ -33,8 +33,8 @@ from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import Decisions, block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.inputs import UnitInputs, training_split
-from fusionkit.fit.train.options import Length, balanced_weights, check_options, length_of, rate_factor
 from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, results_of
+from fusionkit.fit.train.schedule import Length, balanced_weights, check_options, length_of, rate_factor
 from fusionkit.fit.vectorized.shape import shape_of
 from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
 from fusionkit.fit.vectorized.width import room, stack_ranges, weight_bytes, width_of

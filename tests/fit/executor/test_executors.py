@@ -13,10 +13,10 @@ import pytest
 
 from fusionkit.child_processes import ChildProcess
 from fusionkit.fit import RunsFolder
-from fusionkit.fit.executor import executors
+from fusionkit.fit.executor import worker_pool
 from fusionkit.fit.executor.context import ContextOpener
-from fusionkit.fit.executor.executors import WorkerPool
 from fusionkit.fit.executor.unit_job import Event
+from fusionkit.fit.executor.worker_pool import WorkerPool
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
@@ -56,7 +56,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         started.append(ChildProcess("speaking", environment))
         return started[-1]
 
-    monkeypatch.setattr(executors, "ChildProcess", start)
+    monkeypatch.setattr(worker_pool, "ChildProcess", start)
     opened: list[WorkerPool] = []
 
     def begin(hear: Heard) -> tuple[WorkerPool, ChildProcess]:

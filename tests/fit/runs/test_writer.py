@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fusionkit.errors import FusionkitError
+from fusionkit.runs.background_writer import MOST_WAITING, RunWriter
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.runs.writer import MOST_WAITING, RunWriter
 from fusionkit.specs import RunSpec
 
 SPECS = [

@@ -22,8 +22,8 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.fit.train.loop import train_run, train_unit
-from fusionkit.fit.train.options import balanced_weights, rate_factor
 from fusionkit.fit.train.result import RunResult
+from fusionkit.fit.train.schedule import balanced_weights, rate_factor
 from fusionkit.fit.vectorized.adam import clipped, limits_of
 from fusionkit.options.entry import options_of
 from fusionkit.specs import SCHEDULES, RunSpec

@@ -13,7 +13,7 @@ from torch import Tensor
 from fusionkit.dataset.batch import Batch
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.joint import model_of
-from fusionkit.fit.train.options import check_options, rate_factor
+from fusionkit.fit.train.schedule import check_options, rate_factor
 from fusionkit.fit.vectorized import layer_mixes
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import Stack, Stacked, can_stack, stack_of
