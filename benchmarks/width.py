@@ -100,7 +100,7 @@ def copied() -> float:
 
 def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hidden: int) -> tuple[float, float]:
     """Milliseconds a run and epoch: training, scoring."""
-    spent = {"train": 0.0, "judge": 0.0}
+    spent = {"train": 0.0, "evaluate": 0.0}
 
     def watched(name: str) -> Any:
         plain = getattr(loop._Unit, name)
@@ -112,10 +112,10 @@ def timed(specs: Sequence[RunSpec], data: TaskData, layers: tuple[int, ...], hid
 
         return mock.patch.object(loop._Unit, name, run)
 
-    with watched("train"), watched("judge"):
+    with watched("train"), watched("evaluate"):
         assert len(list(loop.train_unit(specs, data, lambda _: layers, hidden, lambda _: None))) == len(specs)
     each = 1e3 / (len(specs) * specs[0].epochs)
-    return each * spent["train"], each * spent["judge"]
+    return each * spent["train"], each * spent["evaluate"]
 
 
 def counted(spec: RunSpec, data: TaskData, layers: int, hidden: int, runs: int, learned: Sequence[int]) -> Work:

@@ -108,16 +108,17 @@ class OptionInfo:
             return self._number(value)
         if self.choices and value not in self.choices:
             raise unknown_name(self.name, str(value), self.choices)
-        if self.pattern is not None and not re.fullmatch(self.pattern, value):
+        if self.pattern is not None and not (isinstance(value, str) and re.fullmatch(self.pattern, value)):
             raise self._wrong(self.example, value)
         return value
 
     def _number(self, value: Any) -> int | float:
         try:
             found = _whole(value) if self.kind is int else _real(value)
+            finite = math.isfinite(found)  # a whole number of hundreds of digits overflows
         except (TypeError, OverflowError):
             raise self._wrong(WANTED[self.kind], value) from None
-        if not (math.isfinite(found) and all(BOUNDS[name][0](found, bound) for name, bound in self.bounds)):
+        if not (finite and all(BOUNDS[name][0](found, bound) for name, bound in self.bounds)):
             raise self._wrong(self.expected, value)
         return found
 

@@ -50,6 +50,6 @@ def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> St
 
 
 def encode_options(source: SourceStep) -> dict[str, Any]:
-    """All options of an encode by parameter, as :func:`fusionkit.encode.inputs.load_inputs` takes them."""
+    """All options of an encode by parameter, as ``load_inputs`` of the command line takes them."""
     plain = {entry.parameter: entry.default for entry in ENCODE.values() if entry.flag != "device"}
     return {**plain, **source.options}

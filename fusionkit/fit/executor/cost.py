@@ -77,6 +77,11 @@ class CostModel:
         """Epochs that a run begins, where nothing stops it earlier."""
         return length_of(spec, self.learned(spec)).epochs
 
+    def trained(self, spec: RunSpec) -> float:
+        """Epochs that a run trains; ``max_steps`` may end the last one early."""
+        length = length_of(spec, self.learned(spec))
+        return length.steps / length.epoch
+
     def products(self, spec: RunSpec) -> float:
         """Of an epoch."""
         return self.products_over(spec, self.learned(spec), self.watched(spec) / spec.validate_every)
@@ -96,7 +101,7 @@ class CostModel:
         """Of a whole run on one core; with ``patience`` it may be less."""
         sizes = self._all_sizes(spec)
         at_the_end = self.products_over(spec, 0, sizes.validation + sizes.tests)
-        return (self.epochs(spec) * self.products(spec) + at_the_end) / RATE
+        return (self.trained(spec) * self.products(spec) + at_the_end) / RATE
 
     def unit_seconds(self, unit: Unit) -> float:
         """Of all runs of a unit."""

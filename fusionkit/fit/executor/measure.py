@@ -48,7 +48,8 @@ class Measurements:
         found: dict[Kind, list[float]] = {}
         for spec, record in records.items():
             if seconds := record.get("epoch_seconds"):
-                counted = len(seconds) * cost.products(spec) / RATE
+                epochs = min(float(len(seconds)), cost.trained(spec))  # a run may have stopped early
+                counted = epochs * cost.products(spec) / RATE
                 found.setdefault(kind_of(spec), []).append(seconds[-1] / counted)
         self._known |= {kind: float(np.mean(factors)) for kind, factors in found.items()}
 

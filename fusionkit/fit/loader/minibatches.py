@@ -174,10 +174,10 @@ class SeparateLoaders:
     """One :class:`SeedLoader` for each data seed."""
 
     def __init__(self, loaders: Mapping[int, SeedLoader]) -> None:
-        self._feeders = loaders
+        self._loaders = loaders
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """As :class:`Loader` says."""
-        feeds = {seed: self._feeders[seed].epoch(epoch) for seed in seeds}
+        feeds = {seed: self._loaders[seed].epoch(epoch) for seed in seeds}
         while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
             yield Minibatches(batches)

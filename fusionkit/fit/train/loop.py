@@ -47,8 +47,8 @@ from fusionkit.tasks import parts_of
 
 Ended = tuple[RunSpec, RunResult | DivergenceError]
 # Metric and value; what was decided, or all scores.
-Judged = tuple[str, float, Decisions | None, dict[str, float] | None]
-NOT_JUDGED: Judged = ("", 0.0, None, None)
+Scores = tuple[str, float, Decisions | None, dict[str, float] | None]
+NOT_SCORED: Scores = ("", 0.0, None, None)
 
 
 @dataclass(eq=False)
@@ -154,7 +154,7 @@ def train_unit(
         if epoch:
             unit.train(groups, epoch)
         failed = {run: error for run in runs if (error := _divergence(run, epoch)) is not None}
-        unit.evaluator(groups, epoch, failed)
+        unit.evaluate(groups, epoch, failed)
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
         for run in runs:
             run.seconds += (time.perf_counter() - began) / len(runs)
@@ -273,19 +273,19 @@ class _Unit:
         rates, going = [], [step < steps for steps in left]
         for run, goes in zip(group.runs, going, strict=True):
             at = (epoch - 1) * run.length.epoch + step
-            # A run that has made all of its steps waits for the others of its stack: at rate 0 nothing moves.
+            # A run that has made all of its steps waits for the others of its stack: at rate 0 no weight moves.
             rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else 0.0)
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         losses = group.stack.step(batches, rates) * examples
         return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
-    def evaluator(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
+    def evaluate(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
         """Score all runs on validation, and keep what is the best so far."""
         for run in (run for group in groups for run in group.runs if epoch and run not in failed):
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
         groups = [group for group in groups if any(run.is_due(epoch) and run not in failed for run in group.runs)]
-        for group, judged in zip(groups, self._judged(groups, epoch, failed), strict=True):
-            for at, (run, (metric, value, answers, scores)) in enumerate(zip(group.runs, judged, strict=True)):
+        for group, found in zip(groups, self._all_scored(groups, epoch, failed), strict=True):
+            for at, (run, (metric, value, answers, scores)) in enumerate(zip(group.runs, found, strict=True)):
                 if run in failed or not run.is_due(epoch):
                     continue
                 if epoch:
@@ -294,14 +294,14 @@ class _Unit:
                     kept = None if answers is None else answers.clone()
                     run.best = BestEpoch(value, epoch, group.stack.weights(at), kept, scores)
 
-    def _judged(
+    def _all_scored(
         self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]
-    ) -> Iterator[list[Judged]]:
-        """Of each group's runs."""
+    ) -> Iterator[list[Scores]]:
+        """The scores of the runs of each group."""
         if (evaluator := self._evaluator) is None:
             for group in groups:
                 yield [
-                    NOT_JUDGED if run in failed or not run.is_due(epoch) else self._scored(group.stack, at, run, epoch)
+                    NOT_SCORED if run in failed or not run.is_due(epoch) else self._scored(group.stack, at, run, epoch)
                     for at, run in enumerate(group.runs)
                 ]
         elif groups:  # of nobody, all of validation would be read for nothing
@@ -312,7 +312,7 @@ class _Unit:
                     for value, answers in zip(evaluator.own(decided), decided, strict=True)
                 ]
 
-    def _scored(self, stack: Stack, at: int, run: _Run, epoch: int) -> Judged:
+    def _scored(self, stack: Stack, at: int, run: _Run, epoch: int) -> Scores:
         """By the task's own scores, of one run."""
         if not len(self._reading.stored):  # without examples to judge by, the last epoch is the best
             return "epoch", float(epoch), None, {"epoch": float(epoch)}

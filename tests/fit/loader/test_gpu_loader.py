@@ -142,7 +142,7 @@ def test_a_place_goes_along_with_layers_that_are_no_copy(toy: Toy) -> None:
 
 
 class Replays:
-    """In the place of :class:`Graphs`: does the work as it comes, and sees that it is of the same memory each time."""
+    """In the place of :class:`CudaGraphs`: does the work at once, and checks that it reads the same memory each time."""
 
     def __init__(self) -> None:
         self.seen: dict[tuple[SharedBuffer, str], tuple[int, ...]] = {}
@@ -152,7 +152,7 @@ class Replays:
         found = inspect.getclosurevars(work).nonlocals
         batches = found["batches"] if "batches" in found else [found["batch"]]
         tensors = [x for b in batches for x in (b.states, b.targets, b.offsets, b.read_offsets)]
-        tensors += [found[name] for name in ("rough", "given") if isinstance(found.get(name), torch.Tensor)]
+        tensors += [found[name] for name in ("narrow", "on_device") if isinstance(found.get(name), torch.Tensor)]
         memory = tuple(tensor.data_ptr() for tensor in tensors)
         assert self.seen.setdefault((place, what), memory) == memory
         self.again += 1

@@ -181,7 +181,7 @@ class Recordings:
             self.made.append(CudaGraphs(*given))
             return self.made[-1]
 
-        monkeypatch.setattr("fusionkit.fit.vectorized.stack.Graphs", kept)
+        monkeypatch.setattr("fusionkit.fit.vectorized.stack.CudaGraphs", kept)
 
     @property
     def recorded(self) -> int:
