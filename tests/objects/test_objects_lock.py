@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientPayloadError
 from botocore.exceptions import FlexibleChecksumError
 
 from fusionkit.encode import lock
@@ -33,7 +34,7 @@ def lease(bucket: Any) -> Callable[[], dict[str, Any] | None]:
         for _ in range(1000):  # rclone writes objects in place: one that is read meanwhile may be half old, half new
             try:
                 return dict(json.loads(path.read_bytes())) if path.exists() else None
-            except (FlexibleChecksumError, FileNotFoundError, json.JSONDecodeError):
+            except (FlexibleChecksumError, ClientPayloadError, FileNotFoundError, json.JSONDecodeError):
                 threading.Event().wait(0.01)
         raise AssertionError("the lease is never whole")
 

@@ -142,7 +142,7 @@ def test_a_place_goes_along_with_layers_that_are_no_copy(toy: Toy) -> None:
 
 
 class Replays:
-    """In the place of :class:`CudaGraphs`: does the work at once, and checks that it reads the same memory each time."""
+    """In the place of :class:`CudaGraphs`: works at once, and checks that each time it reads the same memory."""
 
     def __init__(self) -> None:
         self.seen: dict[tuple[SharedBuffer, str], tuple[int, ...]] = {}
