@@ -27,10 +27,10 @@ import torch
 from sweep import Silent, encoded  # type: ignore[import-not-found]  # beside this file
 
 from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.draws import uniform_draw
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import uniform_draw
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.loader.minibatches import GatherLoader, load_into_memory
 from fusionkit.fit.loader.sampler import Sampler

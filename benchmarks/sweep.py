@@ -40,11 +40,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from fusionkit.dataset.draws import epoch_order, uniform_draw
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import epoch_order, uniform_draw
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.train.span_f1 import Spans

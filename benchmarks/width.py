@@ -37,10 +37,10 @@ import torch
 from sweep import encoded  # type: ignore[import-not-found]  # beside this file
 from torch import nn
 
+from fusionkit.dataset.draws import uniform_draw
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import uniform_draw
 from fusionkit.fit import expand
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.model.precision import has_bfloat16

@@ -17,9 +17,9 @@ PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
     0: (
         "ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "child_processes", "machine",
-        "names", "options", "registry", "yaml_texts", "devices", "plural", "memory", "object_storage",
+        "names", "options", "registry", "devices", "plural", "memory", "object_storage",
     ),
-    1: ("sources", "tasks", "metrics", "draws", "alignment", "bundled", "fusions", "heads", "statistics"),
+    1: ("sources", "tasks", "metrics", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),
     3: ("encode", "runs", "dataset", "fit"),
     4: ("demo", "estimator", "exported", "predict", "live_rows", "testing"),
@@ -30,7 +30,7 @@ FLOORS = {
 }  # fmt: skip
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
 STAGE_ONE, STAGE_TWO = ("sources", "encoder", "encode"), (
-    "fusions", "heads", "tasks", "metrics", "draws", "statistics", "runs", "dataset", "fit",
+    "fusions", "heads", "tasks", "metrics", "statistics", "runs", "dataset", "fit",
 )  # fmt: skip
 # Inside stage two, from the bottom; packages of one tuple know nothing of each other.
 FIT = (
@@ -132,7 +132,7 @@ def test_the_page_on_the_design_lists_the_same_floors() -> None:
 
 def test_folders_can_be_overlooked() -> None:
     """No folder has more files than one sees at once, and few files of several packages have one name."""
-    folders = Counter(path.parent for path in files().values() if path.stem != "__init__")
+    folders = Counter(path.parent for path in files().values())
     folders.update(path.parent for path in (PACKAGE.parent / "tests").rglob("*.py"))
     folders.pop(PACKAGE / "cli")
     assert {folder: count for folder, count in folders.items() if count > MOST_FILES} == {}

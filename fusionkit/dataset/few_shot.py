@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fusionkit.dataset.draws import nested_draw, stratified_draw, uniform_draw, watched_draw
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import nested_draw, stratified_draw, uniform_draw, watched_draw
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
 from fusionkit.specs import GIVEN, RunSpec

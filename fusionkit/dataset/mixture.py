@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disjoint, refuse_strangers, refuse_without
 from fusionkit.dataset.concatenation import join_splits
+from fusionkit.dataset.draws import share_draw
 from fusionkit.dataset.infer_task import choose_task, choose_tasks
 from fusionkit.dataset.joint import behind_the_first, labelled_by_all
 from fusionkit.dataset.labels import class_names, counted_classes, label_columns
@@ -25,7 +26,6 @@ from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import share_draw
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from fusionkit.dataset.draws import carve
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import carve
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import build_fusion, sees_examples
 from fusionkit.specs import MASKED

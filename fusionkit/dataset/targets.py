@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.alignment import first_pieces
+from fusionkit.dataset.draws import carve
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.draws import carve
 from fusionkit.errors import DataError, UsageError
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fusionkit.dataset.draws import carve
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import carve
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of, word_split
 from fusionkit.fit.train.loop import train_run

@@ -9,7 +9,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.options.entry import NONE, SWEPT, WANTED, WHOLE, OptionInfo, joined
-from fusionkit.yaml_texts import Keys
+from fusionkit.options.yaml_texts import Keys
 
 Checks = Mapping[str, Callable[[Any], object]]
 NO_CHECKS: Checks = {}

@@ -12,13 +12,13 @@ from fusionkit.heads import each_head
 from fusionkit.options.entry import PRODUCT, options_of
 from fusionkit.options.tables import FIT
 from fusionkit.options.yaml_file import YamlNode
+from fusionkit.options.yaml_texts import Keys
 from fusionkit.report import FIGURES
 from fusionkit.runs.folder import FLAT
 from fusionkit.specs import RunSpec
 from fusionkit.study.study import Comparison
 from fusionkit.tasks import tasks_of
 from fusionkit.tasks.joint import fitting_heads
-from fusionkit.yaml_texts import Keys
 
 COLUMNS = ("sweep", *(field.name for field in dataclasses.fields(RunSpec)), *FLAT)
 ANY = RunSpec(store="0" * 16, task="classification", label="label", fusion="last", head="classifier")

@@ -11,13 +11,13 @@ from typing import Any
 from fusionkit.bundled import travel_desk
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.options.yaml_file import YamlNode, read_options
+from fusionkit.options.yaml_texts import Keys
 from fusionkit.sources.source import HUB_ID
 from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
 from fusionkit.study.option_checks import check_comparison, check_figures
 from fusionkit.study.study import Comparison, Report, SourceStep, Study
 from fusionkit.study.sweeps import read_sweep_step
 from fusionkit.study.yaml_tree import read_written
-from fusionkit.yaml_texts import Keys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of a source, sweep or comparison: it names a file or folder
 YES, NO = ("yes", "true"), ("no", "false")

@@ -9,10 +9,10 @@ from fusionkit.dataset.share import parse_share
 from fusionkit.fit.sweep.file import CHECKS, Block, overlaid, parts_of, products
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import YamlNode, read_options
+from fusionkit.options.yaml_texts import Keys
 from fusionkit.study.keys import FROM, SWEEP
 from fusionkit.study.option_checks import check_together
 from fusionkit.study.study import SweepStep
-from fusionkit.yaml_texts import Keys
 
 
 def read_sweep_step(

@@ -4,7 +4,7 @@
     sources:
       sst2: ${data}/sst2          # ${data}: what stands behind `data:` above, or behind --set data=…
 
-All values are read as text, as the command line reads them (``fusionkit/yaml_texts.py``).
+All values are read as text, as the command line reads them (``fusionkit/options/yaml_texts.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import yaml
 
 from fusionkit.errors import UsageError
 from fusionkit.options.yaml_file import YamlNode
-from fusionkit.yaml_texts import Keys, parse_texts, read_texts
+from fusionkit.options.yaml_texts import Keys, parse_texts, read_texts
 
 HOLE = re.compile(r"\$\{([^}]*)\}")
 

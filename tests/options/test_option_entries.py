@@ -15,7 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.options.entry import NONE, OptionInfo, about, check_options, documented, option, options_of
 from fusionkit.options.tables import ENCODE, FIT
 from fusionkit.options.yaml_file import YamlNode, read_options
-from fusionkit.yaml_texts import Places
+from fusionkit.options.yaml_texts import Places
 
 ROOT = Path(__file__).parent.parent.parent
 

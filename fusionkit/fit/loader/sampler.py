@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fusionkit.dataset.draws import epoch_order, window_order
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import ChunkedStates, TaskSplit
-from fusionkit.draws import epoch_order, window_order
 from fusionkit.ragged import IntArray
 from fusionkit.specs import SHUFFLE, WINDOW
 from fusionkit.store import Store

@@ -9,7 +9,7 @@
       - fusion: dwatt
         lr: 5e-4
 
-Keys are named as the options are, values read as the command line reads them (``fusionkit/yaml_texts.py``).
+Keys are named as the options are, values read as the command line reads them (``fusionkit/options/yaml_texts.py``).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fusionkit.fusions import fusion_name
 from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import Checks, YamlNode, read_options, shown
+from fusionkit.options.yaml_texts import Keys, read_texts
 from fusionkit.places import place_of
 from fusionkit.tasks import tasks_of
 from fusionkit.tasks.head_check import check_name
-from fusionkit.yaml_texts import Keys, read_texts
 
 # Where and how it is run, not what it is.
 ELSEWHERE = (

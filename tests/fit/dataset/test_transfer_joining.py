@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from fusionkit.dataset.concatenation import ConcatenatedStates, join_splits
+from fusionkit.dataset.draws import share_draw
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import share_draw
 from fusionkit.store import HiddenStates
 from fusionkit.store.chunk_access import MappedChunks
 from fusionkit.store.chunks import write_chunk

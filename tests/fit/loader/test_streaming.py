@@ -19,11 +19,11 @@ import fusionkit.fit.train.decisions
 import fusionkit.fit.train.inputs
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.concatenation import join_splits
+from fusionkit.dataset.draws import WINDOW_CHUNKS
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.draws import WINDOW_CHUNKS
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.loader.minibatches import GatherLoader, load_into_memory

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fusionkit.draws import (
+from fusionkit.dataset.draws import (
     WINDOW_CHUNKS,
     carve,
     epoch_order,
