@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import IO
 
+TRIES = 100  # to lock a file in a folder that other processes remove at the same time
+
 
 def try_lock(path: Path) -> IO[str] | None:
     """The open file at ``path``, locked, and made where there is none; None where another holds it.
@@ -33,6 +35,17 @@ def try_lock(path: Path) -> IO[str] | None:
             file.close()
             raise
         file.close()
+
+
+def try_lock_in(folder: Path, name: str) -> IO[str] | None:
+    """As :func:`try_lock`, in a folder that is made where there is none, and that others remove when it is empty."""
+    for _ in range(TRIES):
+        # Another process may remove the folder behind this one's mkdir, or in the midst of it.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return try_lock(folder / name)
+    folder.mkdir(parents=True, exist_ok=True)  # something else is in the way: its error says so
+    return try_lock(folder / name)
 
 
 def holder_of(path: Path) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from fusionkit.locks import holder_of, is_locked, sign, try_lock
+from fusionkit.locks import holder_of, is_locked, sign, try_lock, try_lock_in
 
 
 def test_a_file_has_one_holder_until_that_closes_it(tmp_path: Path) -> None:
@@ -45,3 +46,28 @@ def test_whoever_looks_for_a_moment_keeps_nobody_from_the_lock(tmp_path: Path, m
     assert held is not None
     held.close()
     assert not looking
+
+
+def test_a_folder_that_another_process_removes_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commands begin on one new folder: one gives up its lock and the folder while the other opens the file."""
+    folder, mkdir, made = tmp_path / "new", Path.mkdir, list[Path]()
+
+    def then_removed(path: Path, *given: Any, **named: Any) -> None:
+        mkdir(path, *given, **named)
+        if path == folder:
+            made.append(path)
+            if len(made) < 3:
+                shutil.rmtree(path)
+
+    monkeypatch.setattr(Path, "mkdir", then_removed)
+    held = try_lock_in(folder, "lock")
+    assert held is not None
+    with held:
+        assert is_locked(folder / "lock")
+    assert len(made) == 3
+
+
+def test_a_file_in_the_way_of_a_folder_is_an_error_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    with pytest.raises(FileExistsError, match="new"):
+        try_lock_in(tmp_path / "new", "lock")

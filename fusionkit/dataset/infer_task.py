@@ -95,7 +95,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
 
 
 def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
-    """The tasks of a run with the column that each learns, by their names; one that is alone has the name ``""``.
+    """The tasks of a run with the column that each learns, by their names; one without a name has ``""``.
 
     Args:
         task: a task, ``joint``, or several as ``topic=classification,slots=tagging``. label: a column; of several
@@ -118,8 +118,7 @@ def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str,
             received=", ".join(f"{name}={column}" for name, column in columns.items()),
             remedy="choose another --label, or train two runs",
         )
-    chosen = {name: choose_task(store, tasks[name].name, column) for name, column in columns.items()}
-    return {ALONE: next(iter(chosen.values()))} if len(chosen) == 1 else chosen
+    return {name: choose_task(store, tasks[name].name, column) for name, column in columns.items()}
 
 
 def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -> list[str]:

@@ -106,9 +106,11 @@ class OptionInfo:
             return None
         if self.kind in (int, float):
             return self._number(value)
+        if not isinstance(value, self.kind):
+            raise self._wrong(WANTED[self.kind], value)
         if self.choices and value not in self.choices:
             raise unknown_name(self.name, str(value), self.choices)
-        if self.pattern is not None and not (isinstance(value, str) and re.fullmatch(self.pattern, value)):
+        if self.pattern is not None and not re.fullmatch(self.pattern, value):
             raise self._wrong(self.example, value)
         return value
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import IO
 
 from fusionkit.files import disk_errors
-from fusionkit.locks import holder_of, sign, try_lock
+from fusionkit.locks import holder_of, sign, try_lock, try_lock_in
 from fusionkit.runs.folder import CLAIMS
 
 UNKNOWN_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
-TRIES = 100  # to open a folder that other processes remove at the same time
 
 
 def this_process() -> str:
@@ -111,13 +110,7 @@ class Claims:
                 self._folder.parent.rmdir()
 
     def _open(self, name: str) -> IO[str] | None:
-        for _ in range(TRIES):
-            # Another process that has just removed the folder may do so in the midst of this one's mkdir, too.
-            with contextlib.suppress(FileNotFoundError, FileExistsError):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                return try_lock(self._folder / name)
-        self._folder.mkdir(parents=True, exist_ok=True)  # a file is in the way: its error says so
-        return try_lock(self._folder / name)
+        return try_lock_in(self._folder, name)
 
     def _drop(self, name: str, file: IO[str]) -> None:
         with file, contextlib.suppress(OSError):  # a folder that went away took the claim along

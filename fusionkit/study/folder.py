@@ -19,7 +19,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors, read_json, write_json
-from fusionkit.locks import holder_of, sign, try_lock
+from fusionkit.locks import holder_of, sign, try_lock_in
 from fusionkit.runs.claims import UNKNOWN_HERE
 from fusionkit.specs import canonical_json
 
@@ -85,12 +85,7 @@ class StudyFolder:
         new = not self.path.exists()
         try:
             with disk_errors(self.path):
-                while True:
-                    self.path.mkdir(parents=True, exist_ok=True)
-                    # Its last holder may have removed the folder again.
-                    with suppress(FileNotFoundError):
-                        file = try_lock(self.path / LOCK)
-                        break
+                file = try_lock_in(self.path, LOCK)
         except OSError as error:
             if error.errno not in UNKNOWN_HERE:
                 raise

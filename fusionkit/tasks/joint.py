@@ -55,8 +55,8 @@ def tasks_of(text: str) -> Mapping[str, Task]:
 
 def text_of(tasks: Mapping[str, Task]) -> str:
     """The tasks as a spec's text, the short one where there is one."""
-    if list(tasks) == [ALONE]:
-        return tasks[ALONE].name
+    if len(tasks) == 1:
+        return next(iter(tasks.values())).name
     text = ",".join(f"{name}={task.name}" for name, task in tasks.items())
     return next((short for short, whole in SHORT.items() if whole == text), text)
 
@@ -68,12 +68,12 @@ def columns_of(text: str, tasks: Mapping[str, Task]) -> dict[str, str]:
         text: what stands behind ``--label``.
 
     Raises:
-        UsageError: an unknown name, or another number of columns.
+        UsageError: an unknown name, a name twice, or another number of columns.
     """
     parts = text.split(",")
-    if all(part.partition("=")[0] in tasks and "=" in part for part in parts):
-        return dict(part.split("=", 1) for part in parts)
     named = [part.partition("=")[0] for part in parts if "=" in part]
+    if len(named) == len(parts) == len({*named} & {*tasks}):
+        return dict(part.split("=", 1) for part in parts)
     if len(parts) != len(tasks) or named:
         raise UsageError(
             f"--label does not name the columns of {', '.join(tasks)}",

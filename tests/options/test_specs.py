@@ -36,6 +36,8 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"), ("init_part", "all"), ("freeze", "none"),
     ("draw", "stratifeid"), ("draw", "ids"), ("draw_ids", "0123456789abcdef"), ("validate_on", 0), ("order", "sorted"),
     ("validate_every", 0), ("compute_dtype", "float16"), ("max_steps", 0),
+    ("epochs", 10**400), ("lr", 10**400), ("draw_ids", True), ("fusion_layers", ["0", "3"]),
+    ("epochs", True),
 ]  # fmt: skip
 
 

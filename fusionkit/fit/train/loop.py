@@ -270,11 +270,11 @@ class _Unit:
 
     def _step(self, group: _Group, batches: Sequence[Batch], left: Sequence[int], epoch: int, step: int) -> Tensor:
         """One step; the losses of the runs that make it. ``left``: steps that each makes in this epoch."""
-        rates, going = [], [step < steps for steps in left]
+        rates, going = list[float | None](), [step < steps for steps in left]
         for run, goes in zip(group.runs, going, strict=True):
             at = (epoch - 1) * run.length.epoch + step
-            # A run that has made all of its steps waits for the others of its stack: at rate 0 no weight moves.
-            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else 0.0)
+            # A run that has made all of its steps waits for the others of its stack.
+            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else None)
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         losses = group.stack.step(batches, rates) * examples
         return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)

@@ -35,13 +35,16 @@ class LoopedRuns:
         ]
         self._random = [generator_of(spec.init_seed, self.device).get_state() for spec in specs]
 
-    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+    def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
         """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
         of_seed = dict(zip(dict.fromkeys(spec.data_seed for spec in self.specs), batches, strict=True))
         losses = []
         for run, (spec, model, learned, rate) in enumerate(
             zip(self.specs, self._models, self._learned, rates, strict=True)
         ):
+            if rate is None:  # its buffers, a batch norm's, must not go on either
+                losses.append(torch.zeros((), device=self.device))
+                continue
             if not model.training:  # it goes through all modules
                 model.train()
             with self._dropout_of(run), products_in(spec.compute_dtype, self.device, stacked=False):

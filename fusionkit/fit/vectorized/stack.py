@@ -60,14 +60,15 @@ class Stack(Protocol):
     @property
     def specs(self) -> list[RunSpec]: ...
 
-    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+    def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
         """A training step of every run.
 
         Args:
-            batches: a minibatch a data seed. rates: one a run.
+            batches: a minibatch a data seed. rates: one a run; None for a run that has made all of its steps, whose
+                weights stay as they are.
 
         Returns:
-            the losses before the step, ``[R]``, detached.
+            the losses before the step, ``[R]``, detached; of a run that stays any number.
         """
         ...
 
@@ -164,14 +165,15 @@ class Stacked:
             self._graphs = CudaGraphs(self.device, self._generators if self.specs[0].dropout else ())
             self._rates = torch.zeros(len(self.specs), device=self.device)
 
-    def step(self, batches: Sequence[Batch], rates: Sequence[float]) -> Tensor:
+    def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
         """As :class:`Stack` says."""
+        given = [rate or 0.0 for rate in rates]
         self._set_mode(training=True)
         self._folded = None  # the weights change
         if self._graphs is None:
-            return self._train_step(batches, rates)
+            return self._train_step(batches, given)
         # From pinned memory: any other copy would wait for all work that the GPU was given before.
-        pinned = torch.tensor(rates, pin_memory=self.device.type == "cuda")
+        pinned = torch.tensor(given, pin_memory=self.device.type == "cuda")
         on_device = self._rates.copy_(pinned, non_blocking=True)
         return self.recorded("loss", batches, lambda: self._train_step(batches, on_device))
 

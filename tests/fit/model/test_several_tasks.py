@@ -92,6 +92,14 @@ def test_an_intent_and_its_slots_are_joint_and_one_task_is_itself(corpus_store: 
     assert named == expand(store, task="joint", **same)  # type: ignore[arg-type]
     one = expand(store, task={"topic": "classification"}, label={"topic": "label"}, **same)  # type: ignore[arg-type]
     assert one == expand(store, task="classification", label="label", **same)  # type: ignore[arg-type]
+    headed = expand(store, task="topic=classification", label="topic=label", head="topic=classifier", **same)  # type: ignore[arg-type]
+    assert headed == one
+
+
+def test_a_column_given_twice_to_one_task_is_refused(corpus_store: Callable[[str], Store]) -> None:
+    for task in ("topic=classification", THREE):
+        with pytest.raises(UsageError, match="--label does not name the columns of topic"):
+            expand(corpus_store("tokens"), task=task, label="topic=label,topic=tags", fusions=["last"])
 
 
 @pytest.mark.parametrize("joint_fusion", ["shared", "each"])

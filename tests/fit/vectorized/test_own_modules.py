@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fusionkit.dataset.batch import Batch
 from fusionkit.fit.model.fused import build_model
-from fusionkit.fit.vectorized.stack import can_stack
+from fusionkit.fit.vectorized.stack import can_stack, stack_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
 from fusionkit.testing import check_fusion, check_head
@@ -74,6 +76,17 @@ class Recurrent(Gated):
         return self.gru(flat)[1][0].reshape(*states.shape[:-2], -1)  # type: ignore[no-any-return]
 
 
+class Normed(Gated):
+    """Its batch norm counts the minibatches."""
+
+    def __init__(self, layers: int, hidden: int) -> None:
+        super().__init__(layers, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+
+    def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
+        return self.norm(super().forward(states))  # type: ignore[no-any-return]
+
+
 class Colder(Softmax):
     """A softmax head whose loss is not the usual one: what is written out for those must not be used for it."""
 
@@ -114,7 +127,14 @@ def model_of(fusion: str, head: str = "linear-tagger") -> Any:
 
 @pytest.mark.parametrize(
     ("fusion", "stacks"),
-    [("Gated", True), ("Reading", False), ("Dropping", False), ("Tied", False), ("Recurrent", False)],
+    [
+        ("Gated", True),
+        ("Reading", False),
+        ("Dropping", False),
+        ("Tied", False),
+        ("Recurrent", False),
+        ("Normed", False),
+    ],
 )
 def test_what_vmap_does_not_know_is_trained_one_after_another(fusion: str, stacks: bool) -> None:
     assert can_stack(model_of(f"own_lab:{fusion}")) is stacks
@@ -141,3 +161,19 @@ def test_a_class_that_no_worker_could_import_is_found_out() -> None:
 
     with pytest.raises(AssertionError, match="workers import it by its path"):
         check_fusion(Local)
+
+
+def test_nothing_of_a_run_moves_once_its_steps_are_made() -> None:
+    """Not its weights, and not what a batch norm counts."""
+    spec = RunSpec(store="", task="tagging", label="", fusion="own_lab:Normed", head="linear-tagger", lr=1e-2)
+    stack = stack_of([spec, replace(spec, max_steps=1)], [model_of(spec.fusion), model_of(spec.fusion)])
+    offsets = torch.tensor([0, 5])
+    batch = Batch(torch.randn(5, 3, 8), offsets, torch.tensor([0, 1, 2, 3, 0]), None, offsets)
+    stack.step([batch], [1e-2, 1e-2])
+    before = [stack.weights(run) for run in range(2)]
+    stack.step([batch], [1e-2, None])
+    goes, stays = (
+        {name for name, value in stack.weights(run).items() if not value.equal(before[run][name])} for run in range(2)
+    )
+    assert stays == set()
+    assert {"fusion.gate", "fusion.norm.running_mean", "fusion.norm.num_batches_tracked"} <= goes
