@@ -31,7 +31,7 @@ project, author = "fusionkit", "The fusionkit authors"
 release = importlib.metadata.version("fusionkit")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_click"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "data/*/README.md", "pipelines/*/README.md"]
+include_patterns = ["*.md", "docs/*.md", "data/*/README.md", "pipelines/*/README.md", "benchmarks/*.md"]
 
 html_theme = "furo"
 html_title = f"fusionkit {release}"
@@ -76,6 +76,7 @@ PAGES = {
     "Reference": ("docs/cli", "docs/api", "docs/store-format"),
     "Behind it": (
         "docs/results",
+        "benchmarks/RESULTS",
         "docs/scaling",
         "docs/design",
         "data/travel-desk/README",
