@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 from sphinx.application import Sphinx
 
 import fusionkit
@@ -29,7 +28,7 @@ for module in (fusionkit, fusionkit.fit):  # autodoc sees what is there, and the
 
 project, author = "fusionkit", "The fusionkit authors"
 release = importlib.metadata.version("fusionkit")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_click"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "data/*/README.md", "pipelines/*/README.md", "benchmarks/*.md"]
 
@@ -102,11 +101,6 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
         )
 
 
-def plain(app: Sphinx, context: click.Context, lines: list[str]) -> None:
-    """Help is plain text: `norm=none|token` and RUN* mean nothing more to reStructuredText."""
-    lines[:] = [line if re.match(r"\s*(\.\.|:)", line) else re.sub(r"([|*_`\\])", r"\\\1", line) for line in lines]
-
-
 def as_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings as this project writes them, made what napoleon reads.
 
@@ -150,6 +144,4 @@ def setup(app: Sphinx) -> None:
     """What is done beside Sphinx's own work."""
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-docstring", as_text, priority=400)  # before napoleon's
-    for part in ("description", "options", "arguments", "epilog"):
-        app.connect(f"sphinx-click-process-{part}", plain)
     app.connect("build-finished", start_page)

@@ -1,6 +1,6 @@
-"""The tables of fusions and heads in the documents, made from the tables in the code and from docstrings.
+"""The tables of fusions, heads and options in the documents, made from the tables in the code and from docstrings.
 
-A page has ``<!-- table: NAME -->`` where one shall stand; `make docs` puts it there.
+A page has ``<!-- table: NAME -->`` or ``<!-- options: COMMAND -->`` where one shall stand; `make docs` puts it there.
 """
 
 from __future__ import annotations
@@ -11,20 +11,69 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import click
 import torch
 
+from fusionkit.cli.main import group
 from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_layers, named, options_of
 from fusionkit.heads import HEADS, build_head, decides_by_softmax
 from fusionkit.heads import REGISTRY as HEAD_REGISTRY
 
-MARK = re.compile(r"<!-- table: ([a-z-]+) -->")
+MARK = re.compile(r"<!-- (table|options): ([a-z-]+) -->")
 MINILM, LARGE = (6, 384), (24, 1024)  # the encoder's last layer and its width
 LAST = 9  # stands for L where the layers of any encoder are said
+# What is given as an example where a choice or a default does not show it.
+EXAMPLES = {
+    "encode out": "my.store", "report out": "report.html", "run out": "WORK", "out": "runs",
+    "encoder": "roberta-large", "encoder-revision": "main", "layers": "0,6,12", "max-length": "128",
+    "mask-seed": "1", "mask-share": "0.2", "config": "sst2", "revision": "main", "text": "sentence", "pair": "answer",
+    "tokens": "words", "device": "cuda:0", "budget": "50GB", "parts": "3/16", "cluster": "slurm",
+    "cluster-config": "cluster.yaml", "workers": "4", "sweep": "sweep.yaml", "task": "topic=classification",
+    "label": "topic=category", "fusion": "dwatt:scale=yes", "fusion-layers": "-4:", "head": "crf", "shots": "16",
+    "draw-from": "runs/3f2a91c0d4e5b6a7", "seeds": "5", "data-seeds": "5", "init-seeds": "2", "lr": "5e-4",
+    "epochs": "20", "max-steps": "500", "batch-size": "16", "warmup": "0.1", "weight-decay": "0.01",
+    "clip-norm": "1", "dropout": "0.1", "label-smoothing": "0.1", "patience": "3", "validate-on": "800",
+    "validate-every": "5", "init-from": "runs/3f2a91c0d4e5b6a7", "evaluate-on": "de.store", "threads": "2",
+    "set": "encoder=roberta-large", "only": "sst2", "by": "fusion", "metric": "macro_f1", "baseline": "last",
+    "figures": "figures", "store": "my.store", "title": "'Layers of MiniLM'", "input": "new.jsonl", "to": "my-head",
+    "trust-module": "mylab.mix", "sample": "64", "keep": "demo",
+}  # fmt: skip
 
 
 def filled(page: str) -> str:
     """A page with its tables."""
-    return MARK.sub(lambda mark: TABLES[mark[1]](), page)
+    return MARK.sub(lambda mark: TABLES[mark[2]]() if mark[1] == "table" else options_of_command(mark[2]), page)
+
+
+def options_of_command(name: str) -> str:
+    """Every option of a command: what it does, its default, an example."""
+    command = group.get_command(click.Context(group), name)
+    assert command is not None, f"no command {name}"
+    rows = []
+    for each in command.params:
+        if isinstance(each, click.Option):
+            told, _, default = (each.help or "").partition(" [default: ")
+            rows.append([f"`{each.opts[0]}`", markdown(told), markdown(default.rstrip("].")) or default_of(each)])
+            rows[-1].append(f"`{example_of(name, each)}`")
+    return table(["option", "what it does", "default", "example"], rows)
+
+
+def default_of(option: click.Option) -> str:
+    """What an option is where it is not given; nothing where that is no value."""
+    if option.required:
+        return "required"
+    shown = option.default if option.show_default and option.default not in (None, ()) else ""
+    return f"`{shown[0] if isinstance(shown, tuple) else shown}`" if shown != "" else ""
+
+
+def example_of(command: str, option: click.Option) -> str:
+    """The option with a value that it can have."""
+    name = option.opts[0].removeprefix("--")
+    if option.is_flag:
+        return f"--{name}"
+    if isinstance(option.type, click.Choice):
+        return f"--{name} {next(choice for choice in option.type.choices if choice != option.default)}"
+    return f"--{name} {EXAMPLES.get(f'{command} {name}', EXAMPLES.get(name, ''))}"
 
 
 def fusions_table() -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fusionkit.bundled import travel_desk
-from fusionkit.cli.main import COMMANDS
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
 from fusionkit.sources import guess_columns, open_source
@@ -31,10 +30,6 @@ def test_the_python_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytes
     lengths = [train.row_offsets[i + 1] - train.row_offsets[i] for i in (0, 5, 7)]  # type: ignore[attr-defined]
     assert batch.row_offsets.tolist() == [0, lengths[0], sum(lengths[:2]), sum(lengths)]  # type: ignore[attr-defined]
     assert tuple(batch.hidden_states.shape) == (sum(lengths), 7, 384)  # type: ignore[attr-defined]
-
-
-def test_every_command_stands_in_the_readme() -> None:
-    assert [name for name in COMMANDS if f"fusionkit {name}" not in README] == []
 
 
 def test_every_linked_file_exists() -> None:
