@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.protocol import Cluster, workers_text
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import FailedItem, each_done
 from fusionkit.encode.batches import Part
@@ -58,9 +58,7 @@ def cluster_parts(
             watch.say(f"{name_of(one.item)} failed {one.attempts} times and is set aside: {_first(one.error)}")
 
         def tick() -> None:
-            note(
-                f"{pace.text()}{cluster.up} of {cluster.workers} workers{f', {cluster.lost} lost' * bool(cluster.lost)}"
-            )
+            note(f"{pace.text()}{workers_text(cluster)}")
             if stop():
                 raise StoppedError(
                     f"stopped with {left} of {len(parts)} parts of {store} to do",
@@ -71,7 +69,6 @@ def cluster_parts(
             cluster,
             partial(do_part, job),
             parts,
-            key=name_of,
             on_aside=set_aside,
             tick=tick,
             hopeless=_would_meet_all,
