@@ -67,9 +67,9 @@ EXAMPLES = ("classification", "pair-classification")
 WORDS, NUMBERS = ("tagging",), ("regression",)
 # The first of a task is its default.
 HEADS = {
-    "classifier": HeadEntry("fusionkit.heads.classifier:classifier", EXAMPLES),
-    "tagger": HeadEntry("fusionkit.heads.tagger:tagger", WORDS),
-    "linear-tagger": HeadEntry("fusionkit.heads.linear_tagger:linear_tagger", WORDS),
+    "classifier": HeadEntry("fusionkit.heads.feed_forward:classifier", EXAMPLES),
+    "tagger": HeadEntry("fusionkit.heads.feed_forward:tagger", WORDS),
+    "linear-tagger": HeadEntry("fusionkit.heads.feed_forward:linear_tagger", WORDS),
     "crf": HeadEntry("fusionkit.heads.crf:crf", WORDS),
     "bilstm-crf": HeadEntry("fusionkit.heads.bilstm_crf:bilstm_crf", WORDS),
     "regressor": HeadEntry("fusionkit.heads.regressor:regressor", NUMBERS),
