@@ -41,31 +41,22 @@ ZARR_DTYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32",
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 SCALE_BYTES = 4  # float32, one a row and layer of int8 states
 ZSTD_LEVEL = 3
+# Of each small array NumPy's name of its type, and its axis. An axis has one length in a group, or xarray refuses to
+# open it: offsets are one longer than the examples.
 SMALL_ARRAYS = {
-    "row_offsets": "int64",
-    "row_mask": "bool",
-    "token_offsets": "int64",
-    "token_ids": "int32",
-    "word_index": "int32",
-    "segments": "uint8",
-    "first_alike": "int64",
+    "row_offsets": ("int64", "offsets"),
+    "row_mask": ("bool", "rows"),
+    "token_offsets": ("int64", "offsets"),
+    "token_ids": ("int32", "tokens"),
+    "word_index": ("int32", "tokens"),
+    "segments": ("uint8", "tokens"),
+    "first_alike": ("int64", "examples"),
 }
-# Beside rows of masked-tokens alone: a chosen sub-token's own id, and this for all others, as transformers' masked LMs
-# take their labels.
-LABELS = {"mlm_labels": "int32"}
+# Beside rows of masked-tokens alone: a chosen sub-token's own id, and NOT_MASKED for all others, as transformers'
+# masked LMs take their labels.
+LABELS = {"mlm_labels": ("int32", "tokens")}
 NOT_MASKED = -100
 LM_HEAD = "lm_head.safetensors"
-# An axis has one length in a group, or xarray refuses to open it: offsets are one longer than the examples.
-AXES = {
-    "row_offsets": "offsets",
-    "row_mask": "rows",
-    "token_offsets": "offsets",
-    "token_ids": "tokens",
-    "word_index": "tokens",
-    "segments": "tokens",
-    "first_alike": "examples",
-    "mlm_labels": "tokens",
-}
 
 # Only where a pair of texts is stored as two sequences: which two sequences each example has. The other arrays are
 # then of sequences; otherwise an example is one sequence.
@@ -111,6 +102,16 @@ class StatesLayout:
     rows_per_chunk: int
     dtype: str
     compression: str = "none"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of ``hidden_states``."""
+        return self.rows, self.layers, self.hidden
+
+    @property
+    def chunk_shape(self) -> tuple[int, int, int]:
+        """Of its chunks, in the order of the array's axes."""
+        return self.rows_per_chunk, self.layers, self.hidden
 
     @property
     def arrays(self) -> tuple[ChunkedArray, ...]:
@@ -174,20 +175,19 @@ def create_states(store: Path, split: str, layout: StatesLayout, layers: tuple[i
     """The empty arrays of states: their metadata, no chunk yet."""
     group = zarr.open_group(states_path(store), mode="a")
     compressors = [ZstdCodec(level=ZSTD_LEVEL)] if layout.compression == "zstd" else []
-    names = ("rows", "layers", "hidden")
     for array in layout.arrays:
         rank = len(array.chunk_shape)
         group.create_array(
             f"{split}/{array.name}",
-            shape=(layout.rows, layout.layers, layout.hidden)[:rank],
-            chunks=(layout.rows_per_chunk, layout.layers, layout.hidden)[:rank],
+            shape=layout.shape[:rank],
+            chunks=layout.chunk_shape[:rank],
             dtype=array.dtype,
             filters=[TransposeCodec(order=(1, 0, 2)[:rank])],
             serializer=BytesCodec(endian=None if array.dtype == "int8" else "little"),
             compressors=[*compressors, Crc32cCodec()],
             fill_value=0,
             attributes={"dtype": layout.dtype if rank == 3 else array.dtype, "layers": list(layers)},
-            dimension_names=names[:rank],
+            dimension_names=("rows", "layers", "hidden")[:rank],
         )
 
 
@@ -274,19 +274,19 @@ class Appender:
     """Appends to one of the small arrays block by block; holds less than one chunk in memory.
 
     Args:
-        axis: the axis' name, where it is not that of :data:`AXES`.
+        axis: the axis' name, where it is not that of :data:`SMALL_ARRAYS`.
     """
 
     def __init__(self, store: Path, split: str, name: str, axis: str | None = None) -> None:
-        group = zarr.open_group(states_path(store), mode="a")
-        wide = name == PAIRS
-        self.array = group.create_array(
+        dtype, own = ("int64", "examples") if name == PAIRS else (SMALL_ARRAYS | LABELS)[name]
+        inner = (SIDES,) if name == PAIRS else ()
+        self.array = zarr.open_group(states_path(store), mode="a").create_array(
             f"{split}/{name}",
-            shape=(0, SIDES) if wide else (0,),
-            chunks=(SMALL_CHUNK, SIDES) if wide else (SMALL_CHUNK,),
-            dtype="int64" if wide else (SMALL_ARRAYS | LABELS)[name],
-            compressors=[ZstdCodec(level=3), Crc32cCodec()],
-            dimension_names=("examples", "sides") if wide else (axis or AXES[name],),
+            shape=(0, *inner),
+            chunks=(SMALL_CHUNK, *inner),
+            dtype=dtype,
+            compressors=[ZstdCodec(level=ZSTD_LEVEL), Crc32cCodec()],
+            dimension_names=(axis or own, *(["sides"] if inner else [])),
         )
         self.pending: list[NDArray[Any]] = []
         self.pending_rows = 0
