@@ -42,7 +42,6 @@ START_SECONDS = 60.0  # for a scheduler and the connection to it; workers may co
 
 @contextmanager
 def configured() -> Iterator[None]:
-    """Dask as this package needs it, while a cluster is open."""
     with dask.config.set(CONFIGURATION):
         yield
 

@@ -40,11 +40,9 @@ class ClusterExecutorFactory:
 
     @property
     def workers(self) -> int:
-        """How many units are done at once."""
         return self._cluster.workers
 
     def executor(self, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent) -> Executor:
-        """One that is free as long as a worker is."""
         return ClusterExecutor(self._cluster, self._settings, opening, runs, on_event, self._note)
 
 

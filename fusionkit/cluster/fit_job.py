@@ -77,8 +77,6 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
 
 
 class _Topic:
-    """Sends values as events of a job."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 

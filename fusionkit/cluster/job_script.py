@@ -67,7 +67,6 @@ def directives(settings: ClusterSettings, name: str, gpus: int) -> list[str]:
 
 
 def log_file(settings: ClusterSettings, name: str, number: int | str) -> Path:
-    """Where a job says what it says."""
     return Path(settings.log_folder).expanduser().resolve() / f"{name}-{number}.log"
 
 

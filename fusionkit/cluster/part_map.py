@@ -49,7 +49,7 @@ def cluster_parts(
         assert encoder.loading is not None, "an encoder that no other process can load"
         job = worker_job(store, plan, encoder.loading, settings.threads)
         aside: list[FailedItem[Part]] = []
-        left, pace = len(parts), Throughput()
+        left, tokens, began = len(parts), 0, 0.0
         known = {(each["split"], each["chunk"]) for each in failures(store)}
 
         def set_aside(one: FailedItem[Part]) -> None:
@@ -58,7 +58,8 @@ def cluster_parts(
             watch.say(f"{name_of(one.item)} failed {one.attempts} times and is set aside: {_first(one.error)}")
 
         def tick() -> None:
-            note(f"{pace.text()}{workers_text(cluster)}")
+            pace = f"{tokens / max(time.monotonic() - began, 1e-9):,.0f} sub-tokens/s, " if tokens else ""
+            note(f"{pace}{workers_text(cluster)}")
             if stop():
                 raise StoppedError(
                     f"stopped with {left} of {len(parts)} parts of {store} to do",
@@ -78,7 +79,10 @@ def cluster_parts(
             left -= 1
             if (part.split, part.chunk) in known:
                 clear_failure(store, part)
-            pace.add(record.tokens)
+            if began:
+                tokens += record.tokens
+            else:  # the first part only sets the clock, as workers load their encoders before it
+                began = time.monotonic()
             watch.advance(record.tokens)
             yield record
         _clear_half_written(store)
@@ -86,27 +90,6 @@ def cluster_parts(
             raise _failed(store, aside, len(parts))
 
     return run
-
-
-class Throughput:
-    """Sub-tokens a second since the first part was done."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._tokens = 0
-
-    def add(self, tokens: int) -> None:
-        """A part is done; the first only sets the clock, as workers load their encoders before it."""
-        if self._since is None:
-            self._since = time.monotonic()
-        else:
-            self._tokens += tokens
-
-    def text(self) -> str:
-        """``12,345 sub-tokens/s, ``, or nothing yet."""
-        if self._since is None or not self._tokens:
-            return ""
-        return f"{self._tokens / max(time.monotonic() - self._since, 1e-9):,.0f} sub-tokens/s, "
 
 
 def name_of(part: Part) -> str:

@@ -56,14 +56,12 @@ class SubmittedTasks(Generic[Item]):
             return [self._tasks.pop(name) for name in names if name in self._tasks]
 
     def cancel(self) -> None:
-        """Forget what is under way."""
         if self._tasks and self._client.status == "running":
             self._client.cancel([future for _, future in self._tasks.values()], force=True)  # type: ignore[no-untyped-call]
         self._tasks.clear()
 
 
 def gone(client: Client) -> FusionkitError:
-    """What to tell of a scheduler that is gone."""
     return FusionkitError(
         "the scheduler is gone",
         received=f"the connection is {client.status}",

@@ -38,7 +38,6 @@ class Option:
         return f"{self.name}={'|'.join(self.choices) if self.choices else 'INTEGER'}"
 
     def write(self, value: Any) -> str:
-        """A value as it is written."""
         return str(value) if self.choices is None else next(k for k, v in self.choices.items() if v == value)
 
 

@@ -43,9 +43,7 @@ class Fusion(Protocol):
         """The weight each layer had, ``[…, layers]``, where the fusion has such weights."""
         ...
 
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """What it learns."""
-        ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 FUSIONS = {

@@ -128,7 +128,6 @@ def suits(name: str, task: str) -> bool:
 
 
 def gives_numbers(name: str) -> bool:
-    """Whether a head can be a regression's."""
     return name not in LM_HEADS and suits(name, "regression")
 
 

@@ -77,7 +77,6 @@ class OptionInfo:
 
     @cached_property
     def bounds(self) -> list[tuple[str, float]]:
-        """Those of :data:`BOUNDS` that a number has to keep."""
         return [(name, bound) for name in BOUNDS if (bound := getattr(self, name)) is not None]
 
     @property
@@ -159,7 +158,6 @@ def option(default: Any, help: str, **entry: Any) -> Any:
 
 
 def options_of(spec: Any) -> Mapping[str, OptionInfo]:
-    """The entries of a dataclass's fields, by name."""
     return _entries(spec)
 
 

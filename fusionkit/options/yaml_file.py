@@ -40,7 +40,6 @@ class YamlNode:
         return Path() if found.startswith("--set") else self.path.parent
 
     def wrong(self, keys: Sequence[str], what: str, **told: Any) -> UsageError:
-        """The error for what stands there."""
         return UsageError(f"{self.where(*keys)}: {what}", **told)
 
     def placed(self, keys: Sequence[str], error: UsageError) -> UsageError:

@@ -34,7 +34,7 @@ class ChunkStates(NamedTuple):
     """
 
     states: NDArray[Any]
-    scales: NDArray[Any] | None
+    scales: NDArray[Any] | None = None
 
 
 class ChunkReader(Protocol):
@@ -74,7 +74,7 @@ class MappedChunks:
         if found is None:
             paths = [chunk_path(*self._place, chunk, array.name) for array in self._layout.arrays]
             maps = [map_chunk(path, array) for path, array in zip(paths, self._layout.arrays, strict=True)]
-            found = self._held[chunk] = ChunkStates(maps[0], maps[1] if len(maps) > 1 else None)
+            found = self._held[chunk] = ChunkStates(*maps)
         return found
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
@@ -170,15 +170,14 @@ class FetchedChunks:
         return found
 
     def _fetch(self, chunk: int) -> ChunkStates:
-        arrays = [self._one(array, chunk) for array in self._layout.arrays]
-        return ChunkStates(arrays[0], arrays[1] if len(arrays) > 1 else None)
+        return ChunkStates(*(self._cached(array, chunk) for array in self._layout.arrays))
 
     def _array(self, name: str) -> zarr.Array[Any]:
         if name not in self._arrays:
             self._arrays[name] = open_array(self._store, self._split, name)
         return self._arrays[name]
 
-    def _one(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
+    def _cached(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
         return self._cache.get(f"{self._name}-{array.name}-{chunk}", array, lambda: self._decoded(array, chunk))
 
     def _decoded(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
-from fusionkit.store.chunk_access import ChunkReader
+from fusionkit.store.chunk_access import ChunkReader, ChunkStates
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.layout import StatesLayout
 
@@ -72,7 +72,7 @@ class LoadedStates:
         if len(rows) and not (at.max() < len(self.rows) and np.array_equal(self.rows[at], rows)):
             raise IndexError("rows that were not read")
         picked = self.positions if layers is None else layers
-        states, scales = self.arrays[0], self.arrays[1] if len(self.arrays) > 1 else None
+        states, scales = ChunkStates(*self.arrays)
         out = np.empty((len(picked), len(rows), self.shape[2]), states.dtype if scales is None else "float32")
         for k, position in enumerate(positions_of(picked, self.positions)):
             take_rows(states, scales, position, at, out[k])

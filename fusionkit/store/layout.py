@@ -83,7 +83,6 @@ class ChunkedArray:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one layer of a row."""
         return int(np.prod(self.chunk_shape[2:])) * np.dtype(self.dtype).itemsize
 
 
@@ -123,7 +122,6 @@ class StatesLayout:
 
     @property
     def chunks(self) -> int:
-        """How many chunks each array has."""
         return -(-self.rows // self.rows_per_chunk)
 
     @property
@@ -132,7 +130,6 @@ class StatesLayout:
         return sum(array.chunk_bytes + CHECKSUM_BYTES for array in self.arrays)
 
     def chunk_rows(self, chunk: int) -> tuple[int, int]:
-        """The rows of one chunk, half-open."""
         start = chunk * self.rows_per_chunk
         return start, min(start + self.rows_per_chunk, self.rows)
 
@@ -292,14 +289,12 @@ class Appender:
         self.pending_rows = 0
 
     def append(self, values: NDArray[Any]) -> None:
-        """Add values at the end."""
         self.pending.append(values)
         self.pending_rows += len(values)
         if self.pending_rows >= SMALL_CHUNK:
             self._write(self.pending_rows - self.pending_rows % SMALL_CHUNK)
 
     def close(self) -> None:
-        """Write what is left."""
         self._write(self.pending_rows)
 
     def _write(self, count: int) -> None:

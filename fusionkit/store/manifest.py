@@ -62,7 +62,6 @@ def is_store(path: Place) -> bool:
 
 
 def is_complete(path: Place) -> bool:
-    """True where a store was finished."""
     return is_file(path / MANIFEST)
 
 
@@ -91,7 +90,6 @@ def read_manifest(path: Place) -> dict[str, Any]:
 
 
 def read_plan(path: Place) -> dict[str, Any]:
-    """The plan of a store under way."""
     return checked(path / PLAN)
 
 

@@ -39,7 +39,6 @@ class Split:
         self._store, self._rows = store, rows
 
     def __len__(self) -> int:
-        """How many examples there are."""
         return self.sequences if self.sides == 1 else len(self.pairs)
 
     @property
@@ -189,7 +188,6 @@ class Store:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of its splits."""
         return tuple(self.manifest["splits"])
 
     @property

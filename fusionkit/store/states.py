@@ -75,7 +75,6 @@ class HiddenStates:
         return as_tensor(out, self._layout.dtype == "bfloat16")
 
     def chunk_of(self, rows: IntArray) -> IntArray:
-        """The chunk that each row lies in."""
         return rows // self._layout.rows_per_chunk
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: LoadedStates | None = None) -> LoadedStates:
