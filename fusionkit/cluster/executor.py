@@ -36,29 +36,24 @@ class ClusterExecutorFactory:
     def __init__(
         self, cluster: Cluster, settings: ClusterSettings, note: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._cluster, self._settings, self._note = cluster, settings, note
+        self.cluster, self.settings, self.note = cluster, settings, note
 
     @property
     def workers(self) -> int:
-        return self._cluster.workers
+        return self.cluster.workers
 
     def executor(self, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent) -> Executor:
-        return ClusterExecutor(self._cluster, self._settings, opening, runs, on_event, self._note)
+        return ClusterExecutor(self, opening, runs, on_event)
 
 
 class ClusterExecutor:
     """See :class:`fusionkit.fit.executor.worker_pool.Executor`."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        settings: ClusterSettings,
-        opening: ContextOpener,
-        runs: RunsFolder,
-        on_event: OnEvent,
-        note: Callable[[str], None],
+        self, made_by: ClusterExecutorFactory, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent
     ) -> None:
-        self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, note
+        cluster, settings = made_by.cluster, made_by.settings
+        self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, made_by.note
         self._patience = WorkerGrace(cluster, settings.start_timeout)
         name = f"fit-{uuid.uuid4().hex}"
         self._job = FitJob(name, opening.to_dict(), str(runs.path.resolve()), settings.threads or 1)

@@ -158,6 +158,7 @@ def option(default: Any, help: str, **entry: Any) -> Any:
 
 
 def options_of(spec: Any) -> Mapping[str, OptionInfo]:
+    """The entries of a dataclass's fields, by name."""
     return _entries(spec)
 
 

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from safetensors.torch import load, save
-from torch import Tensor
 
 from fusionkit.testing.expect import expect, expect_close
 
+if TYPE_CHECKING:
+    from fusionkit.testing.fusion_checks import FusionCase
+    from fusionkit.testing.head_checks import HeadCase
+
+    Case: TypeAlias = FusionCase | HeadCase
+
 ROUNDED = {torch.float32: 1e-4, torch.bfloat16: 0.15}
-
-
-class Case(Protocol):
-    """A fusion or a head."""
-
-    @property
-    def across(self) -> bool:
-        """Whether what a row gives may depend on the rows around."""
-        ...
-
-    @property
-    def across_flag(self) -> str:
-        """What a class says then."""
-        ...
-
-    def fresh(self, *, seed: int = 0) -> Any:
-        """A module in float64 with the weights that training begins with."""
-
-    def build(self, *, seed: int = 0) -> Any:
-        """A module in float64 whose weights are random."""
-
-    def batch(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Float64 states, targets, offsets of the sequences; the first example has rows."""
-        ...
-
-    def examples(self, offsets: Tensor) -> list[tuple[slice, slice, Tensor]]:
-        """Of each example its rows, its rows of the output, and its own offsets."""
-        ...
 
 
 def precisions_differ_by_rounding(case: Case) -> None:
