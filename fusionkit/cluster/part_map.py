@@ -15,13 +15,14 @@ from fusionkit.encode.batches import Part
 from fusionkit.encode.failed_parts import clear_failure, failures, record_failure
 from fusionkit.encode.job import EncodeProgress
 from fusionkit.encode.part_records import PartRecord
+from fusionkit.encode.publish import clear_leftovers
 from fusionkit.encode.serial import PartsRunner
 from fusionkit.encode.worker import UnfitWorkerError, do_part, worker_job
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place
-from fusionkit.store.layout import part_path, states_path
+from fusionkit.store.layout import part_path
 
 
 def cluster_parts(
@@ -85,7 +86,7 @@ def cluster_parts(
                 began = time.monotonic()
             watch.advance(record.tokens)
             yield record
-        _clear_half_written(store)
+        clear_leftovers(store)  # of workers that died in the middle of a file
         if aside:
             raise _failed(store, aside, len(parts))
 
@@ -100,14 +101,6 @@ def name_of(part: Part) -> str:
 def _would_meet_all(error: Exception) -> bool:
     """A disk that is full (a plain error of the disk's), a place that does not answer, a worker that is not fit."""
     return isinstance(error, (UsageError, UnfitWorkerError, UnansweredError)) or type(error) is FusionkitError
-
-
-def _clear_half_written(store: Place) -> None:
-    """What workers that died left in the middle of a file; a remote object is whole or absent."""
-    if isinstance(store, Path):
-        for folder in (states_path(store), store / "parts"):
-            for left in folder.rglob("*.partial"):
-                left.unlink(missing_ok=True)
 
 
 def _failed(store: Place, aside: list[FailedItem[Part]], total: int) -> FusionkitError:

@@ -114,8 +114,8 @@ def head_entry(name: str) -> HeadEntry:
 
 
 def heads_of(task: str) -> tuple[str, ...]:
-    """The heads of the table that a task can have, its default first."""
-    return tuple(name for name, entry in HEADS.items() if task in entry.tasks)
+    """The heads that a task can have, its default first."""
+    return LM_HEADS if task == "mlm" else tuple(name for name, entry in HEADS.items() if task in entry.tasks)
 
 
 def suits(name: str, task: str) -> bool:

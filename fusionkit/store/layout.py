@@ -15,6 +15,7 @@ array ``scales`` beside them, ``[rows, layers]``, chunked and ordered in the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -228,7 +229,10 @@ class SmallArray:
 
     def __init__(self, store: Place, split: str, name: str) -> None:
         self._of = store, split, name
-        self._array: zarr.Array[Any] | None = None
+
+    @cached_property
+    def _array(self) -> zarr.Array[Any]:
+        return open_array(*self._of)
 
     def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """A slice of it.
@@ -237,8 +241,6 @@ class SmallArray:
             StoreError: its files are missing or damaged.
         """
         try:
-            if self._array is None:
-                self._array = open_array(*self._of)
             return np.asarray(self._array[start:stop])
         except StoppedError:
             raise

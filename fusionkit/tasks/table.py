@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fusionkit.heads.table import LM_HEADS, heads_of
 from fusionkit.metrics import label_scores, label_set_scores, language_model_scores, number_scores, tag_scores
 from fusionkit.tasks.label_column import read_label_lists, read_numbers, read_tags
 from fusionkit.tasks.task import Targets, Task, class_numbers
@@ -40,25 +39,22 @@ def class_marks(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 KINDS = (
     # One label an example: intent, sentiment, topic.
-    Task("classification", "example", label_scores, heads_of("classification")),
+    Task("classification", "example", label_scores),
     # One label a pair of texts: paraphrase, entailment.
-    Task("pair-classification", "example", label_scores, heads_of("pair-classification"), needs_pair=True),
+    Task("pair-classification", "example", label_scores, needs_pair=True),
     # One tag a word, read off the word's row: entities, slots, parts of speech.
-    Task(
-        "tagging", "word", tag_scores, heads_of("tagging"),
-        read=read_tags, classes=iter, targets=tag_numbers,
-    ),
+    Task("tagging", "word", tag_scores, read=read_tags, classes=iter, targets=tag_numbers),
     # One number an example or a pair of texts: similarity, rating.
     Task(
-        "regression", "example", number_scores, heads_of("regression"),
+        "regression", "example", number_scores,
         numeric=True, read=read_numbers, classes=distinct_number, targets=numbers,
     ),
     # Any number of labels an example, each decided alone by one threshold for all.
     Task(
-        "multi-label", "example", label_set_scores, heads_of("multi-label"),
+        "multi-label", "example", label_set_scores,
         several=True, read=read_label_lists, classes=iter, targets=class_marks,
     ),
     # The sub-token behind each mask, told from the fused state in its place.
-    Task("mlm", "row", language_model_scores, LM_HEADS),
+    Task("mlm", "row", language_model_scores),
 )  # fmt: skip
 TASKS = {task.name: task for task in KINDS}
