@@ -1,4 +1,4 @@
-"""Who does a sweep's units: the workers of a cluster, one unit each at a time."""
+"""A sweep's units on the workers of a cluster, one unit a worker at a time."""
 
 from __future__ import annotations
 

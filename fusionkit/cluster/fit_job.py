@@ -2,8 +2,8 @@
 
 Epochs, notes and ended runs are reported while the unit goes on, as events of the scheduler; the task returns all but
 epochs once more, so that an event that is lost loses nothing. Lost runs and those that others do are in what it returns
-alone: a loss that is reported twice would count as two. A unit whose worker died leaves a mark behind: the worker that
-is given it next does not die of it too, but says so.
+alone: a loss that is reported twice would count as two. A worker marks the unit that it trains. One that gets a marked
+unit reports its runs as lost and does not train it, so that no unit kills one worker after another.
 """
 
 from __future__ import annotations

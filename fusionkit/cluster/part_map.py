@@ -99,7 +99,7 @@ def name_of(part: Part) -> str:
 
 
 def _would_meet_all(error: Exception) -> bool:
-    """A disk that is full (a plain error of the disk's), a place that does not answer, a worker that is not fit."""
+    """Errors that each other part would meet: a full disk (a plain FusionkitError), a silent place, an unfit worker."""
     return isinstance(error, (UsageError, UnfitWorkerError, UnansweredError)) or type(error) is FusionkitError
 
 

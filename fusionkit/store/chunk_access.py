@@ -190,7 +190,7 @@ class FetchedChunks:
 
 ChunkReader: TypeAlias = MappedChunks | FetchedChunks
 
-# A forked child (a DataLoader's worker) has none of the threads that fetch: it would wait for them for ever.
+# A forked child (a DataLoader's worker) has none of the threads that fetch, and would wait for them for ever.
 _alive: weakref.WeakSet[FetchedChunks] = weakref.WeakSet()
 
 
