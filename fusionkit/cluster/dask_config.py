@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ CONFIGURATION: dict[str, Any] = {
     # Below that, a cluster that is closed tells of each connection it gives up.
     "logging.distributed": "critical",
 }
-NO_WORKERS: Mapping[int, Mapping[str, Any]] = {}
 START_SECONDS = 60.0  # for a scheduler and the connection to it; workers may come later
 
 
@@ -47,9 +46,7 @@ def configured() -> Iterator[None]:
 
 
 @contextmanager
-def started(
-    settings: ClusterSettings, workers: Mapping[int, Mapping[str, Any]] = NO_WORKERS
-) -> Iterator[tuple[SpecCluster, Client]]:
+def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tuple[SpecCluster, Client]]:
     """A scheduler in this process and a connection to it; both end with the block.
 
     Args:
@@ -64,7 +61,7 @@ def started(
             running = stack.enter_context(
                 SpecCluster(  # type: ignore[no-untyped-call]
                     scheduler={"cls": Scheduler, "options": process_options(settings)},
-                    workers=dict(workers),
+                    workers=workers,
                     security=security,
                     silence_logs=logging.CRITICAL,
                 )

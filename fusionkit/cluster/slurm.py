@@ -154,7 +154,7 @@ def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
     log = log_file(settings, name, 0)
     with disk_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-    with started(settings) as (running, client):
+    with started(settings, {}) as (running, client):
         assert isinstance(running.scheduler, Scheduler)
         script = job_script(settings, name, running.scheduler_address, gpus)
         cluster = SlurmCluster(client, running.scheduler, settings, name, script)

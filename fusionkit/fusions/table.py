@@ -10,8 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fusions.outline import outline
-from fusionkit.fusions.spelling import accepted, named, options_of, parse, spell, usage
+from fusionkit.fusions.spelling import accepted, named, options_of, outline, parse, spell, usage
 from fusionkit.registry import Registry
 
 if TYPE_CHECKING:

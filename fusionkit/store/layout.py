@@ -250,11 +250,7 @@ class SmallArray:
 
 
 def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """A slice of one of the small arrays.
-
-    Raises:
-        StoreError: its files are missing or damaged.
-    """
+    """As :meth:`SmallArray.read`, once."""
     return SmallArray(store, split, name).read(start, stop)
 
 
