@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load, save
+from torch import Tensor
 
 from fusionkit.testing.expect import expect, expect_close
 
-if TYPE_CHECKING:
-    from fusionkit.testing.fusion_checks import FusionCase
-    from fusionkit.testing.head_checks import HeadCase
-
-    Case: TypeAlias = FusionCase | HeadCase
-
 ROUNDED = {torch.float32: 1e-4, torch.bfloat16: 0.15}
+
+
+class Case(Protocol):
+    """A fusion or a head.
+
+    ``across``: whether what a row gives may depend on the rows around; ``across_flag``: what a class says then.
+    ``fresh``: a module in float64 as training begins. ``build``: one whose weights are random. ``batch``: states,
+    targets and offsets; its first example has rows. ``examples``: of each its rows, rows of the output and offsets.
+    """
+
+    @property
+    def across(self) -> bool: ...
+
+    @property
+    def across_flag(self) -> str: ...
+
+    def fresh(self, *, seed: int = 0) -> Any: ...
+
+    def build(self, *, seed: int = 0) -> Any: ...
+
+    def batch(self) -> tuple[Tensor, Tensor, Tensor]: ...
+
+    def examples(self, offsets: Tensor) -> list[tuple[slice, slice, Tensor]]: ...
 
 
 def precisions_differ_by_rounding(case: Case) -> None:
