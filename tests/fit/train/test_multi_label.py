@@ -31,7 +31,7 @@ from fusionkit.metrics import label_set_scores
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
-from fusionkit.tasks.multi_label import class_marks
+from fusionkit.tasks.table import class_marks
 
 WORDS = {"rain": "weather", "snow": "weather", "soup": "food", "bread": "food", "Oslo": "place", "Bergen": "place"}
 SENTENCES = [" ".join(pair) for pair in itertools.permutations(WORDS, 2)] + ["nothing here", "quite empty", *WORDS]
