@@ -11,9 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -24,13 +23,14 @@ from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
 from fusionkit.cli.completion import folders
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoppedError, UsageError
 from fusionkit.places import Place, is_there, place_errors, place_of
 
 if TYPE_CHECKING:
     from fusionkit.store import Store
 
 PIPE_WIDTH = 200
+PLAIN_SECONDS = 10.0  # between two plain lines of progress
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -72,13 +72,10 @@ class PlaceType(click.ParamType[Place]):
         return place_of(value)
 
 
-class FolderType(click.ParamType[Path]):
+class FolderType(PlaceType):
     """A folder for runs, on a local disk."""
 
     name = "folder"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return folders(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         place = place_of(value)
@@ -112,20 +109,42 @@ def given_store(path: Place) -> Store:
 
 
 @contextmanager
+def _on_sigterm(do: Callable[..., None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, do)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
     """Turn SIGTERM into an answer for those who ask between two pieces of work."""
     asked = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    try:
+    with _on_sigterm(lambda *_: asked.set()):
         yield asked.is_set
-    finally:
-        signal.signal(signal.SIGTERM, before)
+
+
+def stopped_by_sigterm() -> AbstractContextManager[None]:
+    """Let SIGTERM end the work where it stands, as Ctrl-C does: what is finished is on the disk."""
+
+    def stop(*_: object) -> None:
+        raise StoppedError("stopped by SIGTERM; finished runs are kept", remedy="run the same command to go on")
+
+    return _on_sigterm(stop)
+
+
+def clock(seconds: float) -> str:
+    """``0:07``, ``2:23``, ``1:02:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class ProgressBars:
     """Progress for one command: a bar on a terminal, a plain line now and then otherwise."""
 
-    def __init__(self, every_seconds: float = 10.0) -> None:
+    def __init__(self) -> None:
         self._console = log()
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -138,27 +157,19 @@ class ProgressBars:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._every, self._task, self._note = every_seconds, TaskID(-1), ""
-        self._name, self._unit, self._total, self._done, self._last = "", "", 0, 0, time.monotonic()
+        self._task, self._note = TaskID(-1), ""
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
         """A stage of ``total`` units begins with ``done`` of them already there."""
-        self._name, self._unit, self._total, self._done, self._last = (
-            name,
-            unit,
-            total,
-            done,
-            time.monotonic(),
-        )
+        self._name, self._unit, self._total, self._done = name, unit, total, done
+        self._last = time.monotonic()
         if self._bar.disable:
             self._console.print(f"{name}: {total:,} {unit}" + (f", {done:,} done already" if done else ""))
         else:
@@ -169,7 +180,7 @@ class ProgressBars:
         self._done += count
         if not self._bar.disable:
             self._bar.advance(self._task, count)
-        elif time.monotonic() - self._last > self._every:
+        elif time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
             self._console.print(
                 f"{self._name}: {self._done:,} of {self._total:,} {self._unit}" + f", {self._note}" * bool(self._note)

@@ -6,24 +6,22 @@ The table is drawn in place, a few times a second, and is never taller than the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fusionkit.cli.console import log, table
+from fusionkit.cli.console import PLAIN_SECONDS, clock, log, table
 from fusionkit.cli.sweep_tally import Tally, TallyRow
-from fusionkit.cli.times import clock
 from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
 FRAMES = 4  # a second
-PLAIN_SECONDS = 10.0  # between two plain lines
 LEFT_OVER = 6  # lines of a terminal that are not the table's own
 BAR = 40  # characters
 
@@ -32,11 +30,17 @@ class SweepTable:
     """Watches a sweep (:class:`fusionkit.fit.FitProgress`).
 
     Args:
-        specs: all runs. ended: the records of those that are there already.
+        specs: all runs. ended: the records of those that are there already. on_end: told each record that is new.
     """
 
-    def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]] = ()) -> None:
-        self._console = log()
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        ended: Iterable[dict[str, Any]] = (),
+        console: Console | None = None,
+        on_end: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        self._console, self._on_end = console or log(), on_end
         self._tally = Tally(specs, ended, time.monotonic)
         self._live: Live | None = None
         self._last = time.monotonic()
@@ -44,9 +48,7 @@ class SweepTable:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -56,11 +58,15 @@ class SweepTable:
         if not runs:
             return
         if not self._console.is_terminal:
-            self._console.print(f"fitting {runs:,} run{'' if runs == 1 else 's'}: {epochs:,} epochs")
+            self._console.print(f"fitting {counted(runs, 'run')}: {epochs:,} epochs")
             return
         # Taken away at the end, where the results are printed.
         self._live = Live(
-            _Frame(self._tally), console=self._console, refresh_per_second=FRAMES, transient=True, redirect_stdout=False
+            get_renderable=lambda: frame(self._tally, self._console.height, self._console.width),
+            console=self._console,
+            refresh_per_second=FRAMES,
+            transient=True,
+            redirect_stdout=False,
         )
         self._live.start()
 
@@ -77,11 +83,13 @@ class SweepTable:
             reason = record["error"].splitlines()[0]  # the record has all of it; there may be many
             self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {reason}")
         self._line()
+        self._on_end(record)
 
     def elsewhere(self, record: dict[str, Any]) -> None:
         """Another process has done a run that was left."""
         self._tally.elsewhere(record)
         self._line()
+        self._on_end(record)
 
     def say(self, line: str) -> None:
         """A line the user should see; it stays above the table."""
@@ -96,16 +104,6 @@ class SweepTable:
             self._last = time.monotonic()
             best = [f"best for {line.label}: {line.fusion} {shown(line)}" for line in self._tally.best()]
             self._console.print(", ".join([headline(self._tally), *best]))
-
-
-class _Frame:
-    """The table as it is now, cut to the terminal's height."""
-
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield frame(self._tally, console.height, console.width)
 
 
 def frame(tally: Tally, height: int, width: int) -> Group:

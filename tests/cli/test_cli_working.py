@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fusionkit.cli.console import clock
 from fusionkit.cli.sweep_table import SweepTable, frame, headline
 from fusionkit.cli.sweep_tally import Tally
-from fusionkit.cli.times import clock
 from fusionkit.specs import RunSpec
 
 Command = Callable[..., Any]
