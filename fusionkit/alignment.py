@@ -79,8 +79,3 @@ def lay_rows(
     else:
         last[row] = tokens + 1
     return Rows(row_offsets, first, last)
-
-
-def first_pieces(token_offsets: IntArray, word_index: NDArray[np.int32], word_counts: IntArray) -> Rows:
-    """Each word's first sub-token, among rows of ``tokens``: what a tagger reads."""
-    return lay_rows("words", token_offsets, word_index, word_counts)

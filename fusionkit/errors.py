@@ -16,12 +16,7 @@ class FusionkitError(Exception):
     exit_code = 1
 
     def __init__(
-        self,
-        what: str,
-        *,
-        expected: str | None = None,
-        received: str | None = None,
-        remedy: str | None = None,
+        self, what: str, *, expected: str | None = None, received: str | None = None, remedy: str | None = None
     ) -> None:
         self.what, self.expected, self.received, self.remedy = what, expected, received, remedy
         lines = [what]

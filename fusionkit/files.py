@@ -99,7 +99,7 @@ def parse_json(content: bytes, path: Place) -> dict[str, Any]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside a folder durable."""
+    """Make renames inside a folder durable; of a file, what was written."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -110,11 +110,7 @@ def sync_folder(folder: Path) -> None:
 def sync_tree(folder: Path) -> None:
     """Make each file below a folder durable: for files that a library wrote."""
     for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(path)
 
 
 @contextlib.contextmanager
@@ -132,7 +128,7 @@ def disk_errors(
         if not isinstance(path, Path):
             raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            free = shutil.disk_usage(_existing(path)).free
+            free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
             raise FusionkitError(
                 f"the disk is full: cannot write {path}",
                 received=f"{error.strerror}; {free / GIB:.2f} GiB free there",
@@ -143,9 +139,3 @@ def disk_errors(
                 f"cannot write {path}", received=error.strerror, remedy="check the place and its permissions"
             ) from error
         raise
-
-
-def _existing(path: Path) -> Path:
-    while not path.exists():
-        path = path.parent
-    return path

@@ -78,7 +78,6 @@ def _is_looked_at(file: IO[str]) -> bool:
 
 
 def sign(file: IO[str], name: str) -> None:
-    """Write the holder's name into a locked file."""
     os.ftruncate(file.fileno(), 0)
     # Unbuffered: what a full disk refused must not come up again when the file is closed.
     os.write(file.fileno(), name.encode())

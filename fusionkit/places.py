@@ -110,15 +110,12 @@ def refusal(place: Place, error: Exception) -> StoreError | None:
     ours = isinstance(error, OSError) or type(error).__module__.split(".")[0] in BACKENDS
     if isinstance(place, Path) or not ours:
         return None
-    return StoreError(
-        f"cannot use {place}",
-        received=f"{type(error).__name__}: {error}".splitlines()[0],
-        remedy=CREDENTIALS,
-    )
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    return StoreError(f"cannot use {place}", received=said, remedy=CREDENTIALS)
 
 
 def is_file(place: Place) -> bool:
-    """Whether there is such a file; a place that does not answer is an error here, to pathlib and fsspec it is a No."""
+    """Whether there is such a file. A place that does not answer is an error here, where pathlib and fsspec say No."""
     return place.is_file() if isinstance(place, Path) else _facts(place).get("type") == "file"
 
 
@@ -133,7 +130,6 @@ def is_there(place: Place) -> bool:
 
 
 def size_of(file: Place) -> int:
-    """Bytes of a file that is there."""
     return file.stat().st_size if isinstance(file, Path) else int(_facts(file)["size"])
 
 
@@ -161,14 +157,12 @@ def remove(place: Place) -> None:
 
 
 def remove_below(folder: UPath, names: list[str]) -> None:
-    """Remove some files below a folder that are there."""
     pieces = [names[at : at + REMOVED_AT_ONCE] for at in range(0, len(names), REMOVED_AT_ONCE)]
     paths = [[(folder / name).path for name in piece] for piece in pieces]
     ask_all(folder, [Request("rm", (piece,), size=None) for piece in paths], at_once=3)
 
 
 def upload(files: dict[str, Path], folder: UPath) -> None:
-    """Copy local files to their names below a folder."""
     requests = [
         Request("put_file", (str(file), (folder / name).path), size=file.stat().st_size) for name, file in files.items()
     ]
@@ -206,8 +200,7 @@ def listed(folder: Place) -> list[Place]:
 def read_all(folder: Place, names: list[str]) -> dict[str, bytes]:
     """The contents of some files below a folder; asked for together where the place is remote, absent ones left out."""
     if isinstance(folder, Path):
-        wanted = {name: folder / name for name in names}
-        return {name: path.read_bytes() for name, path in wanted.items() if path.is_file()}
+        return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     there = sizes_below(folder)  # one request tells of all that are absent
     wanted_there = [name for name in names if name in there]
     requests = [Request("cat_file", ((folder / name).path,), size=None) for name in wanted_there]

@@ -150,9 +150,7 @@ def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         padded ``[examples, longest, …]`` (zeros behind each end), mask bool ``[examples, longest]``.
     """
-    lengths = offsets.diff()
-    longest = int(lengths.max()) if len(lengths) else 0
-    mask = torch.arange(longest, device=values.device) < lengths.unsqueeze(-1)
-    padded = values.new_zeros(len(lengths), longest, *values.shape[1:])
+    _, mask = side_by_side(offsets)
+    padded = values.new_zeros(*mask.shape, *values.shape[1:])
     padded[mask] = values
     return padded, mask

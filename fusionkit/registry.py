@@ -74,11 +74,7 @@ class Registry:
         return name, options if colon else None
 
     def path(self, name: str) -> str:
-        """The import path that a name stands for.
-
-        Raises:
-            UsageError: an unknown name.
-        """
+        """The import path that a name stands for; UsageError where it is unknown."""
         if (found := self.table.get(name) or _entry_points(self.group).get(name)) is not None:
             return found
         if IMPORT_PATH.fullmatch(name) is None:
@@ -101,19 +97,12 @@ class Registry:
         except UsageError as error:
             near = difflib.get_close_matches(name.partition(":")[0], self.names(), n=1, cutoff=0.6)
             hint = f", or did you mean {near[0]!r}?" if near and name == path else ""
-            raise UsageError(
-                f"{self.kind} {name!r} cannot be imported: {error.what}",
-                expected=error.expected,
-                received=error.received,
-                remedy=f"{error.remedy}{hint}",
-            ) from error
+            what = f"{self.kind} {name!r} cannot be imported: {error.what}"
+            remedy = f"{error.remedy}{hint}"
+            raise UsageError(what, expected=error.expected, received=error.received, remedy=remedy) from error
 
     def refuse_absent(self, text: str) -> None:
-        """Refuse an import path whose module is nowhere, before anything heavy is imported.
-
-        Raises:
-            UsageError: there is no such module.
-        """
+        """Raise a UsageError for an import path whose module is nowhere, before anything heavy is imported."""
         name, _ = self.split(text)
         if ":" in name and not _is_there(name.partition(":")[0]):
             self.load(name)
@@ -128,11 +117,7 @@ class Registry:
 
 @cache
 def load(path: str) -> Loaded:
-    """The object that ``MODULE:OBJECT`` names, imported once.
-
-    Raises:
-        UsageError: the module cannot be imported, or has no such object.
-    """
+    """The object that ``MODULE:OBJECT`` names, imported once; UsageError where that is not possible."""
     name, _, dotted = path.partition(":")
     module = _imported(name)
     value: Any = module

@@ -208,7 +208,6 @@ class RunSpec:
         return digest_of({k: v for k, v in self.to_dict().items() if not known[k].later or v != known[k].default})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, by field name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
@@ -225,12 +224,8 @@ class RunSpec:
 
 def parse_bytes(text: str) -> int:
     """A number of bytes from ``50GB``, ``1.5TB``, ``300MiB`` or plain digits."""
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(?:([kmgt]?)(i?)b)?\s*", text, re.IGNORECASE)
-    try:
-        number = float(match[1]) if match else -1.0
-    except ValueError:
-        number = -1.0
-    if match is None or number <= 0:
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(?:([kmgt]?)(i?)b)?\s*", text, re.IGNORECASE)
+    if match is None or (number := float(match[1])) <= 0:
         raise UsageError(
             "the number of bytes is out of range",
             expected="like 50GB, 1.5TB or 300MiB",

@@ -47,7 +47,6 @@ class CliCommands:
     trust_remote_code: bool = False
 
     def say(self, line: str) -> None:
-        """On standard error, with all else that is no result."""
         log().print(line)
 
     def encode(self, options: Mapping[str, Any], store: Path) -> None:
@@ -103,7 +102,6 @@ class CliCommands:
             )  # fmt: skip
 
     def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
-        """As below the table of ``fusionkit results``."""
         return comparison_notes(summary, **choice)
 
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
@@ -116,7 +114,6 @@ class CliCommands:
 
     @property
     def _heads(self) -> str:
-        """The device that heads are trained on."""
         return self.device if self.settings is None else "cpu"
 
     @contextmanager

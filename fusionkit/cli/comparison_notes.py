@@ -61,6 +61,5 @@ def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
 
 
 def _name(compared: pd.DataFrame, row: dict[str, object]) -> str:
-    """The values that tell a row from the others."""
     keys = [name for name in group_keys(compared) if len(compared[name].drop_duplicates()) > 1]
     return " ".join(cell(row[name]) for name in keys)

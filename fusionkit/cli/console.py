@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
-from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
@@ -40,12 +39,10 @@ def out() -> Console:
 
 
 def log() -> Console:
-    """Standard error."""
     return Console(stderr=True, markup=False, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output."""
     click.echo(json.dumps(value, indent=1, ensure_ascii=False))
 
 
@@ -64,9 +61,7 @@ class PlaceType(click.ParamType[Place]):
     """A folder, or an address on object storage."""
 
     name = "place"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return folders(ctx, param, incomplete)
+    shell_complete = staticmethod(folders)  # type: ignore[assignment]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         return place_of(value)
@@ -176,7 +171,6 @@ class ProgressBars:
             self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
 
     def advance(self, count: int) -> None:
-        """More units of the stage are done."""
         self._done += count
         if not self._bar.disable:
             self._bar.advance(self._task, count)
@@ -187,11 +181,9 @@ class ProgressBars:
             )
 
     def note(self, text: str) -> None:
-        """A word behind the bar."""
         self._note = text
         if not self._bar.disable:
             self._bar.update(self._task, note=text)
 
     def say(self, line: str) -> None:
-        """A line the user should see."""
         self._console.print(line)

@@ -84,7 +84,6 @@ def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, pd.DataFrame]:
 
 
 def print_comparison(frame: pd.DataFrame, encoder_parameters: int) -> None:
-    """Scores and sizes of the heads, task by task."""
     from fusionkit.cli.format_cells import score_text
     from fusionkit.fit import summarise
 

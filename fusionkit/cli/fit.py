@@ -99,7 +99,6 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
 
 
 def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
-    """The plan of a sweep: as numbers, or for people."""
     from fusionkit.fit.executor.estimate import SHOWN
 
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pandas as pd
@@ -15,7 +16,6 @@ MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # the first that a p-value does n
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows, by column."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict(orient="records")]
 
 
@@ -29,13 +29,12 @@ def times_of(metric: object) -> float:
     return 1.0 if metric in LESS_IS_BETTER else 100.0
 
 
-def score_text(mean: float, std: float, times: float = 100.0) -> str:
+def score_text(mean: float, std: float = nan, times: float = 100.0) -> str:
     """``74.3 ± 0.5``, in percent unless ``times`` says otherwise; a single run has no deviation."""
     return NOTHING if pd.isna(mean) else f"{times * mean:.1f}" + ("" if pd.isna(std) else f" ± {times * std:.1f}")
 
 
 def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
-    """``73.1 … 75.5``."""
     return NOTHING if pd.isna(low) else f"{times * low:{form}} … {times * high:{form}}"
 
 
@@ -68,7 +67,6 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
 
 
 def runs_text(row: dict[str, Any]) -> str:
-    """``5 + 1 failed``."""
     return f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else "")
 
 

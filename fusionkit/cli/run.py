@@ -92,7 +92,6 @@ def run(
 
 
 def print_plan(title: str, plan: list[Foreseen], as_json: bool) -> None:
-    """Each step with what there is to do: as numbers, or for people."""
     if as_json:
         print_json([each.plain() for each in plan])
         return

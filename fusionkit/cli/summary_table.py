@@ -35,7 +35,6 @@ def summary_table(summary: pd.DataFrame) -> Table:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
-    """A row's cells by their headers."""
     texts = texts_of(row)
     found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
     if "difference" in texts:

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fusionkit.cli.console import PLAIN_SECONDS, clock, log, table
+from fusionkit.cli.format_cells import score_text, times_of
 from fusionkit.cli.sweep_tally import Tally, TallyRow
-from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
@@ -27,7 +27,7 @@ BAR = 40  # characters
 
 
 class SweepTable:
-    """Watches a sweep (:class:`fusionkit.fit.FitProgress`).
+    """Watches a sweep, as :class:`fusionkit.fit.FitProgress` has it.
 
     Args:
         specs: all runs. ended: the records of those that are there already. on_end: told each record that is new.
@@ -53,7 +53,6 @@ class SweepTable:
             self._live.stop()
 
     def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
-        """The sweep has this many runs left."""
         self._tally.begin(work)
         if not runs:
             return
@@ -71,12 +70,10 @@ class SweepTable:
         self._live.start()
 
     def epoch(self, work: float) -> None:
-        """One more epoch of one run is done."""
         self._tally.epoch(work)
         self._line()
 
     def run(self, record: dict[str, Any]) -> None:
-        """A run has ended."""
         self._tally.run(record)
         spec = record["spec"]
         if record["status"] == "failed":
@@ -86,7 +83,6 @@ class SweepTable:
         self._on_end(record)
 
     def elsewhere(self, record: dict[str, Any]) -> None:
-        """Another process has done a run that was left."""
         self._tally.elsewhere(record)
         self._line()
         self._on_end(record)
@@ -96,13 +92,13 @@ class SweepTable:
         self._console.print(line)
 
     def note(self, text: str) -> None:
-        """A word behind the headline: who is at work."""
         self._tally.note = text
 
     def _line(self) -> None:
         if self._live is None and not self._console.is_terminal and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
-            best = [f"best for {line.label}: {line.fusion} {shown(line)}" for line in self._tally.best()]
+            specs = [(record["spec"], _score(record)) for record in self._tally.best()]
+            best = [f"best for {spec['label']}: {spec['fusion']} {score}" for spec, score in specs]
             self._console.print(", ".join([headline(self._tally), *best]))
 
 
@@ -114,19 +110,18 @@ def frame(tally: Tally, height: int, width: int) -> Group:
     if height >= LEFT_OVER:
         bar = Table.grid()  # a bar alone would not end its line
         bar.add_row(ProgressBar(total=1.0, completed=tally.share, width=min(BAR, width)))
-        parts += [bar, rows_of(lines[:room])]
+        parts += [bar, _rows(tally, lines[:room])]
     if len(lines) > room and height > LEFT_OVER:
         parts.append(Text(f"and {len(lines) - room} more", style="dim"))
     return Group(*parts)
 
 
-def rows_of(lines: Sequence[TallyRow]) -> Table:
-    """Best so far by task and fusion."""
+def _rows(tally: Tally, lines: Sequence[TallyRow]) -> Table:
     columns = [("task", "left"), ("fusion", "left"), ("done", "right"), ("failed", "right"), ("best", "right")]
-    rows = [
-        [line.label, line.fusion, f"{line.done}/{line.runs}", str(line.failed or ""), shown(line), line.how]
-        for line in lines
-    ]
+    rows = []
+    for line in lines:
+        best = ["", ""] if line.best is None else [_score(line.best), tally.told(line.best)]
+        rows.append([line.label, line.fusion, f"{line.done}/{line.runs}", str(line.failed or ""), *best])
     made = table(None, [*columns, ("of", "left")], rows)
     for column in made.columns:  # a line that wraps would push the others off
         column.no_wrap, column.overflow = True, "ellipsis"
@@ -135,7 +130,7 @@ def rows_of(lines: Sequence[TallyRow]) -> Table:
 
 def headline(tally: Tally) -> str:
     """``12 of 48 runs done, 36 left, 1 failed, 14.2 heads a minute, about 2:23 to go``."""
-    parts = [f"{tally.done:,} of {tally.runs:,} runs done", f"{tally.left:,} left"]
+    parts = [f"{tally.done:,} of {tally.runs:,} runs done", f"{tally.runs - tally.done:,} left"]
     if tally.failed:
         parts.append(f"{tally.failed:,} failed")
     if tally.others:
@@ -144,11 +139,8 @@ def headline(tally: Tally) -> str:
         parts.append(f"{tally.per_minute:.3g} heads a minute")
     if tally.seconds_left is not None:
         parts.append(f"about {clock(tally.seconds_left)} to go")
-    return ", ".join([*parts, *([tally.note] if tally.note else [])])
+    return ", ".join([*parts, tally.note] if tally.note else parts)
 
 
-def shown(line: TallyRow) -> str:
-    """A score as tables show it."""
-    if line.best is None:
-        return ""
-    return f"{line.best:.1f}" if line.metric in LESS_IS_BETTER else f"{100 * line.best:.1f}"
+def _score(record: dict[str, Any]) -> str:
+    return score_text(record["validation_score"], times=times_of(record["metric"]))

@@ -32,17 +32,14 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
             repaired, faults = faults, _repair(opened, faults, bars, **how)
     if faults and not as_json:
         _raise(store, seen, faults)
-    differences = [] if sample is None or faults else _compare(opened, sample, **how)
+    differences = []
+    if sample is not None and not faults:
+        from fusionkit.encode.fidelity import compare_sample
+
+        differences = compare_sample(opened, _encoder_of(opened, **how), sample)
     if as_json:
-        print_json(
-            {
-                "store": str(store),
-                "files": seen,
-                "faults": faults,
-                "repaired": sorted(repaired),
-                "sample": [vars(d) for d in differences],
-            }
-        )
+        found = {"store": str(store), "files": seen, "faults": faults, "repaired": sorted(repaired)}
+        print_json({**found, "sample": [vars(difference) for difference in differences]})
         if faults:
             _raise(store, seen, faults)
         return
@@ -85,12 +82,6 @@ def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any
             bars.say(f"{changed.split} chunk {changed.chunk}: rounded otherwise than before; its checksum is new")
         bars.advance(1)
     return _read_all(Store(store.path), bars)[1]
-
-
-def _compare(store: Store, sample: int, **how: Any) -> list[Any]:
-    from fusionkit.encode.fidelity import compare_sample
-
-    return compare_sample(store, _encoder_of(store, **how), sample)
 
 
 def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_code: bool) -> Any:

@@ -86,7 +86,6 @@ def _impatient() -> Iterator[None]:
 
 
 def open_logger(folder: Path, runs: Path) -> Mlflow:
-    """The log of a folder of runs."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or runs.resolve().name
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         with _impatient():
