@@ -21,8 +21,8 @@ class Rows:
 
     Attributes:
         row_offsets: int64 ``[examples + 1]``.
-        first, last: int64 ``[rows]``: a row is the mean of sub-tokens ``first:last`` (often just one); an
-            empty span is a masked row. Positions count from the start of the first example.
+        first, last: int64 ``[rows]``: a row is the mean of sub-tokens ``first:last`` (often just one), counted from
+            the first example's first; an empty span is a masked row.
     """
 
     row_offsets: IntArray

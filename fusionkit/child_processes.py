@@ -73,11 +73,7 @@ class ChildProcess(Channel):
             )
 
     def end(self) -> str:
-        """Kill it if it still runs, and wait until it is gone with all it held.
-
-        Returns:
-            how it ended, with the last line that it or one of its libraries wrote.
-        """
+        """Kill it if it still runs, and wait until it is gone; how it ended, with the last line that was written."""
         self.connection.close()
         self.process.kill()
         status = self.process.wait()

@@ -15,11 +15,7 @@ MOST_STREAMS = 8  # lanes; pieces beyond it share one
 
 
 def device_of(asked: str) -> torch.device:
-    """The device of a name; ``auto`` is the first GPU, or the CPU where there is none.
-
-    Raises:
-        UsageError: a name that torch does not know, or a device that is not there.
-    """
+    """The device of a name; ``auto`` is the first GPU, else the CPU. UsageError where torch has no such device here."""
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

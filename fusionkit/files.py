@@ -70,11 +70,7 @@ def write_fields(path: Place, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Place) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        StoreError: the file is missing, cut off, or holds something else.
-    """
+    """A JSON object from a file; StoreError where the file is missing, cut off, or holds something else."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:
@@ -83,11 +79,7 @@ def read_json(path: Place) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, path: Place) -> dict[str, Any]:
-    """The JSON object that a file's content is.
-
-    Raises:
-        StoreError: the content is cut off or something else; the error names ``path``.
-    """
+    """The JSON object that a file's content is; StoreError, with the path, where it is cut off or something else."""
     try:
         value = json.loads(content)
         json.dumps(value, ensure_ascii=False).encode()  # what could not be written again, as half a surrogate pair
@@ -117,11 +109,7 @@ def sync_tree(folder: Path) -> None:
 def disk_errors(
     path: Place, remedy: str = "free some space and run the same command again: finished work is kept"
 ) -> Iterator[None]:
-    """Turn the operating system's refusal to write into one clear error.
-
-    Args:
-        remedy: against a full disk.
-    """
+    """Turn the operating system's refusal to write into one clear error; ``remedy`` is against a full disk."""
     try:
         yield
     except OSError as error:

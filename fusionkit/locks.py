@@ -28,7 +28,7 @@ def try_lock(path: Path) -> IO[str] | None:
                 if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     return file
         except BlockingIOError:
-            if not _is_looked_at(file):
+            if _is_held(file):
                 file.close()
                 return None
         except BaseException:
@@ -60,21 +60,18 @@ def is_locked(path: Path) -> bool:
     """Whether a process holds the lock of a file; who tries to lock it meanwhile is let through."""
     try:
         with path.open(encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return _is_held(file)
     except OSError:  # no such file, or a file system without locks
         return False
-    return False
 
 
-def _is_looked_at(file: IO[str]) -> bool:
-    """Whether it was locked only by somebody who asks for a moment (:func:`is_locked`), and not by a holder."""
+def _is_held(file: IO[str]) -> bool:
+    """Whether a holder has the lock; others who ask for a moment, with this shared lock, do not count."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def sign(file: IO[str], name: str) -> None:

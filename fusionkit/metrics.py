@@ -31,8 +31,7 @@ def is_better(metric: str, score: float, best: float) -> bool:
 def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
     """Accuracy, micro and macro F1 and Matthews' correlation of one label an example.
 
-    Macro F1 is over the labels that stand in ``gold`` or ``predicted``, as in scikit-learn, whatever ``labels``
-    could be learned.
+    Macro F1 is over the labels in ``gold`` or ``predicted``, as in scikit-learn, whatever ``labels`` could be learned.
     """
     _, numbers = np.unique([*gold, *predicted], return_inverse=True)
     return class_scores(numbers[: len(gold)], numbers[len(gold) :])
@@ -143,10 +142,7 @@ def joint_scores(
 
 
 def number_scores(gold: list[float], predicted: list[float], labels: list[str]) -> dict[str, float]:
-    """Pearson's and Spearman's correlation of numbers.
-
-    0 where there is none: fewer than two numbers, the same number throughout, or one that is not finite.
-    """
+    """Pearson's and Spearman's correlation; 0 of fewer than two numbers, one throughout, or one that is not finite."""
     from scipy import stats  # a second to import, and for numbers alone
 
     told, found = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)

@@ -134,8 +134,7 @@ class Request:
 def ask(place: UPath, operation: str, *given: Any, size: int | None = 0, tries: int | None = None, **named: Any) -> Any:
     """The answer to one request about a place; ``tries`` go before those of :func:`limits`.
 
-    Raises:
-        UnansweredError: there was none. Others: what the server or the library says of the request.
+    UnansweredError where there was none; other errors are what the server or the library says of the request.
     """
     return ask_all(place, [Request(operation, given, named, size)], tries=tries)[0]
 

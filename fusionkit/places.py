@@ -77,8 +77,7 @@ def _nameless(scheme: str, address: str) -> UsageError:
 def _filesystem(scheme: str) -> Any:
     """fsspec's class for a scheme, or obstore's where it is installed and the package that fsspec asks for is not.
 
-    Raises:
-        ImportError: neither is installed. ValueError: fsspec does not know the scheme.
+    ImportError where neither is installed, ValueError for a scheme that fsspec does not know.
     """
     try:
         return fsspec.get_filesystem_class(scheme or "none at all")

@@ -85,11 +85,7 @@ def offsets_of(lengths: IntArray) -> IntArray:
 
 
 def flat_rows(row_offsets: IntArray, examples: IntArray) -> tuple[IntArray, IntArray]:
-    """The rows of some examples, in their order, and the offsets of the pieces among them.
-
-    Returns:
-        rows ``[n]``, offsets ``[len(examples) + 1]``.
-    """
+    """The rows ``[n]`` of some examples, in their order, and each one's offsets among them, ``[len(examples) + 1]``."""
     starts, lengths = row_offsets[examples], row_offsets[examples + 1] - row_offsets[examples]
     offsets = offsets_of(lengths)
     # One arange over all pieces, shifted a piece at a time: no Python loop over examples.
@@ -133,11 +129,7 @@ def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def side_by_side(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Which row stands where when examples lie side by side.
-
-    Returns:
-        row numbers int64 ``[examples, longest]`` (some row behind each end), mask bool ``[examples, longest]``.
-    """
+    """Examples side by side: row numbers int64 ``[examples, longest]`` (any behind each end), and their bool mask."""
     lengths = offsets.diff().unsqueeze(-1)
     steps = torch.arange(int(lengths.max()) if len(lengths) else 0, device=offsets.device)
     mask = steps < lengths
@@ -145,11 +137,7 @@ def side_by_side(offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows side by side for recurrences over positions.
-
-    Returns:
-        padded ``[examples, longest, …]`` (zeros behind each end), mask bool ``[examples, longest]``.
-    """
+    """Rows side by side, ``[examples, longest, …]`` (zeros behind each end), and their bool mask."""
     _, mask = side_by_side(offsets)
     padded = values.new_zeros(*mask.shape, *values.shape[1:])
     padded[mask] = values

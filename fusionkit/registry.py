@@ -36,11 +36,9 @@ FIRST_DIGITS = 12  # of a hash, where it is shown
 
 @dataclass(frozen=True)
 class Loaded:
-    """An object that an import path names.
+    """An object that an import path names, and the module that defines it, which may be another one than the path's.
 
-    Attributes:
-        module: where it is defined, which may be another one than the path's. sha256: of that module's file as it was
-            when it was imported; None where there is no file.
+    ``sha256`` is of that module's file as it was when it was imported; None where there is no file.
     """
 
     value: Any

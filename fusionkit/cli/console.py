@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
@@ -150,9 +150,8 @@ class ProgressBars:
             Remaining(),
             TextColumn("{task.fields[note]}"),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not self._console.is_terminal,  # it counts all the same
         )
-        self._task, self._note = TaskID(-1), ""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -163,27 +162,21 @@ class ProgressBars:
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
         """A stage of ``total`` units begins with ``done`` of them already there."""
-        self._name, self._unit, self._total, self._done = name, unit, total, done
+        self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
         self._last = time.monotonic()
         if self._bar.disable:
             self._console.print(f"{name}: {total:,} {unit}" + (f", {done:,} done already" if done else ""))
-        else:
-            self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
 
     def advance(self, count: int) -> None:
-        self._done += count
-        if not self._bar.disable:
-            self._bar.advance(self._task, count)
-        elif time.monotonic() - self._last > PLAIN_SECONDS:
+        self._bar.advance(self._task, count)
+        if self._bar.disable and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
-            self._console.print(
-                f"{self._name}: {self._done:,} of {self._total:,} {self._unit}" + f", {self._note}" * bool(self._note)
-            )
+            task = self._bar.tasks[-1]
+            done, note = f"{task.completed:,.0f} of {task.total:,.0f}", task.fields["note"]
+            self._console.print(f"{task.description}: {done} {task.fields['unit']}" + (f", {note}" if note else ""))
 
     def note(self, text: str) -> None:
-        self._note = text
-        if not self._bar.disable:
-            self._bar.update(self._task, note=text)
+        self._bar.update(self._task, note=text)
 
     def say(self, line: str) -> None:
         self._console.print(line)

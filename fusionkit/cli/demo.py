@@ -49,11 +49,7 @@ def demo(keep: Path | None, as_json: bool) -> None:
 
 
 def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, pd.DataFrame]:
-    """Encode the corpus once (rows of tokens serve both tasks) and fit every head.
-
-    Returns:
-        seconds of the one pass, from texts to a finished store; one row a run.
-    """
+    """Seconds to encode the corpus once (rows of tokens serve both tasks), and a row for each head fitted over it."""
     import pandas as pd
     import torch
 

@@ -90,11 +90,7 @@ def encode_into(
     limit: int | None = None,
     shard: Shard | None = None,
 ) -> EncodeReport:
-    """Encode as the options say, watched by bars, by this process or by a cluster; SIGTERM ends it between two parts.
-
-    Args:
-        limit: bytes that the store may have.
-    """
+    """Encode by this process or by a cluster; SIGTERM ends it between two parts. ``limit``: bytes of the store."""
     from fusionkit.encode.job import make_job
     from fusionkit.encode.open_plan import is_finished
     from fusionkit.encode.pipeline import encode_job
@@ -118,11 +114,7 @@ def encode_into(
 
 
 def given_shard(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
-    """The share that ``--parts`` names.
-
-    Raises:
-        UsageError: it is none, or goes with something that it cannot go with.
-    """
+    """The share that ``--parts`` names; UsageError where it is none, or stands beside what excludes it."""
     if parts is None:
         return None
     if overwrite:

@@ -57,8 +57,8 @@ def fit(
     from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
 
-    given = given_sweep(context, stores)
-    settings = given_cluster(cluster, cluster_config or given.cluster_file, workers=workers)
+    store, sweep, file = given_sweep(context, stores)
+    settings = given_cluster(cluster, cluster_config or file, workers=workers)
     if settings is not None and device not in ("auto", "cpu"):
         raise UsageError(
             "the workers of a cluster train heads on their CPUs",
@@ -72,9 +72,9 @@ def fit(
     check_logs(log_to)
     commands = CliCommands(settings, workers, threads, device, retry_failed, log_to)
     if dry_run:
-        print_forecast(*commands.forecast_with_notes(given.store, given.sweep, runs), as_json)
+        print_forecast(*commands.forecast_with_notes(store, sweep, runs), as_json)
         return
-    records = commands.train(given.store, given.sweep, runs)
+    records = commands.train(store, sweep, runs)
     _print(records, runs, as_json)
     if records and all(record["status"] == "failed" for record in records):  # what comes next would find no head
         raise FusionkitError(

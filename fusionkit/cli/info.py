@@ -62,17 +62,15 @@ def info(path: Place, as_json: bool) -> None:
         return
     identity, provenance = summary["identity"], summary["provenance"]
     columns = {role: name for role, name in summary["columns"].items() if name}
+    shape = f"{summary['rows']} × layers {_text(summary['layers'])} × {summary['hidden']}"
+    packed = summary["compression"]
     facts = [
         ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB)"),
         ("read by", summary["reads"]),
         ("source", f"{summary['source']} · " + ", ".join(f"{k} {_text(v)}" for k, v in columns.items())),
         *([("pairs", f"each as {summary['pair_as']}")] if summary["pair_as"] else []),
         ("encoder", f"{summary['encoder']} · weights {identity['encoder']['weights'][:12]}"),
-        (
-            "states",
-            f"{summary['rows']} × layers {_text(summary['layers'])} × {summary['hidden']}, {summary['dtype']}"
-            + ("" if summary["compression"] == "none" else f", {summary['compression']}"),
-        ),
+        ("states", f"{shape}, {summary['dtype']}" + ("" if packed == "none" else f", {packed}")),
         ("identity", summary["digest"]),
         ("encoded", f"{provenance['created']} on {provenance['device']} in {provenance['seconds']:.1f} s"),
         ("with", ", ".join(f"{name} {version}" for name, version in identity["versions"].items())),

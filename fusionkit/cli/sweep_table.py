@@ -117,7 +117,7 @@ def frame(tally: Tally, height: int, width: int) -> Group:
 
 
 def _rows(tally: Tally, lines: Sequence[TallyRow]) -> Table:
-    columns = [("task", "left"), ("fusion", "left"), ("done", "right"), ("failed", "right"), ("best", "right")]
+    columns = [("task", "left"), ("fusion", "left"), *((name, "right") for name in ("done", "failed", "best"))]
     rows = []
     for line in lines:
         best = ["", ""] if line.best is None else [_score(line.best), tally.told(line.best)]
@@ -130,16 +130,17 @@ def _rows(tally: Tally, lines: Sequence[TallyRow]) -> Table:
 
 def headline(tally: Tally) -> str:
     """``12 of 48 runs done, 36 left, 1 failed, 14.2 heads a minute, about 2:23 to go``."""
-    parts = [f"{tally.done:,} of {tally.runs:,} runs done", f"{tally.runs - tally.done:,} left"]
-    if tally.failed:
-        parts.append(f"{tally.failed:,} failed")
-    if tally.others:
-        parts.append(f"{tally.others:,} by others")
-    if tally.per_minute is not None:
-        parts.append(f"{tally.per_minute:.3g} heads a minute")
-    if tally.seconds_left is not None:
-        parts.append(f"about {clock(tally.seconds_left)} to go")
-    return ", ".join([*parts, tally.note] if tally.note else parts)
+    pace, left = tally.per_minute, tally.seconds_left
+    parts = [
+        f"{tally.done:,} of {tally.runs:,} runs done",
+        f"{tally.runs - tally.done:,} left",
+        f"{tally.failed:,} failed" if tally.failed else "",
+        f"{tally.others:,} by others" if tally.others else "",
+        "" if pace is None else f"{pace:.3g} heads a minute",
+        "" if left is None else f"about {clock(left)} to go",
+        tally.note,
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _score(record: dict[str, Any]) -> str:

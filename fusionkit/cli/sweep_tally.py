@@ -34,11 +34,7 @@ class TallyRow:
 
 
 class Tally:
-    """Counts.
-
-    Args:
-        specs: all runs. ended: the records of those that are there already. clock: seconds, ever more.
-    """
+    """Counts of all runs of a sweep, of which some had ``ended`` before. ``clock`` gives seconds, ever more."""
 
     def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]], clock: Callable[[], float]) -> None:
         self._clock, self._began = clock, clock()

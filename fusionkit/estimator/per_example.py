@@ -73,7 +73,8 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
 
     def predict(self, X: Given) -> NDArray[Any]:  # noqa: N803
         """The likeliest class of each example."""
-        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        found: NDArray[Any] = self.classes_[best]
         return found
 
 

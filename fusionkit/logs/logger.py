@@ -50,11 +50,7 @@ KINDS = {
 
 
 class Logs:
-    """Several logs of one folder of runs. A log that fails is told of once and left alone; its runs are kept.
-
-    Args:
-        kinds: names of :data:`KINDS`. runs: the folder. say: told what the user should know.
-    """
+    """Logs (:data:`KINDS`) of one folder of runs. One that fails is told of once and left alone; its runs are kept."""
 
     def __init__(self, kinds: Sequence[str], runs: Path, say: Callable[[str], None]) -> None:
         self._runs, self._say = runs, say
