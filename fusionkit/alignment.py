@@ -74,8 +74,5 @@ def lay_rows(
     row = row_offsets[example] + word_index[tokens]
     # Sub-tokens come in order, so the last write of the reversed order is a row's first sub-token.
     first[row[::-1]] = tokens[::-1]
-    if kind == "words":
-        last[row] = first[row] + 1
-    else:
-        last[row] = tokens + 1
+    last[row] = first[row] + 1 if kind == "words" else tokens + 1
     return Rows(row_offsets, first, last)

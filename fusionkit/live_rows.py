@@ -61,8 +61,8 @@ class SharedRows:
         states: float32 ``[n, layers, hidden]``. layers: those held, in order. picked: int64 ``[n]``, the rows' numbers
             among all rows of the kind. offsets: int64 ``[sequences + 1]`` into them. words: the words of the examples.
         read: by the way of reading bool ``[n]``, None for all rows, and the offsets among the rows read.
-        block: the last states that were made, behind what for. fused: the last fusion that several heads share, and
-            what it gave. Only the last ones are kept: many heads may read many choices of layers.
+        block, fused: the last layers and reading with their states; the last fusion that several heads share, with
+            what it gave. Only the last are kept: many heads may read many choices of layers.
     """
 
     states: Tensor

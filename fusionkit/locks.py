@@ -14,10 +14,8 @@ TRIES = 100  # to lock a file in a folder that other processes remove at the sam
 def try_lock(path: Path) -> IO[str] | None:
     """The open file at ``path``, locked, and made where there is none; None where another holds it.
 
-    Whoever removes such a file does so while holding it.
-
-    Raises:
-        OSError: the folder is not there or may not be written to, or the file system knows no locks.
+    Whoever removes such a file does so while holding it. OSError where the folder is not there or may not be written
+    to, or the file system knows no locks.
     """
     while True:
         file = path.open("a+", encoding="utf-8")

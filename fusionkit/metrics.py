@@ -130,14 +130,12 @@ def joint_scores(
         gold, predicted: of the tasks that predict no numbers, by name: an answer an example.
     """
     whole = len(gold) == len(scores)
-    right = [
-        all(one == other for one, other in zip(told, found, strict=True))
-        for told, found in zip(zip(*gold.values(), strict=True), zip(*predicted.values(), strict=True), strict=True)
-    ]
+    told, found = (zip(*side.values(), strict=True) for side in (gold, predicted))
+    right = [one == other for one, other in zip(told, found, strict=True)]
     return {
-        "mean": sum(next(iter(found.values())) for found in scores.values()) / len(scores),
+        "mean": sum(next(iter(each.values())) for each in scores.values()) / len(scores),
         **({"frame": sum(right) / max(len(right), 1)} if whole else {}),
-        **{f"{task}_{name}": value for task, found in scores.items() for name, value in found.items()},
+        **{f"{task}_{name}": value for task, each in scores.items() for name, value in each.items()},
     }
 
 

@@ -119,10 +119,9 @@ def _given_to_obstore() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Request:
-    """One operation of fsspec's, ``cat_file`` or ``info``, with its arguments.
+    """One operation of fsspec's, ``cat_file`` or ``info``, with its arguments, and how many bytes it sends.
 
-    Attributes:
-        size: bytes that are sent; None where an answer may be of any length, and only its silence is bounded.
+    The ``size`` is None where an answer may be of any length, and only its silence is bounded.
     """
 
     operation: str
@@ -132,10 +131,7 @@ class Request:
 
 
 def ask(place: UPath, operation: str, *given: Any, size: int | None = 0, tries: int | None = None, **named: Any) -> Any:
-    """The answer to one request about a place; ``tries`` go before those of :func:`limits`.
-
-    UnansweredError where there was none; other errors are what the server or the library says of the request.
-    """
+    """The answer to one request about a place; UnansweredError where there was none in so many tries."""
     return ask_all(place, [Request(operation, given, named, size)], tries=tries)[0]
 
 

@@ -31,9 +31,8 @@ EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "obstore", "ab
 def place_of(address: str | Place) -> Place:
     """The place that a path or address names.
 
-    Raises:
-        UsageError: a scheme that fsspec does not know or whose package is not installed, no name behind it, a name
-            that fsspec would take for a pattern, or limits that are no numbers.
+    UsageError for a scheme that fsspec does not know or whose package is not installed, no name behind it, a name that
+    fsspec would take for a pattern, or limits that are no numbers.
     """
     if isinstance(address, (Path, UPath)):
         return address

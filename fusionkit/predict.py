@@ -162,10 +162,9 @@ class Predictor:
     """Heads behind one encoder.
 
     Attributes:
-        runs: the runs by the name of their head: the column they learned, with the run's digest where several
-            learned it; a run of several tasks is there once for each of its columns. encoder: without the layers that
-            none of them reads, where it could be cut.
-        takes: ``texts``, ``pairs`` or ``words``: what the runs were trained over.
+        runs: by the name of their head: the column they learned, with the run's digest where several learned it; a
+            run of several tasks is there for each of its columns. encoder: cut above the highest layer that is read,
+            where it could be. takes: ``texts``, ``pairs`` or ``words``, as the runs were trained.
     """
 
     def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder) -> None:
@@ -192,8 +191,7 @@ class Predictor:
         """What every head says about some examples, in their order.
 
         Args:
-            texts: texts, or lists of words where the runs were trained over words. pairs: the second texts, where
-                they were trained over pairs.
+            texts: texts, or lists of words, as the runs were trained. pairs: the second texts of pairs.
 
         Raises:
             UsageError: other input than the runs were trained over, or a text without any sub-token.

@@ -61,11 +61,7 @@ class Ragged:
 def chosen_examples(key: Any, count: int) -> IntArray:
     """The numbers of the examples that an index stands for among ``count``: of no dimension for one example.
 
-    Args:
-        key: an integer, a slice, a mask or index array; or a tuple of one of them and ``...``, as NumPy has it.
-
-    Raises:
-        IndexError: there is no such example.
+    The index is an integer, a slice, a mask or index array; or a tuple of one of them and ``...``, as NumPy has it.
     """
     if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
         key = key[0]

@@ -48,11 +48,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Registry:
-    """Names of one kind of thing.
-
-    Attributes:
-        kind: ``fusion`` or ``head``, for errors. group: the entry points' group. table: fusionkit's own, each an import
-            path.
+    """Names of one ``kind`` of thing, fusions or heads: of fusionkit's ``table``, each an import path, and of the entry
+    points of a ``group``.
     """
 
     kind: str
@@ -84,11 +81,7 @@ class Registry:
         return name not in self.table
 
     def load(self, name: str) -> Loaded:
-        """What a name means.
-
-        Raises:
-            UsageError: an unknown name, a module that cannot be imported, or one without this object.
-        """
+        """What a name means; UsageError where it is unknown, or its module cannot be imported or lacks the object."""
         path = self.path(name)
         try:
             return load(path)

@@ -208,14 +208,10 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_layers(text: str, count: int, option: str = "--layers") -> tuple[int, ...]:
-    """Layer indices from ``all``, ``0,6,12``, ``-4:`` or ``2:5``.
+    """Ascending, distinct layer indices from ``all``, ``0,6,12``, ``-4:`` or ``2:5``.
 
     Args:
-        text: the choice; negative indices count from the last layer.
-        count: how many layers there are, the embedding output included. option: what the user gave it by.
-
-    Returns:
-        ascending, distinct indices in ``range(count)``.
+        count: how many layers there are, the embedding output included. option: what the user gave the text by.
     """
     expected = f"'all', indices like 0,3,{count - 1} or a slice like -4:, within 0…{count - 1}"
     try:

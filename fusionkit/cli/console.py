@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +26,7 @@ from fusionkit.errors import StoppedError, UsageError
 from fusionkit.places import Place, is_there, place_errors, place_of
 
 if TYPE_CHECKING:
+    from fusionkit.dataset.share import Share
     from fusionkit.store import Store
 
 PIPE_WIDTH = 200
@@ -57,6 +58,12 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
     return made
 
 
+def count_table(what: str, counts: Mapping[str, Mapping[str, int]], fields: Mapping[str, str]) -> Table:
+    """A table of counts, one row a ``what``; ``fields`` are the headers, by count."""
+    rows = [[name, *(f"{found[field]:,}" for field in fields)] for name, found in counts.items()]
+    return table(None, [(what, "left"), *((header, "right") for header in fields.values())], rows)
+
+
 class PlaceType(click.ParamType[Place]):
     """A folder, or an address on object storage."""
 
@@ -85,11 +92,7 @@ PLACE, FOLDER = PlaceType(), FolderType()
 
 
 def given_store(path: Place) -> Store:
-    """The store that the user named.
-
-    Raises:
-        UsageError: it is none: a wrong path, not failed work. StoreError: it is unfinished or damaged.
-    """
+    """The store that the user named; UsageError where it is none, StoreError where it is unfinished or damaged."""
     from fusionkit.store import is_store, open_store  # loads zarr
 
     with place_errors(path):
@@ -101,6 +104,26 @@ def given_store(path: Place) -> Store:
                 remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
             )
     return open_store(path)
+
+
+def given_share(text: str) -> Share:
+    """The store and the share of it that the user named: ``de.store``, ``de.store:5%``, ``s3://bucket/de.store:200``.
+
+    A store whose own name ends like a share is that store, whole. Errors as of :func:`given_store`.
+    """
+    from fusionkit.dataset.share import WRITTEN, Share, parse_share
+    from fusionkit.store import is_store
+
+    def is_there(place: Place) -> bool:
+        with place_errors(place):
+            return is_store(place)
+
+    before, colon, behind = text.rpartition(":")
+    if not colon or not before or "/" in behind or is_there(place_of(text)):
+        return Share(given_store(place_of(text)))
+    if not WRITTEN.fullmatch(behind) and not is_there(place_of(before)):
+        return Share(given_store(place_of(text)))
+    return Share(given_store(place_of(before)), parse_share(behind))
 
 
 @contextmanager

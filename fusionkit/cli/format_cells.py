@@ -39,10 +39,9 @@ def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
 
 
 def texts_of(row: dict[str, Any]) -> dict[str, str]:
-    """What tables show of a group beside its name, by name; costs and counts that are not there are empty.
+    """What tables show of a group beside its name; costs and counts that are not there are empty.
 
-    ``score``, ``interval``, ``parameters``, ``seconds``, ``stars``; of a group that is compared also
-    ``difference``, ``difference_interval``, ``p``, ``record`` (wins, ties and losses) and ``pairs``.
+    Of a group that is compared with a baseline also the differences, ``record`` (wins, ties, losses) and ``pairs``.
     """
     times = times_of(row["metric"])
     found = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, given_store, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json
 from fusionkit.places import Place, sizes_below
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def info(path: Place, as_json: bool) -> None:
     for name, value in facts:
         console.print(f"{name:<9} {value}")
     fields = [field for field in (*COUNTS, "chunks") if summary["pair_as"] == "two" or field != "sequences"]
-    rows = [[name, *(f"{split[field]:,}" for field in fields)] for name, split in summary["splits"].items()]
-    console.print(table(None, [("split", "left"), *((field, "right") for field in fields)], rows))
+    console.print(count_table("split", summary["splits"], dict(zip(fields, fields, strict=True))))
 
 
 def _show_runs(path: Path, as_json: bool) -> None:

@@ -19,10 +19,7 @@ Rows = list[tuple[dict[str, Any], bool]]
 
 
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
-    """A ``booktabs`` table with the notes as comments above.
-
-    With a baseline it carries the paired difference, its interval, the corrected p-value, wins, ties and losses.
-    """
+    """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
     keys, compared = group_keys(summary), "difference" in summary.columns
     header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
@@ -39,7 +36,8 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
                 texts[name].replace("-", "$-$").replace("+", "$+$") for name in ("difference", "difference_interval")
             ]
             numbers += [signed[0], signed[1].replace("…", "\\dots")]
-            numbers += [texts["p"].replace("<", "$<$"), _wins(texts["record"])]
+            record = texts["record"]
+            numbers += [texts["p"].replace("<", "$<$"), record if record == NOTHING else record.replace("–", "--")]
         names = [_latex_escape(cell(row[name])) for name in keys]
         score = _latex_score(row, texts["stars"], bold)
         lines.append(" & ".join([*names, score, *numbers, str(row["runs"]), texts["parameters"]]) + " \\\\")
@@ -76,10 +74,6 @@ def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
     text = f"\\textbf{{{text}}}" if bold else text
     text += f"$^{{{stars}}}$" if stars else ""
     return text + ("" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}")
-
-
-def _wins(record: str) -> str:
-    return record if record == NOTHING else record.replace("–", "--")
 
 
 def _latex_escape(text: str) -> str:

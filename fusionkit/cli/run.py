@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,17 +43,13 @@ def run(
     work: Path,
     settings: tuple[str, ...],
     only: tuple[str, ...],
-    device: str,
-    trust_remote_code: bool,
-    threads: int,
     workers: int | None,
-    retry_failed: bool,
-    log_to: tuple[str, ...],
     dry_run: bool,
     cluster: str | None,
     cluster_config: Path | None,
     print_job: bool,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Take a study from its sources to tables, figures and a page: encode, fit, compare, draw.
 
@@ -65,13 +61,13 @@ def run(
     from fusionkit.study.folder import StudyFolder
     from fusionkit.study.forecast import forecast_study
 
-    check_logs(log_to)
+    check_logs(how["log_to"])
     found = read_study(study, settings, only)
     where = given_cluster(cluster, cluster_config, found, workers=workers)
     if print_job:
         print_slurm_job(where)
         return
-    commands = CliCommands(where, workers, threads, device, retry_failed, log_to, trust_remote_code)
+    commands = CliCommands(where, workers, **how)
     place = StudyFolder(work)
     if dry_run:
         print_plan(found.title, forecast_study(found, place, commands), as_json)

@@ -21,7 +21,8 @@ def summary_table(summary: pd.DataFrame) -> Table:
     Its least important columns are left out where the terminal is too narrow; it says which.
     """
     keys = group_keys(summary)
-    shared = [name for name in (*keys, "metric") if name != "fusion" and len(summary) > 1 and _constant(summary[name])]
+    same = [name for name in (*keys, "metric") if len(summary[name].drop_duplicates()) == 1 < len(summary)]
+    shared = [name for name in same if name != "fusion"]
     shown = [name for name in (*keys, "metric") if name not in shared]
     header = [(name, "left") for name in shown]
     rows: list[list[str]] = []
@@ -65,7 +66,3 @@ def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[s
     if left_out:
         made.caption, made.caption_justify = f"left out for width: {', '.join(left_out)} (--format csv has all)", "left"
     return made
-
-
-def _constant(column: pd.Series[Any]) -> bool:
-    return len(column.drop_duplicates()) == 1

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from fusionkit.cli.completion import files, folders, names
-from fusionkit.cli.console import PLACE
+from fusionkit.cli.console import PLACE, given_share, given_store
 from fusionkit.cli.flags import flags, in_one, with_all
 from fusionkit.fusions import REGISTRY as FUSIONS
 from fusionkit.fusions import fusion_usages
@@ -77,13 +77,7 @@ def stores_or_file(context: click.Context, argument: click.Parameter, stores: tu
 
 
 def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store | Mix, Sweep, Path | None]:
-    """What flags and file ask for together: the stores, the sweep, and its file where that has a cluster's settings.
-
-    Raises:
-        click.MissingParameter: no store anywhere. UsageError: what cannot be read, found or trained.
-    """
-    from fusionkit.cli.console import given_store
-    from fusionkit.cli.store_arguments import given_share
+    """What flags and file ask for together: the stores, the sweep, and its file where that has a cluster's settings."""
     from fusionkit.dataset.mixture import mix_of
     from fusionkit.fit.sweep.blocks import expand_blocks
     from fusionkit.fit.sweep.file import SweepFile, overlaid, read_sweep

@@ -27,10 +27,9 @@ BAR = 40  # characters
 
 
 class SweepTable:
-    """Watches a sweep, as :class:`fusionkit.fit.FitProgress` has it.
+    """Watches a sweep of ``specs``, some of which ``ended`` before (:class:`fusionkit.fit.FitProgress`).
 
-    Args:
-        specs: all runs. ended: the records of those that are there already. on_end: told each record that is new.
+    ``on_end`` is told each new record.
     """
 
     def __init__(

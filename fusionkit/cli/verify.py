@@ -30,8 +30,6 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
         repaired = {}
         if repair and faults:
             repaired, faults = faults, _repair(opened, faults, bars, **how)
-    if faults and not as_json:
-        _raise(store, seen, faults)
     differences = []
     if sample is not None and not faults:
         from fusionkit.encode.fidelity import compare_sample
@@ -40,8 +38,13 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
     if as_json:
         found = {"store": str(store), "files": seen, "faults": faults, "repaired": sorted(repaired)}
         print_json({**found, "sample": [vars(difference) for difference in differences]})
-        if faults:
-            _raise(store, seen, faults)
+    if faults:
+        lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
+        raise StoreError(
+            f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",
+            remedy="`fusionkit verify --repair` encodes damaged chunks again; other files need --overwrite or a backup",
+        )
+    if as_json:
         return
     if repaired:
         out().print(f"{store}: {len(repaired)} chunks encoded again: {', '.join(sorted(repaired))}")
@@ -95,12 +98,4 @@ def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_cod
         compute_dtype=identity["compute_dtype"],
         words=identity["columns"]["tokens"] is not None,
         trust_remote_code=trust_remote_code,
-    )
-
-
-def _raise(store: Place, seen: int, faults: dict[str, str]) -> None:
-    lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
-    raise StoreError(
-        f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",
-        remedy="`fusionkit verify --repair` encodes damaged chunks again; other files need --overwrite or a backup",
     )

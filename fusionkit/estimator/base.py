@@ -31,10 +31,7 @@ Given = Ragged | Split | ArrayLike
 
 @dataclass(eq=False, repr=False)
 class FusionEstimator(BaseEstimator):  # type: ignore[misc]
-    """What the three share: their parameters, reading X, training a run, and what a run leaves.
-
-    scikit-learn reads the parameters from the signature of ``__init__``, which ``dataclass`` makes.
-    """
+    """Reads X, trains a run; scikit-learn reads its parameters from the ``__init__`` that ``dataclass`` makes."""
 
     fusion: str = "attention"
     _: KW_ONLY

@@ -74,7 +74,7 @@ def entry_of(record: dict[str, Any], folder: Path) -> Entry:
 
 
 def _scores(record: dict[str, Any]) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for split, scores in (record.get("scores") or {}).items():
         # "validation/…" is the name of the curve; this is its value at the best epoch.
         shown = "best_validation" if split == "validation" else split

@@ -76,12 +76,12 @@ def _metrics(entry: Entry, ended: int) -> Iterator[Metric]:
 @contextmanager
 def _impatient() -> Iterator[None]:
     """Fewer tries: by MLflow's own settings a sweep would wait four minutes for a server that was never there."""
-    own = {name: value for name in TRIES if (value := os.environ.get(name)) is not None}
-    os.environ |= TRIES | own
+    added = {name: value for name, value in TRIES.items() if name not in os.environ}
+    os.environ |= added
     try:
         yield
     finally:
-        for name in TRIES.keys() - own.keys():
+        for name in added:
             del os.environ[name]
 
 
