@@ -29,18 +29,16 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     lines += [" & ".join(header) + " \\\\", "\\midrule"]
     for row, bold in _rows(summary):
         texts = texts_of(row)
-        numbers = [texts["interval"].replace("…", "\\dots")]
+        numbers = [texts["interval"]]
         if compared:
             # A hyphen is no minus sign outside of mathematics.
-            signed = [
-                texts[name].replace("-", "$-$").replace("+", "$+$") for name in ("difference", "difference_interval")
-            ]
-            numbers += [signed[0], signed[1].replace("…", "\\dots")]
+            signed = [texts["difference"], texts["difference_interval"]]
+            numbers += [text.replace("-", "$-$").replace("+", "$+$") for text in signed]
             record = texts["record"]
             numbers += [texts["p"].replace("<", "$<$"), record if record == NOTHING else record.replace("–", "--")]
-        names = [_latex_escape(cell(row[name])) for name in keys]
-        score = _latex_score(row, texts["stars"], bold)
-        lines.append(" & ".join([*names, score, *numbers, str(row["runs"]), texts["parameters"]]) + " \\\\")
+        cells = [_latex_escape(cell(row[name])) for name in keys] + [_latex_score(row, texts["stars"], bold)]
+        cells += [*(text.replace("…", "\\dots") for text in numbers), str(row["runs"]), texts["parameters"]]
+        lines.append(" & ".join(cells) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
 

@@ -89,7 +89,10 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store 
         raise click.MissingParameter(ctx=context, param=argument)
     judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
     opened = mix_of([given_share(text) for text in stores or file.stores], [given_store(place) for place in judges])
-    names = [entry.parameter for entry in FIT.values()]
-    flags = [name for name in names if context.get_parameter_source(name) == ParameterSource.COMMANDLINE]
-    sweep = expand_blocks(opened, [overlaid(block, {name: values[name] for name in flags}) for block in file.blocks])
+    chosen = {
+        entry.parameter: values[entry.parameter]
+        for entry in FIT.values()
+        if context.get_parameter_source(entry.parameter) == ParameterSource.COMMANDLINE
+    }
+    sweep = expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks])
     return opened, sweep, values["sweep"] if file.cluster else None
