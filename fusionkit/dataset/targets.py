@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusionkit.alignment import first_pieces
+from fusionkit.alignment import lay_rows
 from fusionkit.dataset.draws import carve
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.errors import DataError, UsageError
@@ -101,7 +101,7 @@ def _word_split(
     if store.rows == "tokens":
         tokens = store.manifest["columns"]["tokens"]
         words_of = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
-        laid = first_pieces(split.token_offsets, split.word_index, words_of)
+        laid = lay_rows("words", split.token_offsets, split.word_index, words_of)
         rows, mask, word_offsets = laid.first, laid.mask, laid.row_offsets
     else:
         word_offsets = split.row_offsets
