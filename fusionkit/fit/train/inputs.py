@@ -19,7 +19,6 @@ from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,
     GatherLoader,
     Layers,
-    Loader,
     SeedLoader,
     SeparateLoaders,
     held_bytes,
@@ -74,7 +73,7 @@ class UnitInputs:
         self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch
         if device.type != "cpu" and self.holds_watched:
             self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
-        self.loader: Loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
+        self.loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
 
     def blocks(self) -> Iterable[ScoreBlock]:
         """The watched part of validation, block by block."""
