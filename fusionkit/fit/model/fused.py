@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from typing import TypeVar
-
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +15,6 @@ from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
 from fusionkit.ragged import segment_max, segment_mean
 from fusionkit.specs import RunSpec
-
-Module = TypeVar("Module", bound=nn.Module)
 
 
 class FusedModel(nn.Module):
@@ -113,10 +108,6 @@ class FusedModel(nn.Module):
         """What the one head decides, ``[n]``, by the name ``""``."""
         return {"": self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets)}
 
-    def parameters_of(self, part: Fusion | nn.Module) -> int:
-        """How many numbers a part learns, unless it is frozen."""
-        return sum(p.numel() for p in part.parameters())
-
 
 def build_model(
     spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
@@ -132,17 +123,6 @@ def threshold_of(model: FusedModel) -> float | None:
     return float(model.head.threshold) if isinstance(model.head, Sigmoid) else None
 
 
-def twin(module: Module) -> Module:
-    """The same module with weights of its own; ``copy.deepcopy`` takes ten times as long over one this small.
-
-    Not of one that keeps its weights in a second place too, as ``nn.LSTM`` does.
-    """
-    found = copy.copy(module)
-    held = vars(found)
-    held["_parameters"] = {
-        name: None if p is None else nn.Parameter(p.detach().clone(), p.requires_grad)
-        for name, p in module._parameters.items()
-    }
-    held["_buffers"] = {name: None if b is None else b.clone() for name, b in module._buffers.items()}
-    held["_modules"] = {name: None if child is None else twin(child) for name, child in module._modules.items()}
-    return found
+def parameters_of(module: Fusion | nn.Module, *, trained: bool = False) -> int:
+    """How many numbers a module has to learn; ``trained`` leaves out what is frozen."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad or not trained)
