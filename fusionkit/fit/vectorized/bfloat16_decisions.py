@@ -21,10 +21,9 @@ a fixed share of all rows is scored again, those of the smallest margins (:func:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -41,17 +40,6 @@ GPU_LEAST_ROWS = 4096  # below that the float32 of a GPU is as fast
 GPU_SAMPLE_ROWS = 512  # of a block
 AGAIN = 8  # an eighth of a block's rows is scored again: 0 to 4 % are not sure
 UNSURE = -1
-
-
-class Scoring(Protocol):
-    """What gives scores: :class:`~fusionkit.fit.vectorized.stack.Stacked`."""
-
-    @property
-    def whole_examples(self) -> bool: ...
-
-    def scores(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int] = ...) -> Tensor: ...
-
-    def scoring_weights(self, batch: Batch, rows: int = 0) -> Weights: ...
 
 
 def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch, Tensor], Tensor] | None:
@@ -76,7 +64,7 @@ class CpuDecider:
         rows: how many rows the split has.
     """
 
-    def __init__(self, stack: Scoring, rows: int = 0) -> None:
+    def __init__(self, stack: Stacked, rows: int = 0) -> None:
         self._stack, self._rows = stack, rows
         self._weights: Weights | None = None
         self._cast: Weights = {}
@@ -115,7 +103,7 @@ def decide_on_gpu(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
     return stack.decide(batch) if bool((found == UNSURE).any()) else found
 
 
-def decide_most(stack: Scoring, batch: Batch, narrow: Tensor) -> Tensor:
+def decide_most(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
     """The best class of each row by every run, as float32 scores would have it; :data:`UNSURE` where there were more
     unsure rows than were scored again. Work of one shape, whatever the numbers are: a GPU can record it.
 

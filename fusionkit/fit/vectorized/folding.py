@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.precision import exactly
 from fusionkit.fit.vectorized.dropout import RunDropout
-from fusionkit.fit.vectorized.mlp import chain_of_head
+from fusionkit.fit.vectorized.readout import chain_of_head
 from fusionkit.fusions.concat import Concat
 from fusionkit.fusions.concat_affine import ConcatAffine
 

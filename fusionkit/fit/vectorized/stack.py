@@ -4,17 +4,18 @@ A run in a stack learns what it learns alone, to rounding: no run's loss depends
 of the sum of all losses is each run's own; dropout masks come from each run's own generator.
 
 A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.layer_mixes` has them, a chain of linear
-layers by :mod:`fusionkit.fit.vectorized.mlp`, all else by ``torch.func.vmap``.
+layers by :mod:`fusionkit.fit.vectorized.readout`, all else by ``torch.func.vmap``.
 What vmap cannot stack (``torch.nn.LSTM``, runs of several tasks) and what shares weights too large to copy (an
 encoder's LM head) goes through one model after another, over the same minibatch: :class:`LoopedRuns`.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,18 +23,17 @@ from torch.func import functional_call, vmap
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.devices import home_of
-from fusionkit.fit.model.fused import FusedModel, twin
+from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
-from fusionkit.fit.vectorized.cross_entropy import cross_entropies
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
 from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, part_weights
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
 from fusionkit.fit.vectorized.looped import LoopedRuns
-from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of_head, chained
 from fusionkit.fit.vectorized.own_modules import can_stack_own
+from fusionkit.fit.vectorized.readout import MANY_ROWS, chain_of_head, chained, cross_entropies
 from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
@@ -44,56 +44,6 @@ from fusionkit.heads.softmax import Softmax
 from fusionkit.specs import RunSpec
 
 Wanted = Literal["loss", "score", "decide"]
-
-
-class Stack(Protocol):
-    """Runs that take each step together.
-
-    Attributes:
-        specs: the runs, in the order of every axis R; those of one data seed stand together.
-        learns: whether there is anything to learn. device: where the runs are, and batches shall be.
-    """
-
-    learns: bool
-    device: torch.device
-
-    @property
-    def specs(self) -> list[RunSpec]: ...
-
-    def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
-        """A training step of every run.
-
-        Args:
-            batches: a minibatch a data seed. rates: one a run; None for a run that has made all of its steps, whose
-                weights stay as they are.
-
-        Returns:
-            the losses before the step, ``[R]``, detached; of a run that stays any number.
-        """
-        ...
-
-    def decide(self, batch: Batch, rows: int = 0) -> Tensor:
-        """What each run decides of one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first task.
-
-        Args:
-            rows: how many rows are decided before the next step, those of this batch included.
-
-        Returns:
-            to be read before the next call: on a GPU the next one of this batch writes to the same memory.
-        """
-        ...
-
-    def weights(self, run: int) -> dict[str, Tensor]:
-        """A run's weights as they are now, copied, by the names that its model has for them."""
-        ...
-
-    def model(self, run: int) -> Model:
-        """A run's model with its weights as they are now, to be read and not to be kept."""
-        ...
-
-    def keep(self, runs: Sequence[int]) -> None:
-        """Go on with these runs alone, in this order."""
-        ...
 
 
 def can_stack(model: Model) -> bool:
@@ -122,6 +72,8 @@ class Stacked:
     """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example.
 
     Attributes:
+        specs: the runs, in the order of every axis R; those of one data seed stand together.
+        learns: whether there is anything to learn. device: where the runs are, and batches shall be.
         by_row: whether every row that is read is decided by its own best score. whole_examples: whether a row's scores
             depend on all rows of its example.
     """
@@ -134,7 +86,7 @@ class Stacked:
         self._leaves = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
-        self._base = twin(self._plain)
+        self._base = copy.deepcopy(self._plain)
         with_run_dropout(self._base, self._generators)
         head = self._base.head
         self._head = _HeadCalls(head)
@@ -166,7 +118,15 @@ class Stacked:
             self._rates = torch.zeros(len(self.specs), device=self.device)
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
-        """As :class:`Stack` says."""
+        """A training step of every run.
+
+        Args:
+            batches: a minibatch a data seed. rates: one a run; None for a run that has made all of its steps, whose
+                weights stay as they are.
+
+        Returns:
+            the losses before the step, ``[R]``, detached; of a run that stays any number.
+        """
         given = [rate or 0.0 for rate in rates]
         self._set_mode(training=True)
         self._folded = None  # the weights change
@@ -202,7 +162,14 @@ class Stacked:
 
     @torch.inference_mode()
     def decide(self, batch: Batch, rows: int = 0) -> Tensor:
-        """As :class:`Stack` says."""
+        """What each run decides of one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first task.
+
+        Args:
+            rows: how many rows are decided before the next step, those of this batch included.
+
+        Returns:
+            to be read before the next call: on a GPU the next one of this batch writes to the same memory.
+        """
         self._set_mode(training=False)
         weights = self.scoring_weights(batch, rows)
         return self.recorded("decide", [batch], lambda: self._call(weights, [batch], "decide"))
@@ -230,16 +197,17 @@ class Stacked:
         return weights
 
     def weights(self, run: int) -> dict[str, Tensor]:
-        """As :class:`Stack` says."""
+        """A run's weights as they are now, copied, by the names that its model has for them."""
         return {name: leaf.detach()[run].clone() for name, leaf in self._leaves.items()}
 
     def model(self, run: int) -> Model:
-        """As :class:`Stack` says."""
-        self._plain.load_state_dict(self.weights(run))
-        return self._plain
+        """A run's model with its weights as they are now; a later step may change it, unless the run is not kept."""
+        model = copy.deepcopy(self._plain)
+        model.load_state_dict(self.weights(run))
+        return model
 
     def keep(self, runs: Sequence[int]) -> None:
-        """As :class:`Stack` says."""
+        """Go on with these runs alone, in this order."""
         at = torch.tensor(list(runs), dtype=torch.int64, device=self.device)
         self.specs = [self.specs[run] for run in runs]
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
@@ -332,6 +300,9 @@ class Stacked:
 
         found: Tensor = vmap(one, (0, dim, targets_dim))(weights, given, targets)
         return found
+
+
+Stack = Stacked | LoopedRuns
 
 
 class _HeadCalls(nn.Module):

@@ -1,4 +1,4 @@
-"""How many runs are stacked: no more than gain anything, and no more than there is memory for.
+"""Which runs share a stack, and how many: no more than gain anything, and no more than there is memory for.
 
     width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
 
@@ -13,13 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
 
 from fusionkit.machine import spare_memory
+from fusionkit.specs import RunSpec
 
 STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or nearly so
+
+
+def shape_of(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's own."""
+    return (
+        spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
+        spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part, spec.compute_dtype,
+    )  # fmt: skip
 
 
 def weight_bytes(model: nn.Module) -> int:
