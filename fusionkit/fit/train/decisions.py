@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fusionkit.dataset.batch import Batch, SharedBuffer
 from fusionkit.dataset.split import ChunkedStates, TaskSplit
@@ -20,15 +21,17 @@ from fusionkit.fit.loader.sampler import begin_chunks
 from fusionkit.fit.loader.streaming import WindowReader
 from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.masked_predictions import masked_predictions
-from fusionkit.fit.train.threshold import best_threshold
-from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS
+from fusionkit.fit.model.precision import has_bfloat16
+from fusionkit.fit.train.f1 import best_threshold
+from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS, LEAST_ROWS
 from fusionkit.heads.sigmoid_classifier import Sigmoid
+from fusionkit.lm_head import LmHead
 from fusionkit.metrics import joint_scores
 from fusionkit.ragged import IntArray, flat_rows
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
+SCORE_BYTES = 64 << 20  # of the scores over a vocabulary that are computed at once
 STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
 Decisions = Tensor  # of units class numbers, numbers or probabilities ``[units, …]``; of many runs ``[R, units, …]``
 
@@ -72,7 +75,7 @@ class ScoreBlock:
 
     Attributes:
         units: int64 ``[n]``, where those that are decided, the examples or their words, stand among all of the split.
-        narrow: the states in bfloat16, where a GPU decides in it first.
+        narrow: the states in bfloat16, where they are decided in it first.
     """
 
     units: Tensor
@@ -82,9 +85,10 @@ class ScoreBlock:
 
 def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
     """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
+    on_cpu = device.type == "cpu" and has_bfloat16() and len(split.targets) >= LEAST_ROWS
     for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)
-        pays = device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS
+        pays = on_cpu or (device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS)
         narrow = batch.states.bfloat16() if pays else None
         yield ScoreBlock(units, replace(batch, place=SharedBuffer()), narrow)
 
@@ -140,6 +144,24 @@ def predict_parts(
         name: named(part, split.parts[name], decided[name], threshold_of(model.parts[name]))
         for name, part in data.parts.items()
     }
+
+
+def masked_predictions(model: FusedModel, split: TaskSplit, head: LmHead, layers: Layers) -> list[tuple[float, int]]:
+    """Of each masked sub-token the cross-entropy of its own id, in nats, and the likeliest id.
+
+    A row has a score for each sub-token of the vocabulary: few rows are scored at once.
+    """
+    at_once = max(1, SCORE_BYTES // (4 * head.vocabulary))
+    found: list[tuple[float, int]] = []
+    model.eval()
+    with torch.inference_mode():
+        for start in range(0, len(split), at_once):
+            rows = np.arange(start, min(start + at_once, len(split)))
+            batch = split.batch(rows, layers).on(home_of(model))
+            scores = model(batch.states, batch.offsets, batch.read)  # [rows, V]
+            surprise = functional.cross_entropy(scores, batch.targets, reduction="none")
+            found += zip(surprise.tolist(), scores.argmax(1).tolist(), strict=True)
+    return found
 
 
 def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> dict[str, Decisions]:

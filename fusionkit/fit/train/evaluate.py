@@ -16,11 +16,10 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU
 from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
-from fusionkit.fit.model.precision import full_float32, has_bfloat16
+from fusionkit.fit.model.precision import full_float32
 from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named
-from fusionkit.fit.train.span_f1 import Spans
-from fusionkit.fit.train.threshold import best_threshold
-from fusionkit.fit.vectorized.bfloat16_decisions import LEAST_ROWS, decider_of
+from fusionkit.fit.train.f1 import Spans, best_threshold
+from fusionkit.fit.vectorized.bfloat16_decisions import decider_of
 from fusionkit.fit.vectorized.stack import Stack
 from fusionkit.metrics import class_scores, span_scores
 from fusionkit.tags import are_span_tags
@@ -38,19 +37,17 @@ def decide_all(
     """
     kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
     device, units = stacks[0][0].device, len(split.targets)
-    pays = device.type == "cpu" and has_bfloat16() and units >= LEAST_ROWS
     with torch.inference_mode(), full_float32(device):
         shape = split.targets.shape
         found = [torch.empty(len(stack.specs), *shape, dtype=kind, device=device) for stack, _ in stacks]
         deciders = [decider_of(stack, units, split.read is None) for stack, _ in stacks]
         for block in blocks:
-            narrow = block.batch.states.bfloat16() if pays else block.narrow
             for (stack, chosen), decide, runs in zip(stacks, deciders, found, strict=True):
                 batch = layers_of_batch(block.batch, chosen)
-                if narrow is None or decide is None:
+                if block.narrow is None or decide is None:
                     runs[:, block.units] = stack.decide(batch, units)
                 else:
-                    runs[:, block.units] = decide(batch, layers_of(narrow, chosen))
+                    runs[:, block.units] = decide(batch, layers_of(block.narrow, chosen))
     return found
 
 

@@ -6,7 +6,7 @@ from the store each time.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,
     GatherLoader,
     Layers,
-    SeedLoader,
     SeparateLoaders,
     held_bytes,
     load_all_into_memory,
@@ -63,7 +62,12 @@ class UnitInputs:
         self._sharers, self._device = sharers, device
         repeated = any(length_of(spec, len(draws[spec.data_seed])).epochs > 1 for spec in specs)
         self._room = self._to_hold() if repeated else 0
-        streamed = {seed: each for seed in draws if (each := self._streamed(seed, specs[0])) is not None}
+        spec, orders = specs[0], {seed: Sampler(draw, specs[0].order, seed) for seed, draw in draws.items()}
+        streamed = {
+            seed: StreamingLoader(draw, layers, orders[seed], spec.batch_size, device)
+            for seed, draw in draws.items()
+            if spec.order == WINDOW and isinstance(draw.states, ChunkedStates) and held_bytes(draw, layers) > self._room
+        }
         self.window_bytes = sum(each.memory for each in streamed.values())
         self._room -= self.window_bytes
         self.stored = watched_split(specs[0], data)
@@ -73,7 +77,14 @@ class UnitInputs:
         self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch
         if device.type != "cpu" and self.holds_watched:
             self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
-        self.loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
+        self.loader = self._on_gpu(specs, orders) or SeparateLoaders(
+            streamed
+            | {
+                seed: GatherLoader(*self._held(draw), orders[seed], spec.batch_size, device)
+                for seed, draw in draws.items()
+                if seed not in streamed
+            }
+        )
 
     def blocks(self) -> Iterable[ScoreBlock]:
         """The watched part of validation, block by block."""
@@ -89,23 +100,12 @@ class UnitInputs:
         free = None if self._device.type == "cpu" else room(self._device, self._sharers)
         return HELD_BYTES if free is None else free // 2
 
-    def _streamed(self, seed: int, spec: RunSpec) -> StreamingLoader | None:
-        """A draw that is read window by window; None where it is held, or its order leaps."""
-        draw = self._draws[seed]
-        if (
-            spec.order != WINDOW
-            or held_bytes(draw, self._layers) <= self._room
-            or not isinstance(draw.states, ChunkedStates)
-        ):
-            return None
-        return StreamingLoader(draw, self._layers, Sampler(draw, spec.order, seed), spec.batch_size, self._device)
-
-    def _resident(self, specs: Sequence[RunSpec]) -> GpuLoader | None:
+    def _on_gpu(self, specs: Sequence[RunSpec], orders: Mapping[int, Sampler]) -> GpuLoader | None:
         """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one.
 
         Not where there is dropout: a mask of more rows would have other numbers, and so would a run alone.
         """
-        draws, spec = self._draws, specs[0]
+        draws = self._draws
         if self._device.type == "cpu" or self._data.lm_head is not None:
             return None
         if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
@@ -119,16 +119,7 @@ class UnitInputs:
             return None
         self._room -= size
         held = dict(zip(draws, load_all_into_memory(list(draws.values()), self._layers, self._device), strict=True))
-        orders = {seed: Sampler(draw, spec.order, seed) for seed, draw in draws.items()}
-        return GpuLoader(held, orders, spec.batch_size, self._device)
-
-    def _gathered(self, spec: RunSpec, streamed: Container[int]) -> dict[int, SeedLoader]:
-        """Minibatches of the draws that are not streamed."""
-        return {
-            seed: GatherLoader(*self._held(draw), Sampler(draw, spec.order, seed), spec.batch_size, self._device)
-            for seed, draw in self._draws.items()
-            if seed not in streamed
-        }
+        return GpuLoader(held, orders, specs[0].batch_size, self._device)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""

@@ -73,6 +73,8 @@ def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) 
             x = products(x, weights[f"{name}weight"], weights[f"{name}bias"])
         elif isinstance(step, RunDropout):
             x = step.stacked(x)
+        elif isinstance(step, nn.ReLU) and x is not rows and not torch.is_grad_enabled():
+            x = x.relu_()
         else:
             x = step(x)
     return x
