@@ -70,14 +70,12 @@ class FusedModel(nn.Module):
 
     def read_out(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
         """The scores of rows that are fused already, ``[rows, width]``; the rest as for :meth:`forward`."""
-        read_offsets = offsets if read is None else nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
-        return self.head(self.gathered(fused, offsets, read), read_offsets)  # type: ignore[no-any-return]
-
-    def gathered(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
-        """What the head reads of fused rows, ``[n, width]``."""
         if read is not None:
-            fused = fused[read]
-            offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+            fused, offsets = fused[read], nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+        return self.head(self.pooled(fused, offsets), offsets)  # type: ignore[no-any-return]
+
+    def pooled(self, fused: Tensor, offsets: Tensor) -> Tensor:
+        """What the head reads of fused rows, ``[n, width]``; offsets of those rows that are read."""
         if self.pool is not None:
             fused = widened(fused)  # in bfloat16 a sum stands still where a row is below 1/256 of it
         if self.pool == "mean":

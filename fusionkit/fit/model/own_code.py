@@ -49,7 +49,7 @@ def source_notes(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) ->
 
 
 def warn_of_sources(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> None:
-    """Warn of a run whose code has changed, where it is loaded; of many runs with one code once."""
+    """Warn of a run whose code has changed; Python shows equal warnings once."""
     for note in source_notes(spec, recorded):
         warnings.warn(SourceWarning(f"{note}; scores and predictions may differ from training's"), stacklevel=2)
 

@@ -239,9 +239,11 @@ class Stacked:
         counts = counts or (self._counts if len(batches) > 1 else [len(next(iter(weights.values())))])
         fused, offsets = self._fused(weights, batches, counts), first.offsets
         if first.read is not None or model.pool in ("mean", "max") or model.compares:
-            gather = partial(model.gathered, offsets=offsets, read=first.read)
-            fused = vmap(gather)(fused) if fused.dim() == 3 else gather(fused)
+            if first.read is not None:
+                fused = fused[..., first.read, :]
             offsets = first.read_offsets
+            pooled = partial(model.pooled, offsets=offsets)
+            fused = vmap(pooled)(fused) if fused.dim() == 3 else pooled(fused)
         head = {name: w for name, w in weights.items() if name.startswith("head.")}
         if self._chain is not None:
             own = {name.removeprefix(SCORE): head.pop(name) for name in list(head) if name.startswith(SCORE)}
