@@ -10,10 +10,9 @@ four times as fast in it; after every epoch of a few-shot run, scoring validatio
 It earns its lines: without it few-shot classification of SST-2 takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50
 epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s for 18.6, 6 runs of 5 epochs), with the same scores.
 
-Measured on MiniLM's states of SST-2 and CoNLL-2003 (last, linear, attention, on SST-2 concat too; three rates, up to 8
-and 50 epochs): 0 to 4 % of the rows are not sure; of 4.7 million decisions that bfloat16 alone would have made, 952
-were others, and none of these was sure. Taking the scores of earlier epochs in the same way was tried: 350 of 3.7
-million decisions were others, because weights move some rows far more than a sample shows.
+Measured on MiniLM's states of SST-2 and CoNLL-2003: 0 to 4 % of the rows are not sure; of 4.7 million decisions that
+bfloat16 alone would have made, 952 were others, and none of these was sure. Scores of earlier epochs do not serve in
+the same way: weights move some rows far more than a sample shows.
 
 A GPU multiplies many times as fast in bfloat16. How many rows are unsure is not known there without waiting for it, so
 a fixed share of all rows is scored again, those of the smallest margins (:func:`decide_most`).
@@ -47,7 +46,7 @@ def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch,
     its own best score, or where those of an example cannot be scored again together.
 
     Args:
-        stack: whose weights stay as they are meanwhile. rows: how many the split has. all_are_read: by the head.
+        rows: how many the split has. all_are_read: whether the head reads all of them.
     """
     if not isinstance(stack, Stacked) or not stack.by_row:
         return None
@@ -58,11 +57,7 @@ def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch,
 
 
 class CpuDecider:
-    """The decisions of a stack on the batches of one split, while its weights stay as they are.
-
-    Args:
-        rows: how many rows the split has.
-    """
+    """The decisions of a stack on the batches of one split of so many rows, while its weights stay as they are."""
 
     def __init__(self, stack: Stacked, rows: int = 0) -> None:
         self._stack, self._rows = stack, rows
@@ -71,11 +66,7 @@ class CpuDecider:
         self._batches, self._error = 0, torch.zeros(())
 
     def decide(self, batch: Batch, narrow: Tensor) -> Tensor:
-        """The best class of each row by every run, int64 ``[R, n]``, as float32 scores would have it.
-
-        Args:
-            narrow: the batch's states in bfloat16.
-        """
+        """The best class of each row by every run, int64 ``[R, n]``, as float32 has it; ``narrow`` is bfloat16."""
         if self._weights is None:
             self._weights = self._stack.scoring_weights(batch, self._rows)
             self._cast = in_bfloat16(self._weights)
@@ -104,14 +95,9 @@ def decide_on_gpu(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
 
 
 def decide_most(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
-    """The best class of each row by every run, as float32 scores would have it; :data:`UNSURE` where there were more
-    unsure rows than were scored again. Work of one shape, whatever the numbers are: a GPU can record it.
+    """As :meth:`CpuDecider.decide`, but :data:`UNSURE` where there were more unsure rows than were scored again.
 
-    Args:
-        narrow: the batch's states in bfloat16.
-
-    Returns:
-        int64 ``[R, n]``.
+    The work has one shape, whatever the numbers are: a GPU can record it.
     """
     weights, states, rows = stack.scoring_weights(batch), batch.states, len(batch.states)
     scores = stack.scores(in_bfloat16(weights), [replace(batch, states=narrow)]).float()

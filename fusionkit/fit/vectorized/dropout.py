@@ -16,10 +16,7 @@ from torch import Tensor, nn
 
 
 class RunDropout(nn.Module):
-    """``nn.Dropout`` for a stack of runs.
-
-    Args:
-        p: share of the numbers that become 0. generators: one a run, shared by all dropouts of the stack.
+    """``nn.Dropout`` for a stack of runs, with a generator a run that all dropouts of the stack share.
 
     Attributes:
         run: which run this is: 0 … R − 1, stacked with the weights so that vmap sees a run here.
@@ -33,7 +30,6 @@ class RunDropout(nn.Module):
         self.register_buffer("run", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape as ``x``."""
         if not self.training or self.p == 0:
             return x
         mask: Tensor = _Masks.apply(x.detach(), self.run, self)  # type: ignore[no-untyped-call]

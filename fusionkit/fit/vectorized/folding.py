@@ -43,9 +43,9 @@ class Folding:
     """How the weights of stacked runs are folded.
 
     Attributes:
-        maps: the fusion's, by the names that its weights begin with, in the order of the layers. first: the head's,
-            by its name in the chain. steps: whether they can be folded while runs learn: no dropout acts between them,
-            and both are learned, as is counted here.
+        maps: the fusion's, by the names that its weights begin with, in the order of the layers. first: the head's, by
+            its name in the chain. steps: whether they can be folded while runs learn: no dropout acts between them,
+            and both are learned.
     """
 
     inputs: int
@@ -64,19 +64,15 @@ class Folding:
         # Not what inherits from them: it may do more.
         if type(fusion) not in LINEAR or model.pool in ("mean", "max") or model.compares:
             return None
-        assert isinstance(fusion, (Concat, ConcatAffine))
+        assert isinstance(fusion, nn.Module)
         if (chain := chain_of_head(model.head)) is None:
             return None
         at = next(k for k, (_, step) in enumerate(chain) if isinstance(step, nn.Linear))
         dropped = [step.p for _, step in chain[:at] if isinstance(step, (nn.Dropout, RunDropout))]
         if len(dropped) < at:
             return None
-        maps: dict[str, nn.Module] = (
-            {"project.": fusion.project}
-            if isinstance(fusion, Concat)
-            else {f"maps.{layer}.": affine for layer, affine in enumerate(fusion.maps)}
-        )
-        inputs = sum(affine.in_features for affine in maps.values() if isinstance(affine, nn.Linear))
+        maps = {f"{name}.": part for name, part in fusion.named_modules() if isinstance(part, nn.Linear)}
+        inputs = sum(affine.in_features for affine in maps.values())
         name, first = chain[at]
         assert isinstance(first, nn.Linear)
         learned = all(weights.requires_grad for part in (fusion, first) for weights in part.parameters())
@@ -97,11 +93,7 @@ class Folding:
         return FEW * self.outputs <= self.between
 
     def folded(self, weights: Weights) -> dict[str, Tensor]:
-        """Weights of the same scores, read off states side by side; there are none of the fusion's among them.
-
-        Args:
-            weights: a model's by name, ``[R, …]``; float32.
-        """
+        """Weights, float32 ``[R, …]`` by name, that score the same without a fusion, of states side by side."""
         first = f"{SCORE}{self.first}"
         weight, bias = weights[f"{first}weight"], weights[f"{first}bias"]  # [R, k, m], [R, k]
         with exactly(weight.device):

@@ -28,13 +28,10 @@ ROWS = 32
 
 
 def products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """All runs' maps.
+    """All runs' maps ``[R, n, h]``, in autocast's precision where that is on.
 
     Args:
         x: ``[n, w]``, the same for all runs, or ``[R, n, w]``. weight: ``[R, h, w]``. bias: ``[R, h]``.
-
-    Returns:
-        ``[R, n, h]``, in autocast's precision where that is on.
     """
     found: Tensor = _Products.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return found
@@ -92,11 +89,7 @@ def _filled(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class RunLinear(nn.Module):
-    """``nn.Linear`` by :func:`products`: of one run, or of all of a stack under ``torch.func.vmap``.
-
-    Args:
-        linear: whose weights it has, by the same names. stacked: whether it learns under vmap.
-    """
+    """``nn.Linear`` by :func:`products`: of one run, or, where ``stacked``, of all of a stack under vmap."""
 
     def __init__(self, linear: nn.Linear, stacked: bool) -> None:
         super().__init__()
@@ -104,7 +97,6 @@ class RunLinear(nn.Module):
         self._stacked = stacked
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[…, w]`` → ``[…, h]``."""
         if self._stacked:
             found: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
             return found

@@ -128,7 +128,6 @@ class Stacked:
             the losses before the step, ``[R]``, detached; of a run that stays any number.
         """
         given = [rate or 0.0 for rate in rates]
-        self._set_mode(training=True)
         self._folded = None  # the weights change
         if self._graphs is None:
             return self._train_step(batches, given)
@@ -137,14 +136,8 @@ class Stacked:
         on_device = self._rates.copy_(pinned, non_blocking=True)
         return self.recorded("loss", batches, lambda: self._train_step(batches, on_device))
 
-    def _set_mode(self, training: bool) -> None:
-        if self._base.training is not training:  # it goes through all modules, which a step that is replayed need not
-            self._base.train(training)
-
     def recorded(self, name: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
-        """Work on these minibatches; on a GPU recorded once and replayed, where no work of this kind waits for numbers
-        it computes, and where the minibatches' memory lasts.
-        """
+        """Work on these minibatches; a GPU records and replays it where it waits for no number and memory lasts."""
         if self._graphs is None or not self._records or batches[0].place is None:
             return work()
         return self._graphs.do(batches[0].place, name, work)
@@ -170,27 +163,17 @@ class Stacked:
         Returns:
             to be read before the next call: on a GPU the next one of this batch writes to the same memory.
         """
-        self._set_mode(training=False)
         weights = self.scoring_weights(batch, rows)
         return self.recorded("decide", [batch], lambda: self._call(weights, [batch], "decide"))
 
     @torch.inference_mode()
     def scores(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int] = ()) -> Tensor:
-        """The scores ``[R, n, classes]`` that some weights give, in their precision.
-
-        Args:
-            counts: how many runs read each batch; without it all read the one there is.
-        """
-        self._set_mode(training=False)
+        """The scores ``[R, n, classes]`` that some weights give; ``counts`` runs read each batch."""
         return self._call(weights, batches, "score", counts)
 
     @torch.inference_mode()
     def scoring_weights(self, batch: Batch, rows: int = 0) -> Weights:
-        """All runs' weights as they are until the next step, folded where that pays.
-
-        Args:
-            batch: one of those that are scored. rows: as :meth:`decide` has it.
-        """
+        """All runs' weights as they are until the next step, folded where that pays for so many rows."""
         weights = self._weights()
         if self._folding and batch.read is None and self._folding.saves(rows, learns=False):
             self._folded = weights = self._folded or self._folding.folded(weights)
@@ -236,6 +219,8 @@ class Stacked:
             counts: how many runs read each batch; without it those of its data seed, or all.
         """
         first, model = batches[0], self._base
+        if model.training is not (wanted == "loss"):  # it goes through all modules
+            model.train(wanted == "loss")
         counts = counts or (self._counts if len(batches) > 1 else [len(next(iter(weights.values())))])
         fused, offsets = self._fused(weights, batches, counts), first.offsets
         if first.read is not None or model.pool in ("mean", "max") or model.compares:
@@ -249,14 +234,14 @@ class Stacked:
             own = {name.removeprefix(SCORE): head.pop(name) for name in list(head) if name.startswith(SCORE)}
             scores = chained(self._chain, own, fused)  # [R, n, classes]
         else:
-            scores = self._ask("score", head, fused, 0 if fused.dim() == 3 else None, offsets)
+            scores = self._ask("score", head, offsets, (fused,), (0 if fused.dim() == 3 else None,))
         if wanted == "score":
             return scores
         targets, dim = _per_run([batch.targets for batch in batches], counts)
         with exactly(scores.device):
             if wanted == "loss" and type(model.head) is Softmax:  # what inherits from it may do more
                 return cross_entropies(model.head, widened(scores), targets)
-            return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
+            return self._ask(wanted, head, first.read_offsets, (widened(scores), targets), (0, dim))
 
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
@@ -285,22 +270,15 @@ class Stacked:
         return found
 
     def _ask(
-        self,
-        wanted: Wanted,
-        weights: Weights,
-        given: Tensor,
-        dim: int | None,
-        offsets: Tensor,
-        targets: Tensor | None = None,
-        targets_dim: int | None = None,
+        self, wanted: Wanted, weights: Weights, offsets: Tensor, given: Sequence[Tensor], dims: Sequence[int | None]
     ) -> Tensor:
-        """The heads, one a run, by vmap."""
+        """The heads, one a run, by vmap; ``dims`` are the axes of the runs in what each is given."""
 
-        def one(own: Mapping[str, Tensor], given: Tensor, targets: Tensor | None) -> Tensor:
-            found: Tensor = functional_call(self._head, dict(own), (wanted, given, offsets, targets))
+        def one(own: Mapping[str, Tensor], *each: Tensor) -> Tensor:
+            found: Tensor = functional_call(self._head, dict(own), (wanted, offsets, *each))
             return found
 
-        found: Tensor = vmap(one, (0, dim, targets_dim))(weights, given, targets)
+        found: Tensor = vmap(one, (0, *dims))(weights, *given)
         return found
 
 
@@ -314,7 +292,7 @@ class _HeadCalls(nn.Module):
         super().__init__()
         self.head = head
 
-    def forward(self, wanted: Wanted, given: Tensor, offsets: Tensor, targets: Tensor | None = None) -> Tensor:
+    def forward(self, wanted: Wanted, offsets: Tensor, given: Tensor, targets: Tensor | None = None) -> Tensor:
         """Scores of fused states; loss or decisions of scores."""
         if wanted == "score":
             return self.head(given, offsets)
