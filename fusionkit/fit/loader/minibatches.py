@@ -79,12 +79,7 @@ def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
 def load_into_memory(
     split: TaskSplit, layers: Sequence[int], order: IntArray | None = None, device: torch.device = CPU
 ) -> TaskSplit:
-    """Load the chosen layers of a split into memory.
-
-    Args:
-        order: the examples in the order of their rows in memory; rows that are read together are then one view.
-        device: where the memory is.
-    """
+    """A split with the chosen layers in memory, its examples in this order: rows read together are then one view."""
     at = None if order is None else flat_rows(split.offsets, split.sequences(order))[0]
     return load_all_into_memory([split], layers, device, at)[0]
 
@@ -92,11 +87,7 @@ def load_into_memory(
 def load_all_into_memory(
     splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU, order: IntArray | None = None
 ) -> list[TaskSplit]:
-    """Load several splits of one store; a row that several of them have is in memory once.
-
-    Args:
-        order: the order of their rows in memory, as places among the rows of all splits.
-    """
+    """Several splits of one store; a row that several of them have is in memory once, in this order of all rows."""
     rows = np.concatenate([split.rows for split in splits])
     order = np.arange(len(rows)) if order is None else order
     stored, first, places = np.unique(rows[order], return_index=True, return_inverse=True)
@@ -138,11 +129,7 @@ class Minibatches:
 
 
 class GatherLoader:
-    """Gathers the rows of one minibatch at a time, from memory or from mapped chunks.
-
-    Args:
-        split: the draw, of the layers at ``layers``. device: where the minibatches go.
-    """
+    """Gathers the rows of one minibatch at a time, from memory or from mapped chunks, and puts it on a device."""
 
     def __init__(
         self, split: TaskSplit, layers: Sequence[int], order: Sampler, batch_size: int, device: torch.device = CPU

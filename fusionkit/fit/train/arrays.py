@@ -98,11 +98,7 @@ def example_split(
 def word_split(
     examples: ArrayExamples, targets: IntArray | None = None, gold: list[list[str]] | None = None
 ) -> TaskSplit:
-    """Examples with a tag a row; without ``targets``, to be predicted.
-
-    Args:
-        targets: int64 ``[rows]``. gold: tags of each example.
-    """
+    """Examples with a tag a row, int64 ``[rows]``, and the tags of each; without ``targets``, to be predicted."""
     rows, offsets = examples.kept
     return TaskSplit(
         examples.states,

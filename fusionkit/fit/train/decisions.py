@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +33,9 @@ BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
 SCORE_BYTES = 64 << 20  # of the scores over a vocabulary that are computed at once
 STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
+# Examples that are scored at once: int64 [n], where those that are decided, the examples or their words, stand among
+# all of the split; their batch; the states in bfloat16, where they are decided in it first.
+ScoreBlock = tuple[Tensor, Batch, Tensor | None]
 Decisions = Tensor  # of units class numbers, numbers or probabilities ``[units, …]``; of many runs ``[R, units, …]``
 
 
@@ -69,20 +72,6 @@ def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) ->
             yield examples, split.batch(examples, layers, stream.states(examples, here)).on(device)
 
 
-@dataclass(frozen=True)
-class ScoreBlock:
-    """Some examples of a split, to be scored at once.
-
-    Attributes:
-        units: int64 ``[n]``, where those that are decided, the examples or their words, stand among all of the split.
-        narrow: the states in bfloat16, where they are decided in it first.
-    """
-
-    units: Tensor
-    batch: Batch
-    narrow: Tensor | None
-
-
 def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
     """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
     on_cpu = device.type == "cpu" and has_bfloat16() and len(split.targets) >= LEAST_ROWS
@@ -90,7 +79,7 @@ def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -
         units = torch.from_numpy(units_of(split, examples)).to(device)
         pays = on_cpu or (device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS)
         narrow = batch.states.bfloat16() if pays else None
-        yield ScoreBlock(units, replace(batch, place=SharedBuffer()), narrow)
+        yield units, replace(batch, place=SharedBuffer()), narrow
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
@@ -120,21 +109,14 @@ def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float
 
 
 def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> list[Any]:
-    """A model's answers for the first task, an example each, as :func:`named` has them.
-
-    Of a masked sub-token, its cross-entropy and the likeliest id.
-    """
+    """A model's answers for the first task, an example each: :func:`named`, or :func:`masked_predictions`."""
     return predict_parts(model, data, split, layers)[data.name]
 
 
 def predict_parts(
     model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False
 ) -> dict[str, list[Any]]:
-    """A model's answers for each task by its name, as :func:`predict` has them.
-
-    Args:
-        choose: choose the threshold of each head that has one on this split first, and put it into the model.
-    """
+    """A model's answers for each task by its name; with ``choose`` its thresholds are chosen on this split first."""
     if data.lm_head is not None and isinstance(model, FusedModel):
         return {data.name: masked_predictions(model, split, data.lm_head, layers)}
     decided = decide(model, data, split, layers)

@@ -41,21 +41,18 @@ def decide_all(
         shape = split.targets.shape
         found = [torch.empty(len(stack.specs), *shape, dtype=kind, device=device) for stack, _ in stacks]
         deciders = [decider_of(stack, units, split.read is None) for stack, _ in stacks]
-        for block in blocks:
+        for at, whole, narrow in blocks:
             for (stack, chosen), decide, runs in zip(stacks, deciders, found, strict=True):
-                batch = layers_of_batch(block.batch, chosen)
-                if block.narrow is None or decide is None:
-                    runs[:, block.units] = stack.decide(batch, units)
+                batch = layers_of_batch(whole, chosen)
+                if narrow is None or decide is None:
+                    runs[:, at] = stack.decide(batch, units)
                 else:
-                    runs[:, block.units] = decide(batch, layers_of(block.narrow, chosen))
+                    runs[:, at] = decide(batch, layers_of(narrow, chosen))
     return found
 
 
 class Evaluator:
-    """A task's scores of decisions on one split.
-
-    Args:
-        device: where decisions will be.
+    """A task's scores of decisions on one split, which are on this device.
 
     Attributes:
         metric: the own one's name, as ``Task.scores`` has it first.
@@ -100,11 +97,7 @@ class Evaluator:
         return [value for some in self._parts(every) for value in self._spans.f1(some).tolist()]
 
     def scores(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[dict[str, float]]:
-        """All of the task's scores of each run; its own metric comes first.
-
-        Args:
-            thresholds: of each run, where its head has one.
-        """
+        """All of the task's scores of each run, its own metric first; ``thresholds`` where its head has one."""
         if not self._counts_classes:
             data, split = self._data, self._split
             told = [

@@ -39,13 +39,12 @@ class UnitInputs:
     """The minibatches of all data seeds, and the blocks of validation.
 
     Args:
-        specs: of the runs. draws: the training examples of each data seed. layers: positions among the stored ones,
-            of all that any run reads. sharers: how many processes share the memory.
+        draws: the training examples of each data seed. layers: positions among the stored ones, of all that any run
+            reads. sharers: how many processes share the memory.
 
     Attributes:
-        loader: gives the minibatches. stored: the part of validation that is watched, as it is stored.
-        watched: the same, in memory where ``holds_watched``. window_bytes: of the windows that are read while others
-            are trained on.
+        stored: the part of validation that is watched, as it is stored. watched: the same, in memory where
+            ``holds_watched``. window_bytes: of the windows that are read while others are trained on.
     """
 
     def __init__(
@@ -59,9 +58,11 @@ class UnitInputs:
         device: torch.device,
     ) -> None:
         self._draws, self._layers, self._data, self._hidden = draws, layers, data, hidden
-        self._sharers, self._device = sharers, device
+        self._device = device
         repeated = any(length_of(spec, len(draws[spec.data_seed])).epochs > 1 for spec in specs)
-        self._room = self._to_hold() if repeated else 0
+        # Bytes that may be held: on a GPU half of what is free, the other half is for the runs.
+        free = None if device.type == "cpu" else room(device, sharers)
+        self._room = 0 if not repeated else HELD_BYTES if free is None else free // 2
         spec, orders = specs[0], {seed: Sampler(draw, specs[0].order, seed) for seed, draw in draws.items()}
         streamed = {
             seed: StreamingLoader(draw, layers, orders[seed], spec.batch_size, device)
@@ -95,15 +96,9 @@ class UnitInputs:
                 self._blocks = list(score_blocks(self.watched, self._watched_layers, self._device))
         return self._blocks
 
-    def _to_hold(self) -> int:
-        """Bytes of states that may be held: on a GPU half of what is free, the other half is for the runs."""
-        free = None if self._device.type == "cpu" else room(self._device, self._sharers)
-        return HELD_BYTES if free is None else free // 2
-
     def _on_gpu(self, specs: Sequence[RunSpec], orders: Mapping[int, Sampler]) -> GpuLoader | None:
-        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one.
-
-        Not where there is dropout: a mask of more rows would have other numbers, and so would a run alone.
+        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one: with
+        dropout they may not, as a mask of more rows would have other numbers than that of a run alone.
         """
         draws = self._draws
         if self._device.type == "cpu" or self._data.lm_head is not None:

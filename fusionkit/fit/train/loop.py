@@ -6,6 +6,7 @@ keeps its best epoch's weights and is scored once on test. A run that is done, s
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +32,7 @@ from fusionkit.fit.train.decisions import block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.inputs import UnitInputs, training_split
 from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
-from fusionkit.fit.train.schedule import balanced_weights, check_options, length_of, rate_factor
+from fusionkit.fit.train.schedule import balanced_weights, check_options
 from fusionkit.fit.vectorized.stack import Stack, stack_of
 from fusionkit.fit.vectorized.width import room, shape_of, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
@@ -66,11 +66,7 @@ def train_run(
     on_epoch: Callable[[], None],
     start: WarmStart | None = None,
 ) -> RunResult:
-    """Train one run: :func:`train_unit` of one.
-
-    Raises:
-        DivergenceError: the loss became infinite or NaN. UsageError: as for a unit.
-    """
+    """Train one run: :func:`train_unit` of one, but a loss that became infinite or NaN is raised."""
     starts = {} if start is None or spec.init_from is None else {spec.init_from: start}
     ((_, result),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch(), starts)
     if isinstance(result, DivergenceError):
@@ -95,14 +91,9 @@ def train_unit(
         specs: runs of one task data with draws of one kind and size, batches of one size, one order and the same
             part of validation to watch; a data seed has one draw.
         layers_of: positions among the stored layers that a run's fusion reads.
-        on_epoch: called with each spec for each of its epochs: once it is trained, or once it is sure that it will not
-            be.
-        starts: the trained runs to begin from, by digest.
-        tell: called with what the user should know. sharers: how many processes share the memory. device: where the
-            runs are trained; what they come to is the CPU's.
-
-    Yields:
-        each run as it ends.
+        on_epoch: called with each spec for each of its epochs: once it is trained, or sure not to be.
+        starts: the trained runs to begin from, by digest. tell: called with what the user should know.
+        sharers: how many processes share the memory. device: where the runs are trained; what they yield is the CPU's.
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
@@ -116,7 +107,7 @@ def train_unit(
         runs = [run for group in groups for run in group.runs]
         if epoch:
             unit.train(groups, epoch)
-        failed = {run: error for run in runs if (error := _divergence(run, epoch)) is not None}
+        failed = {run: _diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
         unit.evaluate(groups, epoch, failed)
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
         for run in runs:
@@ -153,11 +144,7 @@ class _Unit:
                 check_sides(part.head, data.train.sides)
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = training_split(spec, data)
-        taught = [self._draws[spec.data_seed] for spec in specs]
-        runs = [
-            RunState(spec, layers_of(spec), draw, length_of(spec, len(draw)))
-            for spec, draw in zip(specs, taught, strict=True)
-        ]
+        runs = [RunState(spec, layers_of(spec), self._draws[spec.data_seed]) for spec in specs]
         self.epochs = max(run.length.epochs for run in runs)
         self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
@@ -194,20 +181,20 @@ class _Unit:
         device = self._device
         rows = max(len(draw.rows) / max(len(draw), 1) for draw in self._draws.values()) * runs[0].spec.batch_size
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
-        free = room(device, self._sharers)
-        on_cpu = device.type == "cpu"
-        free = free - self._reading.window_bytes if free is not None and on_cpu else free  # windows are the host's
-        width = width_of(weight_bytes(model), states, unit, free, on_cpu)
-        if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
+        free, on_cpu = room(device, self._sharers), device.type == "cpu"
+        if free is not None and on_cpu:
+            free -= self._reading.window_bytes  # windows are the host's
+        widest, width = (width_of(weight_bytes(model), states, unit, spare, on_cpu) for spare in (None, free))
+        if width < min(widest, len(runs)):
             self._tell(f"stacks of at most {counted(width, 'run')}: memory")
         return width
 
     def _model(self, run: RunState, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""
         spec, data = run.spec, self._data
-        classes = {name: len(part.labels) for name, part in data.parts.items()}
-        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         labels = {name: part.labels for name, part in data.parts.items()}
+        classes = {name: len(known) for name, known in labels.items()}
+        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         load_start_weights(model, spec, None if spec.init_from is None else starts[spec.init_from], labels)
         for name, taught in run.draw.parts.items():
             part = model.parts[name]
@@ -237,11 +224,9 @@ class _Unit:
 
     def _step(self, group: _Group, batches: Sequence[Batch], left: Sequence[int], epoch: int, step: int) -> Tensor:
         """One step; the losses of the runs that make it. ``left``: steps that each makes in this epoch."""
-        rates, going = list[float | None](), [step < steps for steps in left]
-        for run, goes in zip(group.runs, going, strict=True):
-            at = (epoch - 1) * run.length.epoch + step
-            # A run that has made all of its steps waits for the others of its stack.
-            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else None)
+        going = [step < steps for steps in left]
+        # A run that has made all of its steps waits for the others of its stack.
+        rates = [run.rate(epoch, step) if goes else None for run, goes in zip(group.runs, going, strict=True)]
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         losses = group.stack.step(batches, rates) * examples
         return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
@@ -299,9 +284,7 @@ class _Unit:
             yield from zip((run.spec for group in ended for run in group), results, strict=True)
 
 
-def _divergence(run: RunState, epoch: int) -> DivergenceError | None:
-    if np.isfinite(run.loss):
-        return None
+def _diverged(run: RunState, epoch: int) -> DivergenceError:
     return DivergenceError(
         f"the loss of {run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
         received=str(run.loss),

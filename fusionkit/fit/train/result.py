@@ -18,7 +18,7 @@ from fusionkit.fit.model.joint import Model
 from fusionkit.fit.train.decisions import Decisions, choose_thresholds, decide, score, score_blocks
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
-from fusionkit.fit.train.schedule import Length
+from fusionkit.fit.train.schedule import Length, length_of, rate_factor
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec
@@ -32,23 +32,17 @@ class RunResult:
     """What a run came to.
 
     Attributes:
-        metric: the score's name. score: on test, None without one. validation_score: at the best epoch, on all of
-            validation.
-        best_epoch: from 1; 0 where there was nothing to train.
-        scores: all metrics by split. curve: loss and validation score, an epoch each; None where it was not
-            scored. watched: how many validation examples chose the epoch; the curve's scores are of these.
-        steps: how many the optimizer made.
-        seconds: training and scoring. epoch_seconds: how much of them had gone after each epoch of the curve: the one
-            thing of an epoch that another machine gives otherwise, so it stands beside the curve.
-        layer_weights: mean over validation rows, where the fusion has them.
-        largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
-        temperature: what the fusion's scores are divided by, where it has scores.
-        weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
-        trained_parameters: how many of the fusion's and the head's were not frozen.
-        tests: the scores on each store's test split by its name, where there are several.
+        metric: the score's name. score: on test, None without one. validation_score: of the best epoch, on all of
+            validation. scores: all metrics by split. best_epoch: from 1; 0 where there was nothing to train.
+        steps: how many the optimizer made. seconds: training and scoring. epoch_seconds: how much of them had gone
+            after each epoch: beside the curve, as another machine gives others.
+        layer_weights: mean over validation rows, where the fusion has them. largest_weight: of a row's layer weights
+            the largest, mean over the same rows: 1 is one-hot. temperature: what the fusion's scores are divided by.
+        draw: ids of a few-shot draw. weights: the best epoch's parameters and buffers. trained_parameters: how many
+            were not frozen. tests: the scores on each store's test split by its name, where there are several.
+        watched: how many validation examples chose the epoch; the curve's scores are of these.
         threshold: the probability above which an example has a class, where it may have several.
-        others: layer_weights, largest_weight and threshold of a run's other tasks by their names; above are the first
-            one's.
+        others: layer_weights, largest_weight and threshold of a run's other tasks by name; above are the first one's.
     """
 
     metric: str
@@ -83,8 +77,7 @@ class BestEpoch:
     """A run's best epoch.
 
     Attributes:
-        value: its validation score. decided: what it decided of the examples it was judged by, where that was asked.
-        scores: all scores of these, where they are known.
+        value: its validation score. decided, scores: of the examples it was judged by, where they are known.
     """
 
     value: float
@@ -99,21 +92,24 @@ class RunState:
     """A run from its start to its result.
 
     Attributes:
-        layers: positions among the stored layers that it reads. draw: its training examples.
-        loss: mean of its last epoch. best: of the epochs that were scored. seconds, epoch_seconds: its share of what
-            the unit took. model: set once the run has ended.
+        layers: positions among the stored layers that it reads. draw: its training examples. length: where nothing
+            stops it earlier. loss: mean of its last epoch. seconds, epoch_seconds: its share of what the unit took.
+            model: set once the run has ended.
     """
 
     spec: RunSpec
     layers: Layers
     draw: TaskSplit
-    length: Length
+    length: Length = field(init=False)
     loss: float = 0.0
     curve: Curve = field(default_factory=list)
     best: BestEpoch | None = None
     seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
     model: Model = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = length_of(self.spec, len(self.draw))
 
     def is_due(self, epoch: int) -> bool:
         """Whether it is scored now: no other run of its stack has a say in it."""
@@ -130,6 +126,10 @@ class RunState:
     def left(self, epoch: int) -> int:
         """Steps that it makes in an epoch: the last one may be begun only."""
         return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
+
+    def rate(self, epoch: int, step: int) -> float:
+        """The rate of a step of an epoch."""
+        return self.spec.lr * rate_factor(self.spec, (epoch - 1) * self.length.epoch + step, self.length.steps)
 
     def note_score(self, metric: str, value: float, epoch: int) -> bool:
         """Put the validation score of an epoch into the curve; True where it is the best so far."""
@@ -159,15 +159,11 @@ def results_of(
     held: tuple[TaskSplit, Layers | None],
     evaluator: Evaluator | None,
 ) -> list[RunResult]:
-    """Score runs by their best weights, all that have ended together: each split is read once for all of them.
+    """A result a run, group by group, by its best weights: each split is read once for all that ended together.
 
     Args:
         watched: the part of validation that chose the epoch, or all of it. held: the same as it is to be read, and the
-            stored layers that it holds in memory; None where it is read from the store. evaluator: of ``watched``,
-            where the task has one.
-
-    Returns:
-        a result a run, group by group.
+            stored layers that it holds in memory; None where it is read from the store. evaluator: of ``watched``.
     """
     began = time.perf_counter()
     runs = [run for group in groups for run in group]
@@ -193,14 +189,10 @@ def results_of(
     for k, run in enumerate(runs):
         metric = next(iter(validation[k]))
         scores = {"validation": validation[k]} | ({} if test is None else {"test": test[k]})
-        seen: dict[str, dict[str, Any]] = {
-            name: {
-                "layer_weights": mean,
-                "largest_weight": largest,
-                "threshold": threshold_of(run.model.parts[name]),
-            }
-            for name, (mean, largest) in weights[k].items()
-        }
+        seen: dict[str, dict[str, Any]] = {}
+        for name, (mean, largest) in weights[k].items():
+            threshold = threshold_of(run.model.parts[name])
+            seen[name] = {"layer_weights": mean, "largest_weight": largest, "threshold": threshold}
         results.append(
             RunResult(
                 metric=metric,
@@ -268,11 +260,7 @@ def _among(groups: Groups) -> tuple[Layers, list[Layers]]:
 
 
 def _layer_weights(groups: Groups, split: TaskSplit, held: Layers | None = None) -> list[dict[str, MeanWeights]]:
-    """Of each run, by part, the mean layer weights over a split's rows.
-
-    Args:
-        held: the stored layers that the split holds in memory; None where it is read from the store.
-    """
+    """Of each run, by part, the mean layer weights over a split's rows; ``held`` as :func:`results_of` has it."""
     layers, places = _among(groups)
     runs = [(run.model.parts, own) for group, own in zip(groups, places, strict=True) for run in group]
     read = layers if held is None else positions_of(layers, held)
