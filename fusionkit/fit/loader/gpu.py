@@ -1,8 +1,7 @@
 """Minibatches on a GPU, gathered from states in its memory into buffers that are used for every step.
 
 A recorded step (:mod:`fusionkit.fit.vectorized.cuda_graphs`) reads the same buffers each time it is replayed.
-Minibatches of words differ in their number of rows. They are padded to a few sizes, so that few steps are recorded and
-several data seeds can share a stack. The row indices of an epoch are sent to the device once.
+Minibatches of words are padded to a few sizes, so that few steps are recorded and data seeds can share a stack.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
     Args:
-        draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.load_all_into_memory` loads them: as many
-            examples each, with one sequence each, all of whose rows are read. orders: of each. device: that holds them.
+        draws: in memory, as many examples each, with one sequence each, all of whose rows are read. device: that holds
+            them.
     """
 
     def __init__(

@@ -20,15 +20,13 @@ from fusionkit.specs import RunSpec
 class FusedModel(nn.Module):
     """States of all layers → scores: the layer axis is fused first, tokens are pooled after (the papers' order).
 
-    A fusion that looks at whole examples gets all of their rows; the head reads some of them.
-
     Two sequences an example (a pair stored as two) are pooled to ``u`` and ``v``, and the head reads
     ``[u; v; |u−v|; u∗v]``, as sentence encoders are used (Conneau et al. 2017). A head that reads whole sequences gets
     all of their rows instead.
 
     Args:
-        layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
-        sides: sequences an example has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
+        layers: how many the fusion reads. hidden: their width. classes: how many there are. sides: sequences an example
+            has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
 
     Raises:
         UsageError: a pool before a head that reads whole sequences.
@@ -49,22 +47,18 @@ class FusedModel(nn.Module):
         self.layers, self.hidden, self.sides = layers, hidden, sides
         self.compares = sides == 2 and not reads_sequences(spec.head)
         width = 4 * self.fusion.width if self.compares else self.fusion.width
-        self.head = (
-            build_head(spec.head, width, classes, spec.dropout)
-            if given is None
-            else lm_head(spec.head, given, spec.dropout)
-        )
+        if given is None:
+            self.head = build_head(spec.head, width, classes, spec.dropout)
+        else:
+            self.head = lm_head(spec.head, given, spec.dropout)
         self.pool = spec.pool
 
     def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
-        """The scores of a batch.
+        """Scores ``[examples, classes]`` of pooled rows or a head that reads sequences, else ``[rows read, classes]``.
 
         Args:
             states: ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]``, sequences in the rows.
             read: bool ``[rows]``, those the head reads; None is all.
-
-        Returns:
-            ``[examples, classes]`` where rows are pooled or the head reads sequences, else ``[rows read, classes]``.
         """
         return self.read_out(self.fusion(states, offsets), offsets, read)
 

@@ -67,11 +67,7 @@ def with_starts(
 
 
 def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a head whose classes are others than ``labels``, the classes of each task of the run by its name.
-
-    Raises:
-        UsageError: names that only one of the two has.
-    """
+    """Refuse, as UsageError, a head whose classes are others than those of the run's tasks, ``labels`` by name."""
     if spec.init_part == "fusion":
         return
     for name, part in parts_of(spec).items():

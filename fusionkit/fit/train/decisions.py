@@ -44,16 +44,13 @@ def block_rows(device: torch.device) -> int:
     return BLOCK_ROWS if device.type == "cpu" else GPU_BLOCK_ROWS
 
 
-def blocks(split: TaskSplit, rows: int = BLOCK_ROWS) -> list[IntArray]:
-    """All examples in blocks of similar length and about so many rows: little padding for a CRF."""
-    return blocks_of(np.diff(split.offsets[:: split.sides]), rows)
-
-
-def blocks_of(lengths: IntArray, rows: int = BLOCK_ROWS) -> list[IntArray]:
-    """The places of things so long ``[n]`` in such blocks."""
+def blocks(split: TaskSplit, device: torch.device, among: IntArray | None = None) -> list[IntArray]:
+    """Some or all examples in blocks of similar length, which means little padding for a CRF, for this device."""
+    among = np.arange(len(split)) if among is None else among
+    lengths = np.diff(split.offsets[:: split.sides])[among]
     order = np.argsort(lengths, kind="stable")
-    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // rows)) + 1
-    return [block for block in np.split(order, cuts) if len(block)]
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // block_rows(device))) + 1
+    return [block for block in np.split(among[order], cuts) if len(block)]
 
 
 def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[tuple[IntArray, Batch]]:
@@ -62,13 +59,12 @@ def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) ->
     A split larger than :data:`STREAMED_BYTES` is read in the order of the store, a chunk at a time.
     """
     if not isinstance(split.states, ChunkedStates) or held_bytes(split, layers) <= STREAMED_BYTES:
-        for examples in blocks(split, block_rows(device)):
+        for examples in blocks(split, device):
             yield examples, split.batch(examples, layers).on(device)
         return
-    stream, chunks, lengths = WindowReader(split, layers), begin_chunks(split), np.diff(split.offsets[:: split.sides])
+    stream, chunks = WindowReader(split, layers), begin_chunks(split)
     for window, here in stream.windows([np.flatnonzero(chunks == chunk) for chunk in np.unique(chunks)]):
-        for among in blocks_of(lengths[window], block_rows(device)):
-            examples = window[among]
+        for examples in blocks(split, device, window):
             yield examples, split.batch(examples, layers, stream.states(examples, here)).on(device)
 
 

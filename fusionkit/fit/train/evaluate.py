@@ -62,6 +62,7 @@ class Evaluator:
         self._data, self._split = data, split
         self._spans: Spans | None = None
         self.metric = "pearson" if data.task.numeric else "micro_f1" if data.task.several else "accuracy"
+        self._counts_classes = self.metric == "accuracy"  # a unit is decided by one class number
         if not self._counts_classes:
             return
         gold = [one for each in split.gold for one in data.task.classes(each)]
@@ -75,15 +76,8 @@ class Evaluator:
 
     @staticmethod
     def can(data: TaskData) -> bool:
-        """Whether runs decide one kind of unit: one of several tasks decides several, and what is decided of a masked
-        sub-token is its cross-entropy.
-        """
+        """Not for runs of several tasks, which decide several kinds of units, and not for masked sub-tokens."""
         return not data.others and data.lm_head is None
-
-    @property
-    def _counts_classes(self) -> bool:
-        """Whether a unit is decided by one class number."""
-        return not (self._data.task.numeric or self._data.task.several)
 
     def own(self, decided: Decisions) -> list[float]:
         """The own metric of each run, of decisions ``[R, units, …]``; with the threshold that is best here."""

@@ -34,14 +34,11 @@ from fusionkit.ragged import IntArray
 
 
 class Spans:
-    """The spans of one split's words.
+    """The spans of one split's words; ``gold`` is how many there are.
 
     Args:
         names: the tag of each number: ``O``, ``B-x`` or ``I-x``. offsets: int64 ``[sentences + 1]`` into the words.
         gold: int64 ``[words]``. device: where tags will be.
-
-    Attributes:
-        gold: how many gold spans there are.
     """
 
     def __init__(self, names: Sequence[str], offsets: IntArray, gold: IntArray, device: torch.device = CPU) -> None:

@@ -26,7 +26,7 @@ from fusionkit.fit.loader.minibatches import (
 )
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
-from fusionkit.fit.train.decisions import ScoreBlock, block_rows, blocks, score_blocks
+from fusionkit.fit.train.decisions import ScoreBlock, blocks, score_blocks
 from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples
@@ -72,7 +72,7 @@ class UnitInputs:
         self.window_bytes = sum(each.memory for each in streamed.values())
         self._room -= self.window_bytes
         self.stored = watched_split(specs[0], data)
-        shown = blocks(self.stored, block_rows(device))
+        shown = blocks(self.stored, device)
         self.watched, self._watched_layers = self._held(self.stored, np.concatenate(shown) if shown else None)
         self.holds_watched = self.watched is not self.stored
         self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch

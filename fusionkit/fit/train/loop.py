@@ -64,11 +64,9 @@ def train_run(
     layers: Layers,
     hidden: int,
     on_epoch: Callable[[], None],
-    start: WarmStart | None = None,
 ) -> RunResult:
     """Train one run: :func:`train_unit` of one, but a loss that became infinite or NaN is raised."""
-    starts = {} if start is None or spec.init_from is None else {spec.init_from: start}
-    ((_, result),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch(), starts)
+    ((_, result),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch())
     if isinstance(result, DivergenceError):
         raise result
     return result

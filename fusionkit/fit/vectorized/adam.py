@@ -72,12 +72,7 @@ class StackedAdam:
         self._leaves = [leaf.detach() for leaf in leaves]
         self._means = [mean[runs] for mean in self._means]
         self._squares = [square[runs] for square in self._squares]
-        self._cut(pieces, self._steps)
-
-    @property
-    def _steps(self) -> float:
-        """How many steps have been taken."""
-        return max((float(count) for counts in self._counts for count in counts), default=0.0)
+        self._cut(pieces, max((float(count) for counts in self._counts for count in counts), default=0.0))
 
     def _cut(self, pieces: Sequence[Piece], steps: float) -> None:
         self._pieces = list(pieces)

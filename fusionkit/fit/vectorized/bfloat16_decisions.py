@@ -4,11 +4,11 @@
 
 Symbols: ``s`` a row's scores in float32, ``s̃`` in bfloat16; ``s̃_(1)`` and ``s̃_(2)`` the two best. An error e in each
 score moves the margin of two by 2 e at most, so b leaves twice what was seen. Rows that are not sure are scored again
-in float32; where a row depends on all rows of its example, with these. CPUs with bfloat16 instructions multiply two to
-four times as fast in it; after every epoch of a few-shot run, scoring validation is most of the work.
+in float32; where a row depends on all rows of its example, with these.
 
-It earns its lines: without it few-shot classification of SST-2 takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50
-epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s for 18.6, 6 runs of 5 epochs), with the same scores.
+CPUs with bfloat16 instructions multiply two to four times as fast in it. Without it few-shot classification of SST-2
+takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50 epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s
+for 18.6, 6 runs of 5 epochs), with the same scores.
 
 Measured on MiniLM's states of SST-2 and CoNLL-2003: 0 to 4 % of the rows are not sure; of 4.7 million decisions that
 bfloat16 alone would have made, 952 were others, and none of these was sure. Scores of earlier epochs do not serve in

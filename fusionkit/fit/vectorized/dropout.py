@@ -2,8 +2,8 @@
 
     y = x ⊙ m / (1 − p),   m ~ Bernoulli(1 − p)
 
-Under ``torch.func.vmap`` the plain module would draw from one stream for all runs, so that a run's masks depended on
-its neighbours. Here run r's mask is the next of its own generator, in the shape that r alone would have.
+Under ``torch.func.vmap`` the plain module would draw from one stream for all runs. Here a run's mask is the next of its
+own generator, in the shape that the run alone would have.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ the head's map to ``k``.
     n rows to be scored      n a k + a m k      beside   n a m + n m k
     n rows to learn from     2 n a k + 3 a m k  beside   2 n a m + 3 n m k
 
-the latter with the way back: to both matrices, through ``U`` to what lies between, never to the states. A tagger that
-is one linear map has as many k as there are tags: over ``concat-affine`` of MiniLM a row takes 21,000 multiplications
-in the place of 888,000.
+the latter with the gradients of both matrices and of what lies between. A tagger that is one linear map over
+``concat-affine`` of MiniLM takes 21,000 multiplications a row in the place of 888,000.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ class Folding:
 
     @classmethod
     def of(cls, model: FusedModel) -> Self | None:
-        """None where the fusion is no linear map, where the head does not begin with one, or where fused rows are
-        pooled or compared before it reads them.
-        """
+        """None unless fusion and head are linear maps with nothing between but dropout: no pool, no comparison."""
         fusion = model.fusion
         # Not what inherits from them: it may do more.
         if type(fusion) not in LINEAR or model.pool in ("mean", "max") or model.compares:
@@ -79,7 +76,7 @@ class Folding:
         return cls(inputs, fusion.width, first.out_features, tuple(maps), name, learned and not any(dropped))
 
     def saves(self, rows: float, *, learns: bool) -> float:
-        """How many multiplications so many rows do without, as long as one product each way is folded; 0 at least."""
+        """How many multiplications folding saves over so many rows; 0 at least."""
         if learns and not self.steps:
             return 0.0
         to_inputs, to_outputs = (2, 3) if learns else (1, 1)

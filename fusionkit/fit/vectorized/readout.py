@@ -45,13 +45,10 @@ def chain_of_head(head: nn.Module) -> list[Step] | None:
 
 
 def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) -> Tensor:
-    """The scores of all runs.
+    """The scores of all runs, ``[R, n, classes]``.
 
     Args:
         weights: ``[R, …]`` by name. rows: ``[n, width]``, the same for all runs, or ``[R, n, width]``.
-
-    Returns:
-        ``[R, n, classes]``.
     """
     first, *more = (weights[f"{name}weight"] for name, step in steps if isinstance(step, nn.Linear))
     runs = len(first)

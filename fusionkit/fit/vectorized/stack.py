@@ -4,9 +4,9 @@ A run in a stack learns what it learns alone, to rounding: no run's loss depends
 of the sum of all losses is each run's own; dropout masks come from each run's own generator.
 
 A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.layer_mixes` has them, a chain of linear
-layers by :mod:`fusionkit.fit.vectorized.readout`, all else by ``torch.func.vmap``.
-What vmap cannot stack (``torch.nn.LSTM``, runs of several tasks) and what shares weights too large to copy (an
-encoder's LM head) goes through one model after another, over the same minibatch: :class:`LoopedRuns`.
+layers by :mod:`fusionkit.fit.vectorized.readout`, all else by ``torch.func.vmap``. What vmap cannot stack
+(``torch.nn.LSTM``, runs of several tasks) and what shares weights too large to copy (an encoder's LM head) goes through
+one model after another: :class:`LoopedRuns`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ def can_stack(model: Model) -> bool:
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
-    """The runs as a stack; one alone in float32 on a CPU, or runs that cannot be stacked, as a row.
-
-    One alone is a stack where it can be folded to little: a row multiplies as its modules do.
-    """
+    """The runs as a stack; one after another where they cannot be stacked, or where a run alone gains nothing by it."""
     single = [model for model in models if isinstance(model, FusedModel)]
     # A stack's products have few shapes, whose kernels are kept; on a GPU a stack's steps are recorded.
     pays = len(models) > 1 or specs[0].compute_dtype != FLOAT32 or home_of(models[0]).type == "cuda"
@@ -69,7 +66,7 @@ def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
 
 
 class Stacked:
-    """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example.
+    """Models as one; several data seeds in one stack must have minibatches of the same shape.
 
     Attributes:
         specs: the runs, in the order of every axis R; those of one data seed stand together.
@@ -125,7 +122,7 @@ class Stacked:
                 weights stay as they are.
 
         Returns:
-            the losses before the step, ``[R]``, detached; of a run that stays any number.
+            the losses before the step, ``[R]``; of a run that stays any number.
         """
         given = [rate or 0.0 for rate in rates]
         self._folded = None  # the weights change
@@ -231,8 +228,7 @@ class Stacked:
             fused = vmap(pooled)(fused) if fused.dim() == 3 else pooled(fused)
         head = {name: w for name, w in weights.items() if name.startswith("head.")}
         if self._chain is not None:
-            own = {name.removeprefix(SCORE): head.pop(name) for name in list(head) if name.startswith(SCORE)}
-            scores = chained(self._chain, own, fused)  # [R, n, classes]
+            scores = chained(self._chain, part_weights(SCORE, weights), fused)  # [R, n, classes]
         else:
             scores = self._ask("score", head, offsets, (fused,), (0 if fused.dim() == 3 else None,))
         if wanted == "score":
@@ -246,8 +242,8 @@ class Stacked:
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
-        if type(fusion) in (Last, Layer) and len(batches) == 1:
-            return states[:, -1]
+        if type(fusion) in (Last, Layer):
+            return _per_run([batch.states[:, -1] for batch in batches], counts)[0]
         own = part_weights(FUSION, weights)
         if self._folding is not None and not own:
             return _per_run([batch.states.flatten(1) for batch in batches], counts)[0]

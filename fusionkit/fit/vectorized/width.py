@@ -2,11 +2,10 @@
 
     width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
 
-Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider
-stacks were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments
-and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is
-scored, counted as one copy of the states that it reads. Where a guess is too high, the
-sweep tries the unit again in two halves, whose stacks are narrower.
+Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider stacks
+were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments and best
+weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is scored, counted
+as one copy of the states that it reads. Where a guess is too high, the sweep tries the unit again in two halves.
 """
 
 from __future__ import annotations
@@ -38,11 +37,7 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def room(device: torch.device, sharers: int) -> int | None:
-    """Bytes that this process may still take; None where nobody tells.
-
-    Args:
-        sharers: how many processes, this one among them, share what is left.
-    """
+    """Bytes that this process may still take, where so many processes share what is left; None where nobody tells."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # this process's own
@@ -56,8 +51,7 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
 
     Args:
         size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of
-            all runs that are trained together. free: that may be taken. cached: whether more than C is no
-            faster, as on CPUs.
+            all runs trained together. free: that may be taken. cached: whether more than C is no faster, as on CPUs.
     """
     width = max(1, STACK_BYTES // max(4 * size, 1)) if cached else max(len(unit), 1)
     if free is not None:
