@@ -33,9 +33,7 @@ def filled(rows: int) -> int:
 class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
-    Args:
-        draws: in memory, as many examples each, with one sequence each, all of whose rows are read. device: that holds
-            them.
+    Draws are in the device's memory, as many examples each, with one sequence each, all of whose rows are read.
     """
 
     def __init__(

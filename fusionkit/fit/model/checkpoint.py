@@ -31,11 +31,10 @@ class TrainedRun:
     """One finished run, ready to score states.
 
     Attributes:
-        model: fusion and head in evaluation mode. labels: class names in the order of the scores. default: the tag of
-            words without a row. layers: the encoder's layers its fusion reads. encoder: the encoder's name. encoding:
-            what the encoder must be and be given. digest: the run's name. whole: the module whose weights were kept:
-            the model, or that of all of a run's tasks. name: of this task, where a run has several. others: its other
-            tasks by their names; each one's spec is that of a single task.
+        labels: class names in the order of the scores. default: the tag of words without a row. layers: the encoder's
+            that its fusion reads. encoding: what the encoder must be and be given. digest: the run's name. whole: the
+            module whose weights were kept: the model, or that of all of a run's tasks. name: of this task, where a run
+            has several. others: its other tasks by their names; each one's spec is that of a single task.
     """
 
     folder: Path
@@ -69,10 +68,7 @@ class TrainedRun:
 
 
 def find_run(place: str | Path) -> list[Path]:
-    """The folders of the finished runs that a user means.
-
-    Args:
-        place: a run's folder, a folder of runs (all that finished), or the beginning of a run's folder.
+    """The finished runs that a user means by a run's folder, a folder of runs, or the beginning of a run's folder.
 
     Raises:
         UsageError: there is no such run, or the beginning fits several.
@@ -134,10 +130,7 @@ def open_run(folder: Path) -> TrainedRun:
 
 
 def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGAIN) -> TrainedRun:
-    """The run that a record and a file of weights are.
-
-    Args:
-        record: has all of :data:`NEEDED`. place: where it was read. remedy: against damage.
+    """The run of a record, read at ``place`` with all of :data:`NEEDED`, and a file of weights.
 
     Raises:
         StoreError: they do not fit together, or the weights are not the recorded ones.

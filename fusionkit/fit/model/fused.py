@@ -27,9 +27,6 @@ class FusedModel(nn.Module):
     Args:
         layers: how many the fusion reads. hidden: their width. classes: how many there are. sides: sequences an example
             has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
-
-    Raises:
-        UsageError: a pool before a head that reads whole sequences.
     """
 
     def __init__(

@@ -21,10 +21,7 @@ from fusionkit.tasks import parts_of
 
 
 class JointModel(nn.Module):
-    """Several heads over one fusion, or over one each.
-
-    Args:
-        classes: how many each task has, by its name. sides: sequences an example has.
+    """Several heads over one fusion, or over one each; ``classes`` are counts by task.
 
     Attributes:
         parts: by name each task's fusion and head. fusion, head: the same modules by the names that a run's weights

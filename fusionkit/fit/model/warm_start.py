@@ -91,13 +91,8 @@ def _run_for(name: str, start: WarmStart) -> TrainedRun:
 def load_start_weights(
     model: Model, spec: RunSpec, start: WarmStart | None, labels: Mapping[str, Sequence[str]]
 ) -> None:
-    """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says.
-
-    Args:
-        labels: the classes of each task in their order, by name.
-
-    Raises:
-        UsageError: weights of another shape, or other classes.
+    """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says; UsageError where
+    they are of another shape or of other classes than ``labels``, which stand in their order by task.
     """
     if start is not None:
         check_start(spec, start, labels)

@@ -33,6 +33,16 @@ class ArrayExamples:
     row_mask: NDArray[np.bool_]
 
     @property
+    def ids(self) -> list[str]:
+        """The examples' numbers."""
+        return [str(example) for example in range(len(self))]
+
+    @property
+    def unlabelled(self) -> list[Any]:
+        """What stands for labels of examples to be predicted."""
+        return [None] * len(self)
+
+    @property
     def kept(self) -> tuple[IntArray, IntArray]:
         """The rows that have a state, and the offsets of the examples among them."""
         return np.flatnonzero(self.row_mask), offsets_of(self.row_mask.astype(np.int64))[self.row_offsets]
@@ -84,15 +94,8 @@ def example_split(
         read = None if read.all() else read
     elif not every:
         rows, offsets = first, np.arange(len(first) + 1, dtype=np.int64)
-    return TaskSplit(
-        examples.states,
-        rows,
-        offsets,
-        np.zeros(len(examples), dtype=np.int64) if targets is None else targets,
-        [None] * len(examples) if gold is None else gold,
-        [str(example) for example in range(len(examples))],
-        read=read,
-    )
+    wanted = np.zeros(len(examples), dtype=np.int64) if targets is None else targets
+    return TaskSplit(examples.states, rows, offsets, wanted, gold or examples.unlabelled, examples.ids, read=read)
 
 
 def word_split(
@@ -100,16 +103,9 @@ def word_split(
 ) -> TaskSplit:
     """Examples with a tag a row, int64 ``[rows]``, and the tags of each; without ``targets``, to be predicted."""
     rows, offsets = examples.kept
-    return TaskSplit(
-        examples.states,
-        rows,
-        offsets,
-        np.zeros(len(rows), dtype=np.int64) if targets is None else targets[rows],
-        [None] * len(examples) if gold is None else gold,
-        [str(example) for example in range(len(examples))],
-        examples.row_mask,
-        examples.row_offsets,
-    )
+    wanted = np.zeros(len(rows), dtype=np.int64) if targets is None else targets[rows]
+    words = examples.row_mask, examples.row_offsets
+    return TaskSplit(examples.states, rows, offsets, wanted, gold or examples.unlabelled, examples.ids, *words)
 
 
 @torch.inference_mode()

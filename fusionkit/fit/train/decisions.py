@@ -84,11 +84,8 @@ def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
 
 
 def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float | None = None) -> list[Any]:
-    """A label or number an example, or a list of tags or labels; words without a row get the default tag.
-
-    Args:
-        decided: ``[units]``, or of several classes an example their probabilities, ``[examples, classes]``.
-        threshold: above which an example has a class.
+    """A label or number an example, or a list of tags; words without a row get the default tag. Of probabilities
+    ``[examples, classes]`` a list of the labels above the threshold.
     """
     if data.task.several:
         assert threshold is not None

@@ -30,10 +30,8 @@ COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
 def decide_all(
     stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[ScoreBlock]
 ) -> list[Decisions]:
-    """What every run decides of every unit of a split: ``[R, units, …]`` a stack, on its device.
-
-    Args:
-        stacks: each with the places of its layers among those of the blocks. blocks: of all of the split.
+    """What every run decides of every unit of a split: ``[R, units, …]`` a stack, on its device. A stack comes with
+    the places of its layers among those of the blocks.
     """
     kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
     device, units = stacks[0][0].device, len(split.targets)
@@ -52,11 +50,7 @@ def decide_all(
 
 
 class Evaluator:
-    """A task's scores of decisions on one split, which are on this device.
-
-    Attributes:
-        metric: the own one's name, as ``Task.scores`` has it first.
-    """
+    """A task's scores of decisions on one split, which are on this device; ``metric`` names the task's own one."""
 
     def __init__(self, data: TaskData, split: TaskSplit, device: torch.device = CPU) -> None:
         self._data, self._split = data, split
@@ -94,10 +88,8 @@ class Evaluator:
         """All of the task's scores of each run, its own metric first; ``thresholds`` where its head has one."""
         if not self._counts_classes:
             data, split = self._data, self._split
-            told = [
-                named(data, split, run, own)
-                for run, own in zip(decided, thresholds or [None] * len(decided), strict=True)
-            ]
+            own = thresholds or [None] * len(decided)
+            told = [named(data, split, run, threshold) for run, threshold in zip(decided, own, strict=True)]
             return [data.task.scores(split.gold, answers, data.labels) for answers in told]
         every = self._every(decided)
         if self._spans is None:

@@ -74,11 +74,7 @@ class DivergenceError(FusionkitError):
 
 @dataclass(frozen=True)
 class BestEpoch:
-    """A run's best epoch.
-
-    Attributes:
-        value: its validation score. decided, scores: of the examples it was judged by, where they are known.
-    """
+    """A run's best epoch: its validation score, and what is known of the examples it was judged by."""
 
     value: float
     epoch: int

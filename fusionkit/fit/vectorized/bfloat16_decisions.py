@@ -42,11 +42,8 @@ UNSURE = -1
 
 
 def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch, Tensor], Tensor] | None:
-    """What decides a split's batches, given each with its states in bfloat16; None where rows are not decided each by
-    its own best score, or where those of an example cannot be scored again together.
-
-    Args:
-        rows: how many the split has. all_are_read: whether the head reads all of them.
+    """What decides the batches of a split of so many rows, given each with its states in bfloat16; None where a row is
+    not decided by its own best score, or where the rows of an example cannot be scored again together.
     """
     if not isinstance(stack, Stacked) or not stack.by_row:
         return None

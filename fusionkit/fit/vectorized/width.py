@@ -60,10 +60,8 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
 
 
 def stack_ranges(count: int, width: int, together: int = 1) -> list[range]:
-    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly.
-
-    A stack of one beside one of three costs more than two of two: a run alone has no share in what a step costs for
-    all its runs.
+    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly: a stack of one
+    beside one of three costs more than two of two.
 
     Args:
         together: runs that are side by side and not parted where ``width`` allows it: those of one data seed, whose
