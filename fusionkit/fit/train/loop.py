@@ -115,6 +115,7 @@ def train_unit(
             for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
         yield from unit.release(gone, failed)
+        del runs, failed, gone  # those that have ended hold their models
         if not unit.groups:
             return
 
