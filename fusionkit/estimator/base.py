@@ -63,11 +63,12 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             table = validate_data(self, X, reset=reset, dtype=np.float32)
             examples = examples_of(table[:, None])
+        _, layers, hidden = map(int, examples.states.shape)
         if reset:
-            self.n_features_in_, self.n_layers_in_ = examples.hidden, examples.layers
-        elif (examples.layers, examples.hidden) != (self.n_layers_in_, self.n_features_in_):
+            self.n_features_in_, self.n_layers_in_ = hidden, layers
+        elif (layers, hidden) != (self.n_layers_in_, self.n_features_in_):
             raise ValueError(
-                f"X has {examples.layers} layers of {examples.hidden} features, but {type(self).__name__} is expecting "
+                f"X has {layers} layers of {hidden} features, but {type(self).__name__} is expecting "
                 f"{self.n_layers_in_} layers of {self.n_features_in_} features as input"
             )
         return examples

@@ -24,8 +24,8 @@ from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.fused import threshold_of
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.decisions import decide, predict, score
+from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.train.loop import train_run
-from fusionkit.fit.train.threshold import best_threshold
 from fusionkit.heads import build_head
 from fusionkit.metrics import label_set_scores
 from fusionkit.specs import RunSpec
