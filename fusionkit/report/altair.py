@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from types import ModuleType
 from typing import Any
@@ -33,11 +32,5 @@ def altair() -> Any:
 
 
 def vl_convert() -> Any:
-    """vl-convert: the same specifications as SVG and PNG, and Vega itself for the page."""
+    """vl-convert: the same specifications as SVG and PNG, and the script of Vega itself for the page."""
     return optional("vl_convert")
-
-
-@functools.cache
-def vega_script() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which names them on ``window``."""
-    return str(vl_convert().javascript_bundle())

@@ -7,6 +7,7 @@ colour of the fusion and is drawn dashed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fusionkit.report.display_names import family
@@ -41,10 +42,9 @@ def shape(method: str) -> str:
 
 def dashes(methods: Sequence[str]) -> list[list[int]]:
     """A dash pattern a method: a family's first is solid, its variants are not."""
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     found = []
     for method in methods:
-        number = seen.get(family(method), 0)
-        seen[family(method)] = number + 1
-        found.append(DASHES[number % len(DASHES)])
+        found.append(DASHES[seen[family(method)] % len(DASHES)])
+        seen[family(method)] += 1
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import is_better
+from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.report.display_names import METHOD_AXES
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
@@ -41,26 +41,19 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
             notes.append(
                 f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."
             )
-        hidden = {"fusion", *METHOD_AXES}
-        said = ["" if pd.isna(value) else str(value) for value in table["also_differs"]]
-        tells = [{name for name in text.split(", ") if name} - hidden for text in said]
-        table["also_differs"] = [", ".join(sorted(names)) or None for names in tells]
-        if also := sorted(set().union(*tells)):
+        differ = {name for names in table["also_differs"].dropna() for name in names.split(", ")}
+        if also := sorted(differ - {"fusion", *METHOD_AXES}):  # what makes a method is in its name
             notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")
     except UsageError:
         if baseline is not None:
             raise
         table = summarise(frame, CELL)
-        for name in COMPARED:
-            table[name] = None
+        table[list(COMPARED)] = None
     return mark_best(table), notes
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
     """Add ``is_best``: whether a row has the best mean of its task and size of draw. Equal means are all best."""
-    best = []
-    for _, row in table.iterrows():
-        rivals = table[(table["task_name"] == row["task_name"]) & (table["shots_name"] == row["shots_name"])]
-        beaten = any(is_better(str(row["metric"]), other, row["mean"]) for other in rivals["mean"].dropna())
-        best.append(pd.notna(row["mean"]) and not beaten)
-    return table.assign(is_best=best)
+    goodness = table["mean"].where(~table["metric"].isin(LESS_IS_BETTER), -table["mean"])
+    best = goodness.groupby([table["task_name"], table["shots_name"]]).transform("max")
+    return table.assign(is_best=goodness == best)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fusionkit.plural import counted
 from fusionkit.report.colours import colour
 from fusionkit.report.comparison_table import compared
 from fusionkit.report.page_tables import groups_table, matrix_table, runs_table
@@ -57,7 +58,6 @@ def content_of(
         }
         for section, heading, names in SECTIONS
     ]
-    inside = inside_of(looks)
     return {
         "title": title or _title(study),
         "lead": lead_of(study, failed),
@@ -68,7 +68,7 @@ def content_of(
         "notes": notes,
         "sections": [section for section in charts if section["charts"]],
         "config": config("page"),
-        "inside": inside,
+        "inside": inside_of(looks),
         "left_out": looks.left_out,
         "provenance": provenance_of(study, baseline, out),
     }
@@ -82,13 +82,13 @@ def lead_of(study: ReportData, failed: int) -> str:
     parameters = study.frame["encoder_parameters"].dropna().unique()
     size = f" ({parameters[0] / 1e6:.1f} M parameters)" if len(encoders) == 1 and len(parameters) == 1 else ""
     told = (
-        f"{_many(len(study.records), 'head')} over the frozen states of {_listed(encoders)}{size}: "
-        f"{_many(len(study.methods), 'fusion method')} on {_many(len(study.tasks), 'task')}, "
+        f"{counted(len(study.records), 'head')} over the frozen states of {_listed(encoders)}{size}: "
+        f"{counted(len(study.methods), 'fusion method')} on {counted(len(study.tasks), 'task')}, "
         f"{least if least == most else f'{least} to {most}'} {'run' if most == 1 else 'runs'} each. "
         "Scores are of the test split, or of validation where there is no test; ± is the standard deviation over "
         "the runs. Where several rates or other options were tried, those with the best validation score count."
     )
-    return told + (f" {_many(failed, 'run')} failed." if failed else "")
+    return told + (f" {counted(failed, 'run')} failed." if failed else "")
 
 
 def _title(study: ReportData) -> str:
@@ -101,7 +101,3 @@ def _listed(names: list[str], most: int = 6) -> str:
     if len(names) > most:
         return ", ".join(shown) + f" and {len(names) - most} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

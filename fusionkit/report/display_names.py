@@ -5,7 +5,8 @@ A name holds only what differs within the report: where all runs share an encode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -25,10 +26,10 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
     moved = frame["evaluated"].astype(str) != frame["data"].astype(str)
     base = base.where(~moved, base + " → " + frame["evaluated"].astype(str))
-    told = {
-        "encoder": lambda value: str(value),
-        "task": lambda value: str(value),
-        "head": lambda value: str(value),
+    told: dict[str, Callable[[Any], str]] = {
+        "encoder": str,
+        "task": str,
+        "head": str,
         "sides": lambda value: "two texts" if value == 2 else "one text",
         "init_data": lambda value: "afresh" if pd.isna(value) else f"from {value}",
         "mix": lambda value: "whole" if pd.isna(value) else f"mix {value}",
@@ -56,8 +57,7 @@ def family(method: str) -> str:
 
 def in_order(methods: Sequence[str]) -> list[str]:
     """Methods in the order of the table of fusions, plain ones before their variants."""
-    order = list(FUSIONS)
-    place = {name: number for number, name in enumerate(order)}
+    place = {name: number for number, name in enumerate(FUSIONS)}
 
     def key(method: str) -> tuple[int, list[int], int, str]:
         kind = family(method)

@@ -14,7 +14,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from fusionkit.report.altair import vega_script
+from fusionkit.report.altair import vl_convert
 
 SCRIPTS = ("table.js", "charts.js", "inside.js", "page.js")
 
@@ -25,7 +25,8 @@ def fill_page(content: dict[str, Any]) -> str:
     Args:
         content: plain values, as :func:`fusionkit.report.content.content_of` gives them; ``title`` is one.
     """
-    scripts = [vega_script(), "\n".join(_file(name) for name in SCRIPTS)]
+    # Vega, Vega-Lite and Vega-Embed as one script, which names them on ``window``.
+    scripts = [str(vl_convert().javascript_bundle()), "\n".join(_file(name) for name in SCRIPTS)]
     return Template(_file("page.html")).substitute(
         policy=_policy(scripts),
         title=html.escape(str(content["title"])),
@@ -38,21 +39,12 @@ def fill_page(content: dict[str, Any]) -> str:
 
 def json_for_html(value: Any) -> str:
     """JSON that cannot end the element it stands in, nor begin a comment there; NaN and infinity become null."""
-    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # Only strings hold these, where an escape says the same. U+2028 and U+2029 ended lines of older scripts.
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    if isinstance(value, float) and not -1e308 < value < 1e308:
-        return None
-    return value
 
 
 def _policy(scripts: list[str]) -> str:

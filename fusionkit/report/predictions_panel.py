@@ -16,7 +16,7 @@ import numpy as np
 
 from fusionkit.report.display_names import metric_name, times_of
 from fusionkit.report.figures.confusions import counted
-from fusionkit.report.predictions import AllPredictions, RunPredictions, sample
+from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.span_errors import KINDS, count_kinds, verdicts
 
 ROWS = 50_000
@@ -30,7 +30,7 @@ def inside_of(looks: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
     sources: dict[str, dict[str, Any]] = {}
     told = []
     for look in found:
-        chosen = sample(look, budget, MOST_EXAMPLES)
+        chosen = _sample(look, budget)
         source = _source(look, chosen)
         key = json.dumps(source, sort_keys=True)
         sources.setdefault(key, source)
@@ -49,10 +49,20 @@ def _fair(sizes: list[int], total: int) -> int:
     return max(sizes, default=total)
 
 
+def _sample(look: RunPredictions, rows: int) -> list[int]:
+    """At most :data:`MOST_EXAMPLES` examples drawn at random whose rows are at most so many together, in their order.
+
+    Those of fewer rows are among those of more.
+    """
+    order = np.random.default_rng(0).permutation(len(look.gold))[:MOST_EXAMPLES]
+    sizes = np.array([max(len(tokens), 1) for tokens in look.tokens], dtype=np.int64)[order]
+    return sorted(order[: int(np.searchsorted(np.cumsum(sizes), rows, side="right"))].tolist())
+
+
 def _size(look: RunPredictions) -> int:
     """Rows of the examples that a page would list."""
     every = sum(max(len(tokens), 1) for tokens in look.tokens)
-    return sum(max(len(look.tokens[i]), 1) for i in sample(look, every, MOST_EXAMPLES))
+    return sum(max(len(look.tokens[i]), 1) for i in _sample(look, every))
 
 
 def _source(look: RunPredictions, chosen: list[int]) -> dict[str, Any]:

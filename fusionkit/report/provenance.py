@@ -46,7 +46,7 @@ def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[st
     return {
         "encoders": list(encoders.values()),
         "stores": stores,
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "command": shlex.join(words),
         "runs": [{"folder": str(folder), "runs": int((study.frame["folder"] == str(folder)).sum())}
@@ -70,10 +70,3 @@ def _encode(record: dict[str, Any], store: Any) -> str:
     words += ["--max-length", str(encoding["max_length"])] if encoding.get("max_length") else []
     name = Path(store.path.name) if store is not None else f"{record['data']}.store"
     return shlex.join([*words, "--out", str(name)])
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

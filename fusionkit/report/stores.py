@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fusionkit.errors import FusionkitError
 from fusionkit.files import read_json
-from fusionkit.store import Store, is_complete, open_store
+from fusionkit.store import Store, open_store
+from fusionkit.store.manifest import MANIFEST
 
 
-@dataclass(frozen=True)
-class FoundStores:
-    """Stores by digest. Attributes: found: those that open. looked: the folders that were looked through."""
-
-    found: dict[str, Store]
-    looked: list[Path]
-
-    def get(self, digest: str) -> Store | None:
-        """The store of this digest, or None where it was not found."""
-        return self.found.get(digest)
-
-
-def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> FoundStores:
-    """Stores that are given, then those that lie beside the runs, in them or beside their parent folder.
+def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:
+    """By digest, stores that are given, then those that lie beside the runs, in them or beside their parent folder.
 
     Args:
         runs: folders of runs. given: stores, or folders of stores.
     """
     found: dict[str, Store] = {}
-    beside = [place for folder in runs for place in (folder.resolve().parent, folder.resolve().parent.parent)]
-    looked = list(dict.fromkeys([*(path.resolve() for path in given), *beside]))
-    for path in _candidates(looked):
-        try:
-            if is_complete(path):
-                store = open_store(path)
-                found.setdefault(store.digest, store)
-        except (FusionkitError, OSError):
-            continue  # damaged or another's: to the report it is gone
-    return FoundStores(found, looked)
+    beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
+    for folder in dict.fromkeys([*(path.resolve() for path in given), *beside]):
+        with suppress(OSError):
+            manifests = [folder / MANIFEST] if (folder / MANIFEST).is_file() else sorted(folder.glob(f"*/{MANIFEST}"))
+            for path in manifests:
+                with suppress(FusionkitError, OSError):  # damaged or another's: to the report it is gone
+                    store = open_store(path.parent)
+                    found.setdefault(store.digest, store)
+    return found
 
 
 def encode_seconds(store: Store) -> dict[str, float] | None:
@@ -50,21 +38,10 @@ def encode_seconds(store: Store) -> dict[str, float] | None:
     if not isinstance(store.path, Path):
         return None
     seconds: dict[str, float] = {}
-    for path in sorted((store.path / "parts").glob("*.json")):
-        try:
+    try:
+        for path in sorted((store.path / "parts").glob("*.json")):
             part = read_json(path)
             seconds[part["split"]] = seconds.get(part["split"], 0.0) + float(part["seconds"])
-        except (FusionkitError, KeyError, TypeError, ValueError):
-            return None
+    except (FusionkitError, KeyError, TypeError, ValueError):
+        return None
     return seconds or None
-
-
-def _candidates(folders: Iterable[Path]) -> Iterable[Path]:
-    for folder in folders:
-        if (folder / "manifest.json").is_file():
-            yield folder
-            continue
-        try:
-            yield from (path.parent for path in sorted(folder.glob("*/manifest.json")))
-        except OSError:
-            continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,6 @@ def write_report(
     figures: Path | None = None,
     baseline: str | None = None,
     title: str | None = None,
-    costs: Mapping[str, float] | None = None,
     stores: Sequence[Path] = (),
 ) -> ReportFacts:
     """Write the page of some runs.
@@ -48,8 +47,7 @@ def write_report(
         runs: folders that ``fusionkit fit`` wrote. out: the HTML file, replaced if it is there.
         figures: a folder for every figure as SVG, PNG and CSV. baseline: the method to compare with; None is ``last``,
             where there are such runs.
-        title: of the page. costs: seconds that encoding took by a store's name, where its own records are gone.
-        stores: where the runs' stores are, if not beside the runs.
+        title: of the page. stores: where the runs' stores are, if not beside the runs.
 
     Raises:
         UsageError: a folder without finished runs, an unknown baseline, or the extra ``report`` is missing.
@@ -57,7 +55,7 @@ def write_report(
     altair(), vl_convert()  # before any work
     if out.is_dir():
         raise UsageError(f"{out} is a folder", expected="a file to write, report.html", remedy="name a file in it")
-    study = read_report_data(runs, stores, dict(costs or {}))
+    study = read_report_data(runs, stores)
     looks = AllPredictions(study)
     drawn = draw(study, looks)
     content = content_of(study, looks, drawn, baseline, title, out)

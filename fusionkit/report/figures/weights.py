@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions, RunPredictions, label_weights, validation_of
+from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import layer_weights_of
 
@@ -77,42 +78,40 @@ def by_seed(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
 
 def by_label(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
-    best: dict[str, RunPredictions] = {}
-    for look in looks.all:
-        told = label_weights(look)
-        if len(told) < 2 or look.weights is None or np.ptp(look.weights, axis=0).max() < 1e-6:
-            continue  # one weight for all rows: every label would look alike
-        name = f"{look.task} · {look.column}"
-        if name not in best or validation_of(study, look) > validation_of(study, best[name]):
-            best[name] = look
     rows = []
-    for look in best.values():
+    for look in looks.best(filter(_labels_differ, looks.all)):
         told = label_weights(look)
-        kept = sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]
-        for name in kept:
+        for name in sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]:
             count, weights = told[name]
-            rows += [
-                {
-                    "task": look.task,
-                    "method": look.method,
-                    "label": name,
-                    "rows": count,
-                    "layer": layer,
-                    "weight": weight,
-                }
-                for layer, weight in zip(look.layers, weights, strict=True)
-            ]
+            label = {"task": look.task, "method": look.method, "label": name, "rows": count}
+            rows += [{**label, "layer": layer, "weight": w} for layer, w in zip(look.layers, weights, strict=True)]
     return pd.DataFrame(rows) if rows else None
 
 
-def heat_by(column: str) -> Any:
+def label_weights(look: RunPredictions) -> dict[str, tuple[int, list[float]]]:
+    """By gold label how many rows there are and their mean weights; of span tags the entity type counts."""
+    if look.weights is None or look.kind == "number":
+        return {}
+    each: list[str] = []  # a row's label is its word's tag or its example's label
+    for gold, has in zip(look.gold, look.has_row, strict=True):
+        each += compress(gold if isinstance(gold, list) else [str(gold)] * len(has), has)
+    labels = np.array([name[2:] if look.kind == "spans" and name != "O" else name for name in each])
+    return {
+        str(name): (int((labels == name).sum()), look.weights[labels == name].mean(0).tolist())
+        for name in np.unique(labels)
+    }
+
+
+def _labels_differ(look: RunPredictions) -> bool:
+    """False where there are fewer than two labels, or one weight for all rows: every label would look alike."""
+    return (
+        len(label_weights(look)) > 1 and look.weights is not None and bool(np.ptp(look.weights, axis=0).max() >= 1e-6)
+    )
+
+
+def heat_by(column: str, study: ReportData, data: pd.DataFrame) -> Any:
     """A panel a method, a line a value of the column, a cell a layer."""
-
-    def made(study: ReportData, data: pd.DataFrame) -> Any:
-        order = list(dict.fromkeys(data[column]))
-        return _heat(data, column, order, "method", methods_of(data))
-
-    return made
+    return _heat(data, column, list(dict.fromkeys(data[column])), "method", methods_of(data))
 
 
 def chart_by_label(study: ReportData, data: pd.DataFrame) -> Any:
@@ -131,7 +130,7 @@ def chart_by_seed(study: ReportData, data: pd.DataFrame) -> Any:
     y = alt.Y("weight:Q", title=None)
     dots = base.mark_point(filled=True, size=22, opacity=0.75).encode(y=y, tooltip=told)
     line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("mean(weight):Q", title=None), strokeDash=dash(methods))
-    return panels(alt.layer(line, dots), data, "task", list(dict.fromkeys(data["task"])))
+    return panels(alt.layer(line, dots), data, "task")
 
 
 def _mean(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
