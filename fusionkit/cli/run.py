@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from fusionkit.cli.times import clock
 from fusionkit.cli.worker_options import working_options
 
 if TYPE_CHECKING:
-    from fusionkit.study.forecast import Foreseen
+    from fusionkit.study.forecast import StepForecast
 
 
 def print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -93,10 +94,10 @@ def run(
         out().print(f"  {place.report}")
 
 
-def print_plan(title: str, plan: list[Foreseen], as_json: bool) -> None:
+def print_plan(title: str, plan: list[StepForecast], as_json: bool) -> None:
     """Each step with what there is to do: as numbers, or for people."""
     if as_json:
-        print_json([each.plain() for each in plan])
+        print_json([asdict(each) for each in plan])
         return
     columns = [("step", "left"), ("", "left"), ("MB", "right"), ("time", "right"), ("of", "left")]
     rows = [

@@ -13,7 +13,6 @@ import yaml
 
 from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
-from fusionkit.errors import UsageError
 from fusionkit.files import write_durably
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.places import Place
@@ -22,7 +21,7 @@ from fusionkit.specs import canonical_json, digest_of
 from fusionkit.store import Store, open_store
 from fusionkit.study.commands import Commands
 from fusionkit.study.folder import StudyFolder, content_of
-from fusionkit.study.steps import Made, Step
+from fusionkit.study.steps import Made, Step, errors_at
 from fusionkit.study.study import SweepStep
 from fusionkit.study.sweeps import sweep_text
 
@@ -47,10 +46,8 @@ class SweepFit:
     @cached_property
     def store(self) -> Store | Mix:
         """What it trains over."""
-        opened = self.stores
-        return mix_of(
-            [Share(opened[name], share) for name, share in self.step.parts], [opened[name] for name in self.step.judges]
-        )
+        parts = [Share(self.stores[name], share) for name, share in self.step.parts]
+        return mix_of(parts, [self.stores[name] for name in self.step.judges])
 
     @cached_property
     def sweep(self) -> Sweep:
@@ -59,17 +56,11 @@ class SweepFit:
         Raises:
             UsageError: a choice that these stores cannot serve.
         """
-        try:
+        with errors_at(f"{self.step.place}, sweep {self.step.name}"):
             return expand_blocks(self.store, [self._placed(block) for block in self.step.blocks])
-        except UsageError as error:
-            raise UsageError(
-                f"{self.step.place}, sweep {self.step.name}: {error.what}",
-                expected=error.expected,
-                received=error.received,
-                remedy=error.remedy,
-            ) from error
 
     def _placed(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        """The block with folders of runs where it names sweeps."""
         placed = dict(block)
         if "init_from" in placed:
             placed["init_from"] = tuple(str(self._work.runs(name)) for name in placed["init_from"])
@@ -81,6 +72,10 @@ class SweepFit:
         """Those of its runs that are there, in the order of the sweep."""
         found = (self.folder.record(spec) for spec in self.sweep.specs)
         return [record for record in found if record is not None]
+
+    def content(self) -> str:
+        """SHA-256 over the records of its runs."""
+        return runs_content(self.folder.path, [spec.digest for spec in self.sweep.specs])
 
 
 def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: SweepFit) -> Step:
@@ -98,7 +93,7 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
             return {}
         if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}
-        return {work.name(runs): runs_content(runs, [spec.digest for spec in specs])}
+        return {work.name(runs): fitting.content()}
 
     def make() -> Made:
         text = sweep_text(
@@ -107,7 +102,7 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
             {name: f"../runs/{name}" for name in step.begins},
         )
         commands.fit(fitting.store, fitting.sweep, runs)
-        done = {work.name(runs): runs_content(runs, [spec.digest for spec in fitting.sweep.specs])}
+        done = {work.name(runs): fitting.content()}
         head = f"# What `fusionkit run` trained, as a file of its own: fusionkit fit --sweep {file} --out {runs}\n"
         write_durably(file, (head + yaml.safe_dump(text, sort_keys=False, allow_unicode=True)).encode())
         if strangers := set(all_digests(runs)) - {spec.digest for spec in fitting.sweep.specs}:

@@ -10,7 +10,7 @@ content: times of files say nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -58,6 +58,10 @@ class StudyFolder:
     def name(self, path: Path) -> str:
         """A path as ``study.json`` has it."""
         return path.relative_to(self.path).as_posix()
+
+    def contents(self, names: Iterable[str]) -> dict[str, str]:
+        """The digests of those of these files that are there, by their names in ``study.json``."""
+        return {name: content_of(self.path / name) for name in names if (self.path / name).is_file()}
 
     def check(self) -> None:
         """Refuse a folder of something else.
@@ -113,7 +117,7 @@ class Ledger:
     """``study.json``: of each step what it was made from, what it made, its command and its time."""
 
     def __init__(self, work: StudyFolder) -> None:
-        self._work, self._path = work, work.path / LEDGER
+        self._path = work.path / LEDGER
         found = read_json(self._path) if self._path.is_file() else {}
         self._steps: dict[str, Any] = found.get("steps", {})
         self._head = {key: value for key, value in found.items() if key != "steps"}
@@ -121,6 +125,7 @@ class Ledger:
     def begin(self, command: str, study: Mapping[str, Any]) -> None:
         """This study works here from now on."""
         self._head = {"format": FORMAT, "version": VERSION, "command": command, "study": dict(study)}
+        self._write()
 
     def step(self, name: str) -> dict[str, Any] | None:
         """What is known of a step."""
@@ -139,9 +144,9 @@ class Ledger:
             "from": dict(source),
             "made": dict(made),
         }
-        self.write()
+        self._write()
 
-    def write(self) -> None:
+    def _write(self) -> None:
         write_json(self._path, {**self._head, "steps": self._steps})
 
 

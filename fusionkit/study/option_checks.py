@@ -13,10 +13,10 @@ from fusionkit.options.entry import PRODUCT, options_of
 from fusionkit.options.tables import FIT
 from fusionkit.options.yaml_file import YamlNode
 from fusionkit.options.yaml_texts import Keys
-from fusionkit.report import FIGURES
 from fusionkit.runs.folder import FLAT
 from fusionkit.specs import RunSpec
 from fusionkit.study.study import Comparison
+from fusionkit.study.yaml_tree import all_among
 from fusionkit.tasks import tasks_of
 from fusionkit.tasks.joint import fitting_heads
 
@@ -42,8 +42,7 @@ def check_together(block: Mapping[str, Any]) -> None:
 
 def check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> None:
     """Refuse columns that no table of results has."""
-    for number, name in enumerate(comparison.by):
-        written.among((*keys, "by", str(number)), "column of the results", name, COLUMNS)
+    all_among(written, (*keys, "by"), "column of the results", comparison.by, COLUMNS)
     if comparison.across is not None and comparison.across not in comparison.by:
         raise written.wrong(
             (*keys, "across"),
@@ -56,9 +55,3 @@ def check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> N
         # `dwatt:scale=yes` is a value of the column fusion.
         if equals and ":" not in name:
             written.among((*keys, "baseline"), "column of the results", name, COLUMNS)
-
-
-def check_figures(written: YamlNode, names: tuple[str, ...]) -> None:
-    """Refuse figures that there are none of."""
-    for number, name in enumerate(names):
-        written.among(("figures", str(number)), "figure", name, FIGURES)

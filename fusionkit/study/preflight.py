@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import unknown_name
 from fusionkit.report.altair import altair, vl_convert
-from fusionkit.sources import guess_columns, open_source
+from fusionkit.sources import guess_columns
+from fusionkit.study.encode_step import encode_options, open_data
 from fusionkit.study.fit_step import SweepFit
+from fusionkit.study.steps import errors_at
 from fusionkit.study.study import SourceStep, Study
 
 
@@ -24,20 +26,14 @@ def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str
         altair(), vl_convert()  # without them nothing could be drawn, hours from now
     columns = {name: columns_of(each) for name, each in study.sources.items() if f"encode {name}" not in done}
     for name, sweep in study.sweeps.items():
-        if not set(sweep.sources) & set(columns) and not sweep.begins:
+        missing = [source for source in sweep.sources if source in columns]
+        if not missing and not sweep.begins:  # one that begins from others is known when these are done
             fittings[name].sweep  # noqa: B018
-            continue  # one that begins from others is known when these are done
         labels = {label for block in sweep.blocks for label in str(block.get("label") or "").split(",") if label}
-        for source in sweep.sources:
-            for label in labels if source in columns else ():
-                if label not in columns[source]:
-                    wrong = unknown_name(f"column of source {source!r}", label, columns[source])
-                    raise UsageError(
-                        f"{sweep.place}, sweep {name}: {wrong.what}",
-                        expected=wrong.expected,
-                        received=wrong.received,
-                        remedy=wrong.remedy,
-                    )
+        for source in missing:
+            for label in labels - set(columns[source]):
+                with errors_at(f"{sweep.place}, sweep {name}"):
+                    raise unknown_name(f"column of source {source!r}", label, columns[source])
 
 
 def columns_of(source: SourceStep) -> list[str]:
@@ -46,20 +42,8 @@ def columns_of(source: SourceStep) -> list[str]:
     Raises:
         UsageError, DataError: it cannot be read, or nothing in it is a text.
     """
-    options = source.options
-    try:
-        opened = open_source(
-            options["source"],
-            config=options.get("config"),
-            revision=options.get("revision"),
-            lines=options.get("task") == "mlm",
-        )
-        guess_columns(opened, text=options.get("text"), pair=options.get("pair"), tokens=options.get("tokens"))
-    except UsageError as error:
-        raise UsageError(
-            f"{source.place}, source {source.name}: {error.what}",
-            expected=error.expected,
-            received=error.received,
-            remedy=error.remedy,
-        ) from error
+    options = encode_options(source)
+    with errors_at(f"{source.place}, source {source.name}"):
+        opened = open_data(source)
+        guess_columns(opened, text=options["text"], pair=options["pair"], tokens=options["tokens"])
     return list(next(iter(opened.splits.values())).column_names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,73 +13,57 @@ from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
 from fusionkit.study.commands import Commands
 from fusionkit.study.fit_step import all_digests, runs_content
-from fusionkit.study.folder import StudyFolder, content_of
+from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Made, Step
-from fusionkit.study.study import Report
+from fusionkit.study.study import Report, Study
 
 
-def figures_step(
-    names: tuple[str, ...] | None, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], commands: Commands
-) -> Step:
+def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
     """Draw figures; one that these runs have no data for is left out, and said."""
 
     def make() -> Made:
-        # As `draw_figures` does, but that it is told where the stores are.
-        study = read_report_data([work.runs(name) for name in sweeps], [work.store(name) for name in stores])
-        looks, drawn = AllPredictions(study), []
-        for each in names or [None]:
+        data = read_report_data(*_places(study, work))
+        looks, drawn = AllPredictions(data), []
+        for name in study.figures or [None]:
             try:
-                drawn += draw(study, looks, None if each is None else [each])
+                drawn += draw(data, looks, None if name is None else [name])
             except UsageError as error:
-                commands.say(f"figure {each} is left out: {error.what}")
-        return _contents(work, write_figures(drawn, work.figures))
+                commands.say(f"figure {name} is left out: {error.what}")
+        return work.contents(map(work.name, write_figures(drawn, work.figures)))
 
-    told = ["all"] if names is None else list(names)
-    command = _command(work, sweeps, stores, work.figures / "report.html", "--figures", str(work.figures))
-    return Step("figures", command, lambda: {"figures": told, **_runs(work, sweeps)}, _there(work), make)
+    told = ["all"] if study.figures is None else study.figures
+    command = _command(study, work, work.figures / "report.html", "--figures", str(work.figures))
+    return Step("figures", command, lambda: {"figures": told, "runs": _runs(study, work)}, work.contents, make)
 
 
-def report_step(
-    report: Report, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], commands: Commands
-) -> Step:
+def report_step(report: Report, study: Study, work: StudyFolder, commands: Commands) -> Step:
     """Write the page."""
+    told = {"title": report.title, "baseline": report.baseline}
 
     def make() -> Made:
-        facts = write_report(
-            [work.runs(name) for name in sweeps],
-            work.report,
-            baseline=report.baseline,
-            title=report.title,
-            stores=[work.store(name) for name in stores],
-        )
+        runs, stores = _places(study, work)
+        facts = write_report(runs, work.report, baseline=report.baseline, title=report.title, stores=stores)
         for line in facts.left_out:
             commands.say(f"report: {line}")
-        return _contents(work, [work.report])
+        return work.contents([work.name(work.report)])
 
     options = ["--title", report.title, *(["--baseline", report.baseline] if report.baseline else [])]
-    command = _command(work, sweeps, stores, work.report, *options)
-    told = {"title": report.title, "baseline": report.baseline}
-    return Step("report", command, lambda: {**told, **_runs(work, sweeps)}, _there(work), make)
+    command = _command(study, work, work.report, *options)
+    return Step("report", command, lambda: {**told, "runs": _runs(study, work)}, work.contents, make)
 
 
-def _command(work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], page: Path, *options: str) -> str:
+def _places(study: Study, work: StudyFolder) -> tuple[list[Path], list[Path]]:
+    """The folders of all runs, and all stores."""
+    return [work.runs(name) for name in study.sweeps], [work.store(name) for name in study.sources]
+
+
+def _command(study: Study, work: StudyFolder, page: Path, *options: str) -> str:
     """What writes a page of all runs, their stores found where a study keeps them."""
-    runs = [str(work.runs(name)) for name in sweeps]
-    places = [word for name in stores for word in ("--store", str(work.store(name)))]
-    return shlex.join(["fusionkit", "report", *runs, "--out", str(page), *places, *options])
+    runs, stores = _places(study, work)
+    named = [word for store in stores for word in ("--store", str(store))]
+    return shlex.join(["fusionkit", "report", *map(str, runs), "--out", str(page), *named, *options])
 
 
-def _runs(work: StudyFolder, sweeps: Sequence[str]) -> dict[str, Any]:
+def _runs(study: Study, work: StudyFolder) -> dict[str, Any]:
     """All runs of their folders, which is what figures and page show."""
-    return {"runs": {name: runs_content(work.runs(name), all_digests(work.runs(name))) for name in sweeps}}
-
-
-def _contents(work: StudyFolder, files: Sequence[Path]) -> Made:
-    return {work.name(path): content_of(path) for path in files}
-
-
-def _there(work: StudyFolder) -> Any:
-    def look(known: Mapping[str, str]) -> Made:
-        return {name: content_of(work.path / name) for name in known if (work.path / name).is_file()}
-
-    return look
+    return {name: runs_content(work.runs(name), all_digests(work.runs(name))) for name in study.sweeps}

@@ -39,15 +39,27 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
     steps += [fit_step(sweep, work, commands, fittings[name]) for name, sweep in study.sweeps.items()]
     steps += [table_step(comparison, work, commands, fittings) for comparison in study.comparisons.values()]
     if study.sweeps and study.figures != ():
-        steps.append(figures_step(study.figures, work, list(study.sweeps), list(study.sources), commands))
+        steps.append(figures_step(study, work, commands))
     if study.sweeps and study.report is not None:
-        steps.append(report_step(study.report, work, list(study.sweeps), list(study.sources), commands))
+        steps.append(report_step(study.report, study, work, commands))
     return steps
 
 
-def is_encoded(step: Step, ledger: Ledger) -> bool:
-    """Whether it is the step of a source, and done."""
-    return step.name.startswith("encode ") and step.is_done(ledger.step(step.name))
+def prepare(
+    study: Study, work: StudyFolder, commands: Commands
+) -> tuple[Ledger, dict[str, SweepFit], list[Step], list[str]]:  # fmt: skip
+    """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done.
+
+    Raises:
+        UsageError, DataError: what an encode or a fit would refuse.
+    """
+    ledger = Ledger(work)
+    fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
+    steps = steps_of(study, work, commands, fittings)
+    encodes = steps[: len(study.sources)]
+    done = [step.name for step in encodes if step.is_done(ledger.step(step.name))]
+    preflight(study, fittings, done)
+    return ledger, fittings, steps, done
 
 
 def run_study(study: Study, work: StudyFolder, commands: Commands, command: str) -> Iterator[StepResult]:
@@ -62,12 +74,8 @@ def run_study(study: Study, work: StudyFolder, commands: Commands, command: str)
     """
     work.check()
     with work.held():
-        ledger = Ledger(work)
-        fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
-        steps = steps_of(study, work, commands, fittings)
-        preflight(study, fittings, [step.name for step in steps if is_encoded(step, ledger)])
+        ledger, _, steps, _ = prepare(study, work, commands)
         ledger.begin(command, study.value)
-        ledger.write()
         for step in steps:
             began = time.monotonic()
             if step.is_done(ledger.step(step.name)):

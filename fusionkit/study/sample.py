@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel, Sizes
 from fusionkit.places import Place, sizes_below
-from fusionkit.sources import open_source
 from fusionkit.store.layout import states_path
 from fusionkit.store.manifest import read_manifest
-from fusionkit.study.encode_step import encode_options
+from fusionkit.study.encode_step import encode_options, open_data
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.study import SourceStep, SweepStep
@@ -58,33 +57,29 @@ def sample_store(source: SourceStep, folder: Path, encode: Callable[[Mapping[str
     Raises:
         UsageError, DataError, EncoderError: what an encode of the source would raise.
     """
-    options = encode_options(source)
-    opened = open_source(
-        options["source"],
-        config=options["config"],
-        revision=options["revision"],
-        lines=options["task"] == "mlm",
-    )
+    options, splits = encode_options(source), open_data(source).splits
     few, store = folder / f"{source.name}.examples", folder / f"{source.name}.store"
     few.mkdir()
-    for split, examples in opened.splits.items():
+    for split, examples in splits.items():
         chosen = np.random.default_rng(0).permutation(examples.num_rows)[: SAMPLE[split]]
         pq.write_table(examples.take(np.sort(chosen)), few / f"{split}.parquet")
     encode({**options, "source": str(few), "config": None, "revision": None}, store)
-    manifest, sizes = read_manifest(store), {split: examples.num_rows for split, examples in opened.splits.items()}
-    splits = manifest["splits"]
-    times = {split: sizes[split] / fields["examples"] for split, fields in splits.items()}
-    rows, tokens = (
-        [(fields[name], fields[name] * times[split]) for split, fields in splits.items()] for name in ("rows", "tokens")
-    )
-    all_rows, all_tokens = (sum(whole for _, whole in each) for each in (rows, tokens))
+    manifest, sizes = read_manifest(store), {split: examples.num_rows for split, examples in splits.items()}
+    sampled = manifest["splits"]
+
+    def whole_and_sampled(name: str) -> tuple[float, float]:
+        """The rows or tokens of the whole source, and of the sample."""
+        whole = sum(fields[name] * (sizes[split] / fields["examples"]) for split, fields in sampled.items())
+        return whole, sum(fields[name] for fields in sampled.values())
+
+    (rows, sampled_rows), (tokens, sampled_tokens) = map(whole_and_sampled, ("rows", "tokens"))
     states, total = (sum(sizes_below(path).values()) for path in (states_path(store), store))
     return SourceStore(
         store,
         sizes,
-        round(all_rows),
-        round(total - states + states * all_rows / sum(few for few, _ in rows)),
-        manifest["provenance"]["seconds"] * all_tokens / sum(few for few, _ in tokens),
+        rows=round(rows),
+        bytes=round(total - states + states * rows / sampled_rows),
+        seconds=manifest["provenance"]["seconds"] * tokens / sampled_tokens,
     )
 
 

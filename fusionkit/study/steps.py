@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from fusionkit.errors import UsageError
 
 Made = Mapping[str, str]
 
@@ -15,7 +19,7 @@ class Step:
 
     Attributes:
         name: ``encode sst2``, ``fit main``, ``table table1``. command: what does the same from a shell.
-        source: what it is made from, as plain values.
+        source: what it is made from, as values that JSON can hold.
         look: what is there, given what was made: contents by name.
         make: does it, and gives what it made. It goes on with what an interrupted one left.
         more: further facts for ``study.json``.
@@ -34,4 +38,17 @@ class Step:
         Args:
             known: its entry there.
         """
-        return known is not None and known["made"] == self.look(known["made"]) and known["from"] == self.source()
+        if known is None or known["made"] != self.look(known["made"]):
+            return False
+        return bool(known["from"] == json.loads(json.dumps(self.source())))  # as it was read: tuples are lists there
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Put a place of the study's file in front of errors of wrong use."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(
+            f"{place}: {error.what}", expected=error.expected, received=error.received, remedy=error.remedy
+        ) from error

@@ -13,6 +13,9 @@ from fusionkit.options.yaml_texts import Keys
 from fusionkit.study.keys import FROM, SWEEP
 from fusionkit.study.option_checks import check_together
 from fusionkit.study.study import SweepStep
+from fusionkit.study.yaml_tree import block_at
+
+BLOCK = "options of fit below it"
 
 
 def read_sweep_step(
@@ -27,14 +30,12 @@ def read_sweep_step(
         UsageError: a key, name or value that cannot be meant; the error says where.
     """
     keys: Keys = ("sweeps", name)
-    top = written.value["sweeps"][name]
-    if not isinstance(top, dict):
-        raise written.wrong(keys, f"sweep {name!r} is a block", expected="options of fit below it", received=repr(top))
-    for key in top:
-        written.among((*keys, key), "key of a sweep", key, SWEEP)
+    top = block_at(written, keys, SWEEP, "key of a sweep", f"sweep {name!r}", BLOCK)
     parts = parts_of(written, keys)
     own = {key: value for key, value in top.items() if key in FIT}
-    every = shared_options(written)
+    every = block_at(
+        written, ("fit",), [key for key in FIT if key not in FROM], "option that sweeps can share", expected=BLOCK
+    )
     shared = overlaid(_options(written, ("fit",), every, {}), _options(written, keys, own, before))
     blocks: list[Block] = []
     for number, part in enumerate(parts):
@@ -56,20 +57,6 @@ def read_sweep_step(
         {**_without_rivals(every, own), **top},
         written.where(*keys),
     )
-
-
-def shared_options(written: YamlNode) -> dict[str, Any]:
-    """The options below ``fit:``, as texts.
-
-    Raises:
-        UsageError: it is no block, or an option that sweeps cannot share.
-    """
-    found = written.value.get("fit", {})
-    if not isinstance(found, dict):
-        raise written.wrong(("fit",), "'fit' is a block", expected="options of fit below it", received=repr(found))
-    for key in found:
-        written.among(("fit", key), "option that sweeps can share", key, [key for key in FIT if key not in FROM])
-    return found
 
 
 def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

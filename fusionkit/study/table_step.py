@@ -15,8 +15,8 @@ from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
 from fusionkit.runs.summary import summarise
 from fusionkit.study.commands import Commands
-from fusionkit.study.fit_step import SweepFit, runs_content
-from fusionkit.study.folder import StudyFolder, content_of
+from fusionkit.study.fit_step import SweepFit
+from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Made, Step
 from fusionkit.study.study import Comparison
 
@@ -25,31 +25,17 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
     """Make the table from the runs that the study asks for, and no others of their folders."""
 
     def made_from() -> dict[str, Any]:
-        runs = {
-            name: runs_content(work.runs(name), [spec.digest for spec in fittings[name].sweep.specs])
-            for name in comparison.sweeps
-        }
-        return {"comparison": plain(comparison), "runs": runs}
+        runs = {name: fittings[name].content() for name in comparison.sweeps}
+        return {"comparison": dataclasses.asdict(comparison), "runs": runs}
 
     def make() -> Made:
         summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands)
-        made = {}
-        for suffix, text in commands.tables(summary, notes, comparison.across).items():
-            path = work.table(comparison.name, suffix)
-            write_durably(path, text.encode())
-            made[work.name(path)] = content_of(path)
-        return made
+        files = commands.tables(summary, notes, comparison.across).items()
+        for suffix, text in files:
+            write_durably(work.table(comparison.name, suffix), text.encode())
+        return work.contents(work.name(work.table(comparison.name, suffix)) for suffix, _ in files)
 
-    def there(known: Made) -> Made:
-        return {name: content_of(work.path / name) for name in known if (work.path / name).is_file()}
-
-    return Step(f"table {comparison.name}", command_of(comparison, work), made_from, there, make)
-
-
-def plain(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as JSON has it."""
-    values = dataclasses.asdict(comparison)
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return Step(f"table {comparison.name}", command_of(comparison, work), made_from, work.contents, make)
 
 
 def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.DataFrame:
