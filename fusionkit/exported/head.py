@@ -13,7 +13,7 @@ from safetensors.torch import save
 from fusionkit.errors import UsageError
 from fusionkit.exported.card import model_card
 from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, config_of, is_export, open_folder
-from fusionkit.exported.hub import fetched
+from fusionkit.exported.finding import fetched
 from fusionkit.files import disk_errors, read_json, write_durably, write_json
 from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
 from fusionkit.fit.model.fused import FusedModel

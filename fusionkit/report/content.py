@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.plural import counted
-from fusionkit.report.colours import colour
-from fusionkit.report.comparison_table import compared
-from fusionkit.report.page_tables import groups_table, matrix_table, runs_table
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.provenance import provenance_of
 from fusionkit.report.render import RenderedFigure
 from fusionkit.report.report_data import ReportData
-from fusionkit.report.theme import config
+from fusionkit.report.tables import compared, groups_table, matrix_table, runs_table
+from fusionkit.report.theme import colour, config
 
 # Charts stand in these sections of the page, in this order.
 SECTIONS = (

@@ -13,7 +13,7 @@ import pandas as pd
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.files import write_durably
 from fusionkit.report.altair import vl_convert
-from fusionkit.report.figures.table import FIGURES
+from fusionkit.report.figures import FIGURES
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import THEMES, config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.metrics import is_better
 from fusionkit.report.display_names import (
     METHOD_AXES,
@@ -21,10 +22,10 @@ from fusionkit.report.display_names import (
     shots_name,
     unit_of,
 )
-from fusionkit.report.stores import find_stores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
 from fusionkit.runs.summary import AXES
-from fusionkit.store import Store
+from fusionkit.store import Store, open_store
+from fusionkit.store.manifest import MANIFEST
 
 # What is tried, and chosen by validation: everything that makes neither the task nor the method.
 TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, "fusion", "shots", "store", "init_from"))
@@ -130,6 +131,24 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
     frame["task_name"], frame["method"] = name_tasks(frame), name_methods(frame)
     frame["shots_name"] = frame["shots"].map(shots_name)
     return ReportData(folders, records, frame, find_stores(folders, stores))
+
+
+def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:
+    """By digest, stores that are given, then those that lie beside the runs, in them or beside their parent folder.
+
+    Args:
+        runs: folders of runs. given: stores, or folders of stores.
+    """
+    found: dict[str, Store] = {}
+    beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
+    for folder in dict.fromkeys([*(path.resolve() for path in given), *beside]):
+        with suppress(OSError):
+            manifests = [folder / MANIFEST] if (folder / MANIFEST).is_file() else sorted(folder.glob(f"*/{MANIFEST}"))
+            for path in manifests:
+                with suppress(FusionkitError, OSError):  # damaged or another's: to the report it is gone
+                    store = open_store(path.parent)
+                    found.setdefault(store.digest, store)
+    return found
 
 
 def _best_by_validation(group: pd.DataFrame) -> pd.DataFrame:

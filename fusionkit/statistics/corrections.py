@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from fusionkit.statistics.resampling import Floats
+from fusionkit.statistics.intervals import Floats
 
 
 def bonferroni(p: Floats) -> Floats:

@@ -10,9 +10,8 @@ from fusionkit.errors import IdentityError
 from fusionkit.options.tables import ENCODE
 from fusionkit.sources import Source, open_source
 from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
-from fusionkit.study.commands import Commands
 from fusionkit.study.folder import StudyFolder, content_of
-from fusionkit.study.steps import Made, Step
+from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import SourceStep
 
 

@@ -19,9 +19,8 @@ from fusionkit.places import Place
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.specs import canonical_json, digest_of
 from fusionkit.store import Store, open_store
-from fusionkit.study.commands import Commands
 from fusionkit.study.folder import StudyFolder, content_of
-from fusionkit.study.steps import Made, Step, errors_at
+from fusionkit.study.steps import Commands, Made, Step, errors_at
 from fusionkit.study.study import SweepStep
 from fusionkit.study.sweeps import sweep_text
 

@@ -10,11 +10,11 @@ from fusionkit.fit.executor.measure import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.machine import cores
 from fusionkit.store.manifest import is_complete, is_store
-from fusionkit.study.commands import Commands
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.run import prepare
 from fusionkit.study.sample import SourceStore, complete_store, sample_fit, sample_store
+from fusionkit.study.steps import Commands
 from fusionkit.study.study import Study, SweepStep
 
 THERE, BEGUN, MISSING = "there", "begun", "to do"

@@ -11,10 +11,9 @@ from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
-from fusionkit.study.commands import Commands
 from fusionkit.study.fit_step import all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
-from fusionkit.study.steps import Made, Step
+from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import Report, Study
 
 

@@ -14,10 +14,9 @@ from fusionkit.files import write_durably
 from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
 from fusionkit.runs.summary import summarise
-from fusionkit.study.commands import Commands
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
-from fusionkit.study.steps import Made, Step
+from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import Comparison
 
 

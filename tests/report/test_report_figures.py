@@ -16,7 +16,6 @@ from scipy import stats
 
 from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
-from fusionkit.report.colours import FAMILIES, colour
 from fusionkit.report.content import SECTIONS
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
@@ -26,7 +25,7 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData
-from fusionkit.report.theme import DARK, LIGHT
+from fusionkit.report.theme import DARK, FAMILIES, LIGHT, colour
 from fusionkit.store import open_store
 
 

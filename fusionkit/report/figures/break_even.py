@@ -10,15 +10,18 @@ same measurements: it is what the frozen encoder would cost if its states were n
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fusionkit.errors import FusionkitError
+from fusionkit.files import read_json
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, tooltip
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
-from fusionkit.report.stores import encode_seconds
+from fusionkit.store import Store
 
 ONCE, AGAIN = "encoded once", "encoded in every epoch"
 
@@ -84,3 +87,20 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
 
 def _row(store: str, way: str, heads: int, seconds: float) -> dict[str, Any]:
     return {"store": store, "way": way, "heads": heads, "minutes": seconds / 60}
+
+
+def encode_seconds(store: Store) -> dict[str, float] | None:
+    """Seconds that each split's encoding took, as its parts tell; None where they do not.
+
+    Parts that were encoded side by side count one after the other: it is the time of one worker.
+    """
+    if not isinstance(store.path, Path):
+        return None
+    seconds: dict[str, float] = {}
+    try:
+        for path in sorted((store.path / "parts").glob("*.json")):
+            part = read_json(path)
+            seconds[part["split"]] = seconds.get(part["split"], 0.0) + float(part["seconds"])
+    except (FusionkitError, KeyError, TypeError, ValueError):
+        return None
+    return seconds or None

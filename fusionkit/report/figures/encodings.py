@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.report.altair import altair
-from fusionkit.report.colours import colour, dashes, shape
 from fusionkit.report.display_names import in_order
+from fusionkit.report.theme import colour, dashes, shape
 from fusionkit.statistics import INTERVALS
 
 WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, where no page says otherwise

@@ -1,4 +1,7 @@
-"""The tables of the page: columns with their kinds, rows of cells with a text to show and a value to sort by."""
+"""The tables of a report: each method on each task, compared with the baseline; every group, and every run.
+
+In the page: columns with their kinds, rows of cells with a text to show and a value to sort by.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.display_names import metric_name, times_of, unit_of
+from fusionkit.errors import UsageError
+from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.report.display_names import METHOD_AXES, metric_name, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
+from fusionkit.runs.comparison import COMPARED, compare
+from fusionkit.runs.summary import summarise
 
+PLAIN = "last"  # compared with unless the user names another
 STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
 NOTHING = "–"
 ALL_SHOTS = 1e12  # what a draw of all examples is sorted by
@@ -16,6 +24,51 @@ FILTERED = ("task", "method")
 TEXTS = (*FILTERED, "run", "seeds", "chosen")  # columns that are sorted as texts
 # A cell: {"t": what is shown, "v": what it is sorted by, "b": the best, "s": what it says more quietly}.
 Cell = dict[str, Any]
+
+
+def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+    """One row a task, draw size and method: the columns of :func:`fusionkit.fit.compare`, and whether it is the best.
+
+    Args:
+        baseline: a method; None is ``last``, where there is any and it has pairs.
+
+    Returns:
+        the table and notes for its reader.
+
+    Raises:
+        UsageError: no such method, or none of its runs has a partner.
+    """
+    frame = study.chosen
+    if frame.empty:
+        raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
+    notes = []
+    try:
+        table = compare(frame, f"method={baseline or PLAIN}", CELL)
+        notes.append(
+            f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of a "
+            "permutation test over these pairs, corrected by Holm for all comparisons of the table."
+        )
+        least = table["smallest_p"].min()
+        if pd.notna(least) and least > 0.05:
+            notes.append(
+                f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."
+            )
+        differ = {name for names in table["also_differs"].dropna() for name in names.split(", ")}
+        if also := sorted(differ - {"fusion", *METHOD_AXES}):  # what makes a method is in its name
+            notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")
+    except UsageError:
+        if baseline is not None:
+            raise
+        table = summarise(frame, CELL)
+        table[list(COMPARED)] = None
+    return mark_best(table), notes
+
+
+def mark_best(table: pd.DataFrame) -> pd.DataFrame:
+    """Add ``is_best``: whether a row has the best mean of its task and size of draw. Equal means are all best."""
+    goodness = table["mean"].where(~table["metric"].isin(LESS_IS_BETTER), -table["mean"])
+    best = goodness.groupby([table["task_name"], table["shots_name"]]).transform("max")
+    return table.assign(is_best=goodness == best)
 
 
 def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
