@@ -7,14 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors, snapshot_download
 
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, open_folder
@@ -88,14 +81,14 @@ def fetched(repo_id: str, **options: Any) -> Path:
     """
     try:
         return Path(snapshot_download(repo_id, allow_patterns=[CONFIG, WEIGHTS, CARD], **options))
-    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError) as error:
         raise UsageError(
             f"{repo_id} is no head",
             expected="a folder that `fusionkit export` wrote, or the id of a hub repository that holds one",
             received=_first_line(error),
             remedy="check the path or the id",
         ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
         raise FusionkitError(
             f"cannot get the head {repo_id}",
             expected="a folder here, or a hub repository that can be reached or is in the cache",

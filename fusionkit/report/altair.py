@@ -10,11 +10,7 @@ from fusionkit.errors import UsageError
 
 
 def optional(name: str) -> ModuleType:
-    """A library of the extra.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """A library of the extra; a UsageError says so where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -21,6 +21,12 @@ ALL = "all"
 METRICS = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "macro_f1": "macro F1"}
 
 
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Runs with their ``task_name``, ``method`` and ``shots_name``, which is ``8`` or ``all``."""
+    shots = frame["shots"].map(lambda shots: ALL if pd.isna(shots) else f"{int(shots)}")
+    return frame.assign(task_name=name_tasks(frame), method=name_methods(frame), shots_name=shots)
+
+
 def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     """The task of each run: ``atis · intent``, then whatever tells it from other tasks of that name."""
     base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
@@ -81,8 +87,3 @@ def unit_of(metric: str | None) -> str:
 def times_of(metric: str | None) -> float:
     """The factor that a score is shown with: 100 for shares, 1 for a perplexity."""
     return 1.0 if metric in LESS_IS_BETTER else 100.0
-
-
-def shots_name(shots: float | None) -> str:
-    """``8`` or ``all``."""
-    return ALL if shots is None or pd.isna(shots) else f"{int(shots)}"

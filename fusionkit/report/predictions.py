@@ -127,10 +127,7 @@ class AllPredictions:
 def predictions_of(
     study: ReportData, digest: str, task: str, method: str, contexts: dict[Any, SweepContext]
 ) -> list[RunPredictions]:
-    """The predictions of a run, one object for each column that it predicts.
-
-    Args:
-        contexts: task data that other runs have loaded, by store.
+    """The predictions of a run, one object for each column that it predicts; ``contexts`` keep loaded task data.
 
     Raises:
         FusionkitError: its store is gone, or its weights are damaged.

@@ -13,15 +13,7 @@ import pandas as pd
 
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.metrics import is_better
-from fusionkit.report.display_names import (
-    METHOD_AXES,
-    TASK_AXES,
-    in_order,
-    name_methods,
-    name_tasks,
-    shots_name,
-    unit_of,
-)
+from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, unit_of
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
 from fusionkit.runs.summary import AXES
 from fusionkit.store import Store, open_store
@@ -127,18 +119,11 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
                 continue
             records[digest] = record
             rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
-    frame = pd.DataFrame(rows)
-    frame["task_name"], frame["method"] = name_tasks(frame), name_methods(frame)
-    frame["shots_name"] = frame["shots"].map(shots_name)
-    return ReportData(folders, records, frame, find_stores(folders, stores))
+    return ReportData(folders, records, named(pd.DataFrame(rows)), find_stores(folders, stores))
 
 
 def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:
-    """By digest, stores that are given, then those that lie beside the runs, in them or beside their parent folder.
-
-    Args:
-        runs: folders of runs. given: stores, or folders of stores.
-    """
+    """By digest, stores that are given, as such or in folders, and those beside folders of runs or their parents."""
     found: dict[str, Store] = {}
     beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
     for folder in dict.fromkeys([*(path.resolve() for path in given), *beside]):

@@ -43,11 +43,7 @@ class Verdict:
 
 
 def verdicts(gold: Sequence[str], predicted: Sequence[str]) -> list[Verdict]:
-    """Every span of one sentence, from left to right.
-
-    Args:
-        gold, predicted: a tag a word.
-    """
+    """Every span of one sentence, from left to right, by its gold and its predicted tags."""
     left, right, found = spans_of(gold), spans_of(predicted), []
     tests: dict[str, Callable[[Span, Span], bool]] = {
         CORRECT: lambda one, other: one == other,

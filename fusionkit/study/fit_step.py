@@ -95,15 +95,10 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
         return {work.name(runs): fitting.content()}
 
     def make() -> Made:
-        text = sweep_text(
-            step,
-            {name: f"../stores/{work.store(name).name}" for name in step.sources},
-            {name: f"../runs/{name}" for name in step.begins},
-        )
         commands.fit(fitting.store, fitting.sweep, runs)
         done = {work.name(runs): fitting.content()}
         head = f"# What `fusionkit run` trained, as a file of its own: fusionkit fit --sweep {file} --out {runs}\n"
-        write_durably(file, (head + yaml.safe_dump(text, sort_keys=False, allow_unicode=True)).encode())
+        write_durably(file, (head + yaml.safe_dump(sweep_text(step), sort_keys=False, allow_unicode=True)).encode())
         if strangers := set(all_digests(runs)) - {spec.digest for spec in fitting.sweep.specs}:
             commands.say(
                 f"{runs} holds {len(strangers)} runs that the study no longer asks for: its tables leave them out, "

@@ -22,6 +22,7 @@ from fusionkit.files import disk_errors, read_json, write_json
 from fusionkit.locks import holder_of, sign, try_lock_in
 from fusionkit.runs.claims import UNKNOWN_HERE
 from fusionkit.specs import canonical_json
+from fusionkit.study.steps import Made, Step
 
 LEDGER, LOCK = "study.json", ".study.lock"
 FORMAT, VERSION = "fusionkit study", 1
@@ -131,17 +132,15 @@ class Ledger:
         """What is known of a step."""
         return self._steps.get(name)
 
-    def keep(
-        self, name: str, command: str, source: Mapping[str, Any], made: Mapping[str, str], seconds: float, **more: Any
-    ) -> None:
+    def keep(self, step: Step, made: Made, seconds: float) -> None:
         """A step is done; its entry goes behind the others."""
-        self._steps.pop(name, None)
-        self._steps[name] = {
-            "command": command,
+        self._steps.pop(step.name, None)
+        self._steps[step.name] = {
+            "command": step.command,
             "seconds": round(seconds, 3),
             "fusionkit": version("fusionkit"),
-            **more,
-            "from": dict(source),
+            **step.more(),
+            "from": step.source(),
             "made": dict(made),
         }
         self._write()

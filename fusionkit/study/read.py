@@ -14,8 +14,7 @@ from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
 from fusionkit.report import FIGURES
 from fusionkit.sources.source import HUB_ID
-from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
-from fusionkit.study.option_checks import check_comparison
+from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COLUMNS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
 from fusionkit.study.study import Comparison, Report, SourceStep, Study
 from fusionkit.study.sweeps import read_sweep_step
 from fusionkit.study.yaml_tree import all_among, block_at, read_written
@@ -113,8 +112,25 @@ def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
     found = read_options(written, keys, block, COMPARISON)
     all_among(written, (*keys, "sweeps"), "sweep", found.get("sweeps", ()), sweeps)
     made = Comparison(name=name, **{"sweeps": tuple(sweeps), **found})
-    check_comparison(written, keys, made)
+    _check_comparison(written, keys, made)
     return made
+
+
+def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> None:
+    """Refuse columns that no table of results has."""
+    all_among(written, (*keys, "by"), "column of the results", comparison.by, COLUMNS)
+    if comparison.across is not None and comparison.across not in comparison.by:
+        raise written.wrong(
+            (*keys, "across"),
+            f"{comparison.across!r} is laid across, but not grouped by",
+            expected="one of the columns behind `by:`",
+            received=", ".join(comparison.by) or "none",
+        )
+    for part in (comparison.baseline or "").split(","):
+        name, equals, _ = part.partition("=")
+        # `dwatt:scale=yes` is a value of the column fusion.
+        if equals and ":" not in name:
+            written.among((*keys, "baseline"), "column of the results", name, COLUMNS)
 
 
 def _figures(written: YamlNode) -> tuple[str, ...] | None:

@@ -1,20 +1,85 @@
-"""The steps of figures and page, over all runs of a study."""
+"""The steps over runs that are there: a table of each comparison, figures, and the page."""
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import UsageError
+import pandas as pd
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.files import write_durably
 from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
-from fusionkit.study.fit_step import all_digests, runs_content
+from fusionkit.runs.comparison import compare
+from fusionkit.runs.folder import flat_tests
+from fusionkit.runs.summary import summarise
+from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Commands, Made, Step
-from fusionkit.study.study import Report, Study
+from fusionkit.study.study import Comparison, Report, Study
+
+
+def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
+    """Make the table from the runs that the study asks for, and no others of their folders."""
+
+    def made_from() -> dict[str, Any]:
+        runs = {name: fittings[name].content() for name in comparison.sweeps}
+        return {"comparison": dataclasses.asdict(comparison), "runs": runs}
+
+    def make() -> Made:
+        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands)
+        files = commands.tables(summary, notes, comparison.across).items()
+        for suffix, text in files:
+            write_durably(work.table(comparison.name, suffix), text.encode())
+        return work.contents(work.name(work.table(comparison.name, suffix)) for suffix, _ in files)
+
+    return Step(f"table {comparison.name}", command_of(comparison, work), made_from, work.contents, make)
+
+
+def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.DataFrame:
+    """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
+
+    Raises:
+        UsageError: no run has the comparison's metric.
+    """
+    records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
+    known = {name for _, record in records for name in record.get("scores", {}).get("validation", {})}
+    if comparison.metric is not None and comparison.metric not in known:
+        raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
+    rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
+    # A run may be of two sweeps: it counts once, unless the sweeps are what is compared.
+    return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
+
+
+def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
+    """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
+    by = list(comparison.by) or None
+    if comparison.baseline is None:
+        return summarise(frame, by, comparison.interval), []
+    choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
+    try:
+        summary = compare(frame, comparison.baseline, by, **choice)
+    except UsageError as error:
+        commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
+        return summarise(frame, by, comparison.interval), [f"not compared: {error.what}"]
+    return summary, list(commands.notes(summary, **choice))
+
+
+def command_of(comparison: Comparison, work: StudyFolder) -> str:
+    """What shows the same of the runs of one sweep."""
+    folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
+    options = [word for name in comparison.by for word in ("--by", name)]
+    names = ["metric", "interval"] + (["baseline", "test", "correction"] if comparison.baseline is not None else [])
+    for name in names:
+        if (value := getattr(comparison, name)) is not None:
+            options += [f"--{name}", value]
+    return shlex.join(["fusionkit", "results", str(folder), *options])
 
 
 def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:

@@ -15,10 +15,9 @@ from fusionkit.sources import guess_columns
 from fusionkit.study.encode_step import encode_options, encode_step, open_data
 from fusionkit.study.fit_step import SweepFit, fit_step
 from fusionkit.study.folder import Ledger, StudyFolder
-from fusionkit.study.report_steps import figures_step, report_step
+from fusionkit.study.report_steps import figures_step, report_step, table_step
 from fusionkit.study.steps import Commands, Step, errors_at
 from fusionkit.study.study import SourceStep, Study
-from fusionkit.study.table_step import table_step
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,7 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
 def prepare(
     study: Study, work: StudyFolder, commands: Commands
 ) -> tuple[Ledger, dict[str, SweepFit], list[Step], list[str]]:  # fmt: skip
-    """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done.
-
-    Raises:
-        UsageError, DataError: what an encode or a fit would refuse.
-    """
+    """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done."""
     ledger = Ledger(work)
     fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
     steps = steps_of(study, work, commands, fittings)
@@ -84,7 +79,7 @@ def run_study(study: Study, work: StudyFolder, commands: Commands, command: str)
                 continue
             made = step.make()
             seconds = time.monotonic() - began
-            ledger.keep(step.name, step.command, step.source(), made, seconds, **step.more())
+            ledger.keep(step, made, seconds)
             yield StepResult(step.name, True, seconds)
 
 
@@ -112,11 +107,7 @@ def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str
 
 
 def columns_of(source: SourceStep) -> list[str]:
-    """The columns of a source, its texts found as an encode would find them.
-
-    Raises:
-        UsageError, DataError: it cannot be read, or nothing in it is a text.
-    """
+    """The columns of a source, its texts found as an encode would find them."""
     options = encode_options(source)
     with errors_at(f"{source.place}, source {source.name}"):
         opened = open_data(source)

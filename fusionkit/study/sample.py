@@ -52,11 +52,7 @@ def complete_store(place: Place) -> SourceStore:
 
 
 def sample_store(source: SourceStep, folder: Path, encode: Callable[[Mapping[str, Any], Path], None]) -> SourceStore:
-    """Encode some examples of each split of a source, drawn uniformly, and scale up what that took.
-
-    Raises:
-        UsageError, DataError, EncoderError: what an encode of the source would raise.
-    """
+    """Encode some examples of each split of a source, drawn uniformly, and scale up what that took."""
     options, splits = encode_options(source), open_data(source).splits
     few, store = folder / f"{source.name}.examples", folder / f"{source.name}.store"
     few.mkdir()

@@ -41,11 +41,7 @@ class Step:
     more: Callable[[], dict[str, Any]] = dict
 
     def is_done(self, known: Mapping[str, Any] | None) -> bool:
-        """Whether it is as ``study.json`` has it.
-
-        Args:
-            known: its entry there.
-        """
+        """Whether it is as its entry in ``study.json`` has it, where there is one."""
         if known is None or known["made"] != self.look(known["made"]):
             return False
         return bool(known["from"] == json.loads(json.dumps(self.source())))  # as it was read: tuples are lists there

@@ -20,12 +20,12 @@ from fusionkit.report.content import SECTIONS
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
-from fusionkit.report.html import json_for_html
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import DARK, FAMILIES, LIGHT, colour
+from fusionkit.report.write import json_for_html
 from fusionkit.store import open_store
 
 

@@ -138,11 +138,7 @@ def _score_axis() -> Any:
 
 
 def _lines(x: Any, data: pd.DataFrame, **told: str) -> Any:
-    """A line a method through its score at each place of an axis, its interval as a bar.
-
-    Args:
-        told: further fields that stand beside the pointer, with their titles.
-    """
+    """A line a method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
     methods, score = methods_of(data), _score_axis()
     base = altair().Chart().encode(x=x, color=hue(methods))
     shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")

@@ -27,21 +27,22 @@ LINE = 19  # pixels of a heat map's line
 MOST_LABELS = 24  # rows of a heat map that a reader still takes in; the most frequent
 
 
-def by_run(study: ReportData) -> pd.DataFrame | None:
+def by_run(study: ReportData) -> pd.DataFrame:
     """A row a run, column it answers, and layer: the mean weight over validation rows, as the record has it."""
     runs = study.whole.drop_duplicates(["digest", "task_name"])
     rows: list[dict[str, Any]] = []
     for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
         record = study.records[digest]
-        found = layer_weights_of(record)
+        spec, found = record["spec"], layer_weights_of(record)
         for column, weights in found.items():
-            for layer, weight in zip(record["layers"], weights or (), strict=False):
-                rows.append({
-                    "task": task if len(found) == 1 else f"{task} · {column}", "method": method,
-                    "language": language_of(record["data"]), "data_seed": record["spec"]["data_seed"],
-                    "init_seed": record["spec"]["init_seed"], "layer": layer, "weight": weight,
-                })  # fmt: skip
-    return pd.DataFrame(rows) if rows else None
+            run = {
+                "task": task if len(found) == 1 else f"{task} · {column}", "method": method,
+                "language": language_of(record["data"]), "data_seed": spec["data_seed"], "init_seed": spec["init_seed"],
+            }  # fmt: skip
+            each = zip(record["layers"], weights or (), strict=False)
+            rows += [{**run, "layer": layer, "weight": weight} for layer, weight in each]
+    columns = ["task", "method", "language", "data_seed", "init_seed", "layer", "weight"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def language_of(name: str) -> str | None:
@@ -50,30 +51,27 @@ def language_of(name: str) -> str | None:
     return next((LANGUAGES[part.lower()] for part in reversed(parts) if part.lower() in LANGUAGES), None)
 
 
-def by_task(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_task(study: ReportData, looks: AllPredictions) -> pd.DataFrame:
     """Mean weights over the seeds: a row a method, task and layer."""
-    found = by_run(study)
-    return None if found is None else _mean(found, ["method", "task"])
+    return _mean(by_run(study), "task")
 
 
 def by_language(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """The same by language, where the names of the data sets tell two or more."""
-    found = by_run(study)
-    if found is None or found["language"].nunique() < 2:
+    found = by_run(study).dropna(subset="language")
+    if found["language"].nunique() < 2:
         return None
-    found = found[found["language"].notna()]
-    columns = {task: task.partition(" · ")[2] for task in found["task"]}
-    several = len(set(columns.values())) > 1
-    found = found.assign(language=found["language"] + (" · " + found["task"].map(columns) if several else ""))
-    return _mean(found, ["method", "language"])
+    columns = found["task"].str.partition(" · ")[2]
+    if len(set(columns)) > 1:
+        found["language"] += " · " + columns
+    return _mean(found, "language")
 
 
 def by_seed(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """Each run's own weights, where a task and method has several."""
     found = by_run(study)
-    if found is None or not (found.groupby(["task", "method", "layer"]).size() > 1).any():
-        return None
-    return found.drop(columns=["language"])
+    several = found.duplicated(["task", "method", "layer"]).any()
+    return found.drop(columns=["language"]) if several else None
 
 
 def by_label(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
@@ -133,13 +131,9 @@ def chart_by_seed(study: ReportData, data: pd.DataFrame) -> Any:
     return panels(alt.layer(line, dots), data, "task")
 
 
-def _mean(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    return (
-        found.groupby([*by, "layer"], sort=False)["weight"]
-        .agg(["mean", "std", "size"])
-        .reset_index()
-        .rename(columns={"mean": "weight", "std": "std_over_runs", "size": "runs"})
-    )
+def _mean(found: pd.DataFrame, by: str) -> pd.DataFrame:
+    weights = found.groupby(["method", by, "layer"], sort=False)["weight"]
+    return weights.agg(weight="mean", std_over_runs="std", runs="size").reset_index()
 
 
 def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, panels_in_order: list[str]) -> Any:
