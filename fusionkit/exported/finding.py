@@ -50,11 +50,9 @@ def open_heads(
     folders = dict.fromkeys(folder.resolve() for place in places for folder in find_heads(place))
     found = []
     for folder in folders:
-        if (folder / RECORD).is_file():
-            found.append(open_run(folder))
-            continue
-        run, config = open_folder(folder, trusted)
-        if config["encoder_kind"] == "folder" and encoder is None:
+        is_run = (folder / RECORD).is_file()
+        run, config = (open_run(folder), None) if is_run else open_folder(folder, trusted)
+        if config is not None and config["encoder_kind"] == "folder" and encoder is None:
             raise UsageError(
                 f"the encoder of {folder} was a folder",
                 expected=f"where it is now: {run.encoder}, weights {run.encoding['encoder']['weights'][:16]}…",

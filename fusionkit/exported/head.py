@@ -149,7 +149,15 @@ def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False) -> F
         UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.
     """
     folder = Path(to).expanduser().absolute()
-    _refuse_occupied(folder, overwrite)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        ours = folder.is_dir() and is_export(folder)
+        if not (ours and overwrite):
+            raise UsageError(
+                f"{folder} holds {'another export' if ours else 'something else'}",
+                expected="a new place or an empty folder",
+                received="an exported head" if ours else "a file" if folder.is_file() else "a folder with other files",
+                remedy="replace it with --overwrite, or choose another --to" if ours else "choose another --to",
+            )
     head = FusedHead.from_run(run)
     aside, before = aside_of(folder), aside_of(folder, "before")
     with disk_errors(folder, REMEDY):
@@ -168,16 +176,3 @@ def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False) -> F
             for left in (aside, before):
                 shutil.rmtree(left, ignore_errors=True)
     return head
-
-
-def _refuse_occupied(folder: Path, overwrite: bool) -> None:
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    ours = folder.is_dir() and is_export(folder)
-    if not (ours and overwrite):
-        raise UsageError(
-            f"{folder} holds {'another export' if ours else 'something else'}",
-            expected="a new place or an empty folder",
-            received="an exported head" if ours else "a file" if folder.is_file() else "a folder with other files",
-            remedy="replace it with --overwrite, or choose another --to" if ours else "choose another --to",
-        )

@@ -40,14 +40,9 @@ def content_of(
     title: str | None,
     out: Path,
 ) -> dict[str, Any]:
-    """Everything that the page holds.
-
-    Raises:
-        UsageError: no run has finished, or the baseline is unknown or without a partner.
-    """
+    """Everything that the page holds; errors as of :func:`fusionkit.report.tables.compared`."""
     table, notes = compared(study, baseline)
     drawn = {one.name: one for one in figures}
-    failed = int((study.frame["status"] != "finished").sum())
     charts = [
         {
             "id": section,
@@ -63,7 +58,7 @@ def content_of(
     return {
         "title": title
         or f"Layer fusion over {_listed(study.frame['encoder'].unique())}: {_listed(study.frame['data'].unique())}",
-        "lead": lead_of(study, failed),
+        "lead": lead_of(study),
         "matrix": matrix_table(study, table),
         "groups": groups_table(study, table),
         "runs": runs_table(study),
@@ -77,13 +72,14 @@ def content_of(
     }
 
 
-def lead_of(study: ReportData, failed: int) -> str:
+def lead_of(study: ReportData) -> str:
     """The paragraph at the top: what the report is about."""
     encoders = study.frame["encoder"].unique()
     seeds = study.frame.groupby(["task_name", "shots_name", "method"])["digest"].nunique()
     least, most = int(seeds.min()), int(seeds.max())
     parameters = study.frame["encoder_parameters"].dropna().unique()
     size = f" ({parameters[0] / 1e6:.1f} M parameters)" if len(encoders) == 1 and len(parameters) == 1 else ""
+    failed = int((study.frame["status"] != "finished").sum())
     told = (
         f"{counted(len(study.records), 'head')} over the frozen states of {_listed(encoders)}{size}: "
         f"{counted(len(study.methods), 'fusion method')} on {counted(len(study.tasks), 'task')}, "
@@ -103,10 +99,7 @@ def _listed(names: Iterable[object]) -> str:
 
 
 def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[str, Any]:
-    """Where the numbers come from: encoders, stores, versions, and the commands that make the report again.
-
-    It holds no path of this machine but those that the user gave.
-    """
+    """Encoders, stores, versions and the commands that make the report again; no path but those that the user gave."""
     seen: dict[str, dict[str, Any]] = {}
     for record in study.records.values():
         seen.setdefault(record["spec"]["store"], record)

@@ -27,13 +27,10 @@ Cell = dict[str, Any]
 
 
 def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
-    """One row a task, draw size and method: the columns of :func:`fusionkit.fit.compare`, and whether it is the best.
+    """One row a task, draw size and method: the columns of :func:`fusionkit.fit.compare` and ``is_best``; and notes.
 
     Args:
         baseline: a method; None is ``last``, where there is any and it has pairs.
-
-    Returns:
-        the table and notes for its reader.
 
     Raises:
         UsageError: no such method, or none of its runs has a partner.
@@ -171,9 +168,8 @@ def _difference(row: Any, times: float) -> Cell:
         return {"t": "baseline", "v": 0.0}
     if pd.isna(row["difference"]):
         return {"t": NOTHING}
-    spread = "" if pd.isna(row["difference_low"]) else (
-        f"{times * row['difference_low']:+.1f} … {times * row['difference_high']:+.1f}"
-    )  # fmt: skip
+    low, high = times * row["difference_low"], times * row["difference_high"]
+    spread = "" if pd.isna(low) else f"{low:+.1f} … {high:+.1f}"
     return {"t": f"{times * row['difference']:+.1f}", "v": float(row["difference"]), "s": spread}
 
 

@@ -26,11 +26,7 @@ from fusionkit.study.sweeps import sweep_text
 
 
 class SweepFit:
-    """A sweep over stores that are complete.
-
-    Args:
-        store_of: places of stores by the names of sources; the study's own unless given.
-    """
+    """A sweep over complete stores: those of the study, or those of ``store_of`` by the names of sources."""
 
     def __init__(self, step: SweepStep, work: StudyFolder, store_of: Mapping[str, Place] | None = None) -> None:
         self.step, self._work = step, work
@@ -50,11 +46,7 @@ class SweepFit:
 
     @cached_property
     def sweep(self) -> Sweep:
-        """Its runs.
-
-        Raises:
-            UsageError: a choice that these stores cannot serve.
-        """
+        """Its runs; a UsageError where its stores cannot serve a choice."""
         with errors_at(f"{self.step.place}, sweep {self.step.name}"):
             return expand_blocks(self.store, [self._placed(block) for block in self.step.blocks])
 

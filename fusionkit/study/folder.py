@@ -65,11 +65,7 @@ class StudyFolder:
         return {name: content_of(self.path / name) for name in names if (self.path / name).is_file()}
 
     def check(self) -> None:
-        """Refuse a folder of something else.
-
-        Raises:
-            UsageError: it holds other files.
-        """
+        """Refuse, as a UsageError, a folder that holds files of something else."""
         path = self.path
         others = [each.name for each in path.iterdir() if each.name not in OURS] if path.is_dir() else []
         if path.is_file() or (others and not (path / LEDGER).is_file()):

@@ -49,16 +49,9 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     for name in block_at(written, ("sweeps",)):
         sweeps[name] = read_sweep_step(written, name, sources, sweeps)
     comparisons = {name: _comparison(written, name, list(sweeps)) for name in block_at(written, ("comparisons",))}
-    study = Study(
-        path,
-        str(top.get("title") or path.name.split(".")[0]),
-        sources,
-        sweeps,
-        comparisons,
-        _figures(written),
-        _report(written),
-        top,
-    )
+    title = str(top.get("title") or path.name.split(".")[0])
+    figures, report = _figures(written), _report(written, title)
+    study = Study(path, title, sources, sweeps, comparisons, figures, report, top)
     return _only(study, only) if only else study
 
 
@@ -143,9 +136,8 @@ def _figures(written: YamlNode) -> tuple[str, ...] | None:
     return names
 
 
-def _report(written: YamlNode) -> Report | None:
+def _report(written: YamlNode, title: str) -> Report | None:
     value = written.value.get("report", "no")
-    title = str(written.value.get("title") or written.path.name.split(".")[0])
     if isinstance(value, str):
         written.among(("report",), "choice for the report", value, (*YES, *NO))
         return Report(title) if value in YES else None

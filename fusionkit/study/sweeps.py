@@ -33,9 +33,6 @@ def read_sweep_step(
 
     Args:
         sources: those that it may name. before: the sweeps above it, which it may begin from.
-
-    Raises:
-        UsageError: a key, name or value that cannot be meant; the error says where.
     """
     keys: Keys = ("sweeps", name)
     top = block_at(written, keys, SWEEP, "key of a sweep", f"sweep {name!r}", BLOCK)

@@ -28,9 +28,6 @@ def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, s
 
     Args:
         given: further names that ``${…}`` may have, with their values.
-
-    Raises:
-        UsageError: no such file, no YAML, a key twice in one block, or a ``${…}`` that nothing stands for.
     """
     path = path.expanduser()
     value, places = read_texts(path, "study", "a YAML file with sources, sweeps and comparisons", "mend that line")
@@ -47,13 +44,10 @@ def block_at(
     written: YamlNode, keys: Keys, known: Collection[str] | None = None, kind: str = "key", what: str = "",
     expected: str = "keys below it",
 ) -> dict[str, Any]:  # fmt: skip
-    """The block that stands at ``keys``, empty where nothing does.
+    """The block that stands at ``keys``, empty where nothing does; what is no block is refused.
 
     Args:
         known: the keys that it may have, of this ``kind``; None is any. what, expected: told of what is no block.
-
-    Raises:
-        UsageError: it is no block, or has a key that is not known.
     """
     block: Any = written.value
     for key in keys:

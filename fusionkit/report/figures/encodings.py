@@ -24,20 +24,18 @@ def methods_of(data: pd.DataFrame) -> list[str]:
     return in_order(data["method"].tolist())
 
 
-def hue(methods: Sequence[str]) -> Any:
-    """The colour of each method."""
+def colours_of(methods: Sequence[str]) -> Any:
     alt = altair()
     return alt.Color("method:N", title=None, scale=_scale(methods, map(colour, methods)),
                      legend=alt.Legend(symbolSize=70))  # fmt: skip
 
 
-def form(methods: Sequence[str]) -> Any:
-    """The shape of each method."""
+def shapes_of(methods: Sequence[str]) -> Any:
     return altair().Shape("method:N", title=None, scale=_scale(methods, map(shape, methods)))
 
 
-def dash(methods: Sequence[str]) -> Any:
-    """Solid lines for fusions in their plain form, dashes for their variants."""
+def dashes_of(methods: Sequence[str]) -> Any:
+    """Solid lines for fusions in their plain shapes_of, dashes for their variants."""
     return altair().StrokeDash("method:N", title=None, scale=_scale(methods, dashes(methods)))
 
 

@@ -11,7 +11,16 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import ALL, family, times_of
-from fusionkit.report.figures.encodings import dash, form, hue, interval, methods_of, panels, spread, tooltip
+from fusionkit.report.figures.encodings import (
+    colours_of,
+    dashes_of,
+    interval,
+    methods_of,
+    panels,
+    shapes_of,
+    spread,
+    tooltip,
+)
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.summary import scores_of
@@ -98,14 +107,14 @@ def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     # A frozen LM head under `last` learns nothing, which a logarithm cannot show.
     scale = alt.Scale(type="log", nice=False, padding=12) if (data[x] > 0).all() else alt.Scale(type="symlog")
     axis = alt.Axis(format="~s", tickCount=4)
-    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=COSTS[x], scale=scale, axis=axis), color=hue(methods))
+    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=COSTS[x], scale=scale, axis=axis), color=colours_of(methods))
     told = tooltip(
         method="method", score__s="mean", low__s="from", high__s="to",
         parameters__n="parameters", fusion_parameters__n="of the fusion", seconds__n="seconds", runs="runs",
     )  # fmt: skip
     bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
     points = base.mark_point(filled=True, size=75, opacity=1).encode(
-        y=_score_axis(), shape=form(methods), tooltip=told
+        y=_score_axis(), shape=shapes_of(methods), tooltip=told
     )  # fmt: skip
     return panels(alt.layer(bars, points), data, "task")
 
@@ -114,12 +123,12 @@ def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
     """The single layers as a line, the other methods as level lines."""
     alt = altair()
     methods, y = methods_of(data), _score_axis()
-    base = alt.Chart().encode(color=hue(methods))
+    base = alt.Chart().encode(color=colours_of(methods))
     x = alt.X("layer:Q", title="the one layer that is read", axis=alt.Axis(tickMinStep=1, format="d"))
     told = tooltip(method="method", layer="layer", score__s="mean", low__s="from", high__s="to", runs="runs")
     probes = base.transform_filter("isValid(datum.layer)")
     levels = base.transform_filter("!isValid(datum.layer)").mark_rule(strokeWidth=1.4).encode(
-        y=y, strokeDash=dash(methods), tooltip=told
+        y=y, strokeDash=dashes_of(methods), tooltip=told
     )  # fmt: skip
     band = spread(probes.mark_area(opacity=0.15).encode(x=x))
     line = probes.mark_line(strokeWidth=2).encode(x=x, y=y)
@@ -140,9 +149,9 @@ def _score_axis() -> Any:
 def _lines(x: Any, data: pd.DataFrame, **told: str) -> Any:
     """A line a method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
     methods, score = methods_of(data), _score_axis()
-    base = altair().Chart().encode(x=x, color=hue(methods))
+    base = altair().Chart().encode(x=x, color=colours_of(methods))
     shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")
-    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dash(methods))
+    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dashes_of(methods))
     bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
-    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=form(methods), tooltip=shown)
+    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=shapes_of(methods), tooltip=shown)
     return altair().layer(bars, line, points)

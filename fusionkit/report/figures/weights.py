@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.report.altair import altair
-from fusionkit.report.figures.encodings import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
+from fusionkit.report.figures.encodings import GAP, WIDTH, colours_of, dashes_of, methods_of, panels, shade, tooltip
 from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import layer_weights_of
@@ -100,11 +100,9 @@ def label_weights(look: RunPredictions) -> dict[str, tuple[int, list[float]]]:
     }
 
 
-def _labels_differ(look: RunPredictions) -> bool:
+def _labels_differ(look: RunPredictions) -> Any:
     """False where there are fewer than two labels, or one weight for all rows: every label would look alike."""
-    return (
-        len(label_weights(look)) > 1 and look.weights is not None and bool(np.ptp(look.weights, axis=0).max() >= 1e-6)
-    )
+    return look.weights is not None and len(label_weights(look)) > 1 and np.ptp(look.weights, axis=0).max() >= 1e-6
 
 
 def heat_by(column: str, study: ReportData, data: pd.DataFrame) -> Any:
@@ -123,11 +121,11 @@ def chart_by_seed(study: ReportData, data: pd.DataFrame) -> Any:
     """A panel a task: a dot a run, a line the mean of each method."""
     alt = altair()
     methods = methods_of(data)
-    base = alt.Chart().encode(x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)), color=hue(methods))
+    base = alt.Chart().encode(x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)), color=colours_of(methods))
     told = tooltip(method="method", layer="layer", weight__n="weight", data_seed="data seed", init_seed="init seed")
     y = alt.Y("weight:Q", title=None)
     dots = base.mark_point(filled=True, size=22, opacity=0.75).encode(y=y, tooltip=told)
-    line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("mean(weight):Q", title=None), strokeDash=dash(methods))
+    line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("mean(weight):Q", title=None), strokeDash=dashes_of(methods))
     return panels(alt.layer(line, dots), data, "task")
 
 
