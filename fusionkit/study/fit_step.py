@@ -70,7 +70,6 @@ class SweepFit:
 
 
 def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: SweepFit) -> Step:
-    """Train what is missing."""
     runs, file = work.runs(step.name), work.sweep(step.name)
 
     def made_from() -> dict[str, Any]:

@@ -32,8 +32,6 @@ OURS = ("stores", "sweeps", "runs", "tables", "figures", "report.html", LEDGER, 
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder."""
-
     path: Path
 
     def store(self, source: str) -> Path:

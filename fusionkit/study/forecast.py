@@ -131,7 +131,6 @@ class SourceStore:
 
 
 def complete_store(place: Place) -> SourceStore:
-    """A store that is there."""
     splits = read_manifest(place)["splits"]
     examples = {split: int(fields["examples"]) for split, fields in splits.items()}
     rows = sum(fields["rows"] for fields in splits.values())

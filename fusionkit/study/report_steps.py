@@ -101,7 +101,6 @@ def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
 
 
 def report_step(report: Report, study: Study, work: StudyFolder, commands: Commands) -> Step:
-    """Write the page."""
     told = {"title": report.title, "baseline": report.baseline}
 
     def make() -> Made:
