@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_js
 from fusionkit.cli.work_options import cluster_options, given_cluster, print_slurm_job, working_options
 
 if TYPE_CHECKING:
-    from fusionkit.study.forecast import Foreseen
+    from fusionkit.study.forecast import StepForecast
 
 
 def print_schema(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -87,9 +88,9 @@ def run(
         out().print(f"  {place.report}")
 
 
-def print_plan(title: str, plan: list[Foreseen], as_json: bool) -> None:
+def print_plan(title: str, plan: list[StepForecast], as_json: bool) -> None:
     if as_json:
-        print_json([each.plain() for each in plan])
+        print_json([asdict(each) for each in plan])
         return
     columns = [("step", "left"), ("", "left"), ("MB", "right"), ("time", "right"), ("of", "left")]
     rows = []

@@ -1,7 +1,6 @@
 """Trained heads to give away: a run as a folder that stands alone, and heads found in such folders or on the hub."""
 
-from fusionkit.exported.export import export_run
 from fusionkit.exported.finding import find_heads, open_heads
-from fusionkit.exported.head import FusedHead
+from fusionkit.exported.head import FusedHead, export_run
 
 __all__ = ["FusedHead", "export_run", "find_heads", "open_heads"]

@@ -7,7 +7,7 @@ something is escaped, in YAML the dumper quotes, and line breaks become spaces i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -25,6 +25,7 @@ METRICS = {
     "pearson": "pearsonr", "spearman": "spearmanr",
 }  # fmt: skip
 UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # of a spec: said elsewhere in the card
+PARAMETERS = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
 USES = {
     "words": ('[["a", "room", "in", "Oslo"]]', "lists of words"),
     "pairs": ('["a first text"], ["a second text"]', "pairs of texts"),
@@ -72,126 +73,113 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _body(config: Mapping[str, Any]) -> str:
-    spec = config["spec"]
-    names = [escaped(text) for text in (spec["label"], spec["fusion"], spec["head"], config["encoder"], spec["task"])]
-    label, fusion, head, encoder, task = names
-    sections = {
-        "Scores": _scores(config),
-        "Use": _use(config),
-        "Code": _code(config),
-        "Encoder": _encoder(config),
-        "Parameters": _parameters(config),
-        "Training": _training(config),
-        "Labels": _labels(config),
-        "Limits": _limits(config),
-    }
-    lines = [
-        f"# {label}: {fusion} fusion and {head} head over {encoder}",
-        "",
-        f"A fusionkit head for the task {task}. It reads layers {', '.join(map(str, config['layers']))} of a frozen",
-        "encoder, which is not part of this model.",
-        "",
-    ]
-    for title, content in sections.items():
-        lines += [f"## {title}", "", *content, ""] if content else []
-    return "\n".join(lines)
+    spec, encoding, scores = config["spec"], config["encoding"], config["scores"]
+    names = (spec["label"], spec["fusion"], spec["head"], config["encoder"], spec["task"], config["data"])
+    label, fusion, head, encoder, task, data = map(escaped, names)
+    example, kinds = USES[_input(config)]
+    place = ', encoder="FOLDER OF THE ENCODER"' if config["encoder_kind"] == "folder" else ""
+    tested = "; test was read once." if "test" in scores else ", whose scores flatter for that."
+    pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
+    options = [(name, "–" if value is None else str(value)) for name, value in spec.items() if name not in UNTOLD]
+    counts = {part: config.get(name) for part, name in PARAMETERS.items()}
+    parameters = [(part, f"{count:,}") for part, count in counts.items() if count is not None]
+    known = "\n- Answers with none but the labels above." if config["labels"] else ""
+    crf = "\n- A CRF decides for whole sequences: there are no probabilities." if spec["head"] == "crf" else ""
+    return f"""\
+# {label}: {fusion} fusion and {head} head over {encoder}
+
+A fusionkit head for the task {task}. It reads layers {", ".join(map(str, config["layers"]))} of a frozen
+encoder, which is not part of this model.
+
+## Scores
+
+Data set: {data or "–"}. One run, data seed {spec["data_seed"]}, weights' seed
+{spec["init_seed"]}. Scores are from 0 to 1, correlations from −1.
+
+{_table(["metric", *scores], _score_rows(scores))}
+
+The epoch was chosen by validation{tested}
+
+## Use
+
+```python
+import fusionkit
+
+predictor = fusionkit.load("FOLDER OR HUB ID OF THIS MODEL"{place})
+predictor.predict({example})
+```
+
+From the command line: `fusionkit predict FOLDER --input new.jsonl --json`.
+
+{_code(config)}## Encoder
+
+Another encoder than this is refused when the head is loaded.
+
+{_table(["what", "which"], _encoder_rows(config))}
+
+## Parameters
+
+{_table(["part", "parameters"], parameters)}
+
+## Training
+
+On the train split, over rows of {config["rows"]}{pooled}.
+
+{_table(["option", "value"], [*options, ("best epoch", str(config.get("best_epoch", "–")))])}
+
+{_labels(config)}## Limits
+
+- Takes {kinds}, as in training; what is longer than {encoding["max_length"]} sub-tokens is cut.{known}{crf}
+- Scores were measured over stored states; live ones differ by the rounding of the store's dtype.
+- Languages, domains and kinds of text other than the data set's were not measured.
+"""
 
 
-def _scores(config: Mapping[str, Any]) -> list[str]:
-    spec, scores = config["spec"], config["scores"]
+def _score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
     names = dict.fromkeys(name for found in scores.values() for name in found)
-    rows = [[name, *(f"{found[name]:.4f}" if name in found else "–" for found in scores.values())] for name in names]
-    chosen = "The epoch was chosen by validation"
-    return [
-        f"Data set: {escaped(config['data']) or '–'}. One run, data seed {spec['data_seed']}, weights' seed",
-        f"{spec['init_seed']}. Scores are from 0 to 1, correlations from −1.",
-        "",
-        *_table(["metric", *scores], rows),
-        "",
-        f"{chosen}; test was read once." if "test" in scores else f"{chosen}, whose scores flatter for that.",
-    ]
+    return [[name, *(f"{found[name]:.4f}" if name in found else "–" for found in scores.values())] for name in names]
 
 
-def _use(config: Mapping[str, Any]) -> list[str]:
-    encoder = ', encoder="FOLDER OF THE ENCODER"' if config["encoder_kind"] == "folder" else ""
-    return [
-        "```python",
-        "import fusionkit",
-        "",
-        f'predictor = fusionkit.load("FOLDER OR HUB ID OF THIS MODEL"{encoder})',
-        f"predictor.predict({USES[_input(config)][0]})",
-        "```",
-        "",
-        "From the command line: `fusionkit predict FOLDER --input new.jsonl --json`.",
-    ]
-
-
-def _code(config: Mapping[str, Any]) -> list[str]:
+def _code(config: Mapping[str, Any]) -> str:
     """Of a fusion or head that is not fusionkit's: its code is no part of the model."""
     if not config.get("sources"):
-        return []
-    rows = [[source["name"], str(source["module"]), str(source["sha256"] or "–")] for source in config["sources"]]
-    return [
-        "Not all of it is fusionkit's own. These modules must be importable, and are imported only where they are",
-        "trusted by name: `trust_modules=[…]`, or `--trust-module` on the command line.",
-        "",
-        *_table(["name", "module", "sha256 of its file in training"], rows),
-    ]
+        return ""
+    rows = [(source["name"], str(source["module"]), str(source["sha256"] or "–")) for source in config["sources"]]
+    return f"""\
+## Code
+
+Not all of it is fusionkit's own. These modules must be importable, and are imported only where they are
+trusted by name: `trust_modules=[…]`, or `--trust-module` on the command line.
+
+{_table(["name", "module", "sha256 of its file in training"], rows)}
+
+"""
 
 
-def _encoder(config: Mapping[str, Any]) -> list[str]:
-    identity = config["encoding"]["encoder"]
+def _encoder_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    encoding, identity = config["encoding"], config["encoding"]["encoder"]
     where = {"hub": "on the hub", "bundled": "comes with fusionkit[demo]"}.get(config["encoder_kind"], "a local folder")
-    rows = [
-        ["name", f"{config['encoder']} ({where})"],
-        ["revision", str(identity.get("revision") or "–")],
-        ["weights, sha256", identity["weights"]],
-        ["tokenizer, sha256", identity["tokenizer"]],
-        ["compute dtype", config["encoding"]["compute_dtype"]],
-        ["longest input, sub-tokens", str(config["encoding"]["max_length"])],
-    ]
-    return ["Another encoder than this is refused when the head is loaded.", "", *_table(["what", "which"], rows)]
-
-
-def _parameters(config: Mapping[str, Any]) -> list[str]:
-    names = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
-    rows = [[part, f"{config[name]:,}"] for part, name in names.items() if config.get(name) is not None]
-    return _table(["part", "parameters"], rows)
-
-
-def _training(config: Mapping[str, Any]) -> list[str]:
-    spec = config["spec"]
-    rows = [[name, "–" if value is None else str(value)] for name, value in spec.items() if name not in UNTOLD]
-    rows.append(["best epoch", str(config.get("best_epoch", "–"))])
-    pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
-    return [f"On the train split, over rows of {config['rows']}{pooled}.", "", *_table(["option", "value"], rows)]
-
-
-def _labels(config: Mapping[str, Any]) -> list[str]:
-    """The classes of each task, where it has any."""
-    columns = config["spec"]["label"].split(",") if (others := others_of(dict(config))) else [config["spec"]["label"]]
-    found = []
-    for column, part in zip(columns, [config, *others.values()], strict=True):
-        of_column = f"{escaped(column)}: " if others else ""
-        cut = part.get("threshold")
-        how = "One of" if cut is None else f"Each whose probability is above {cut:.4g}, of"
-        found += [f"{of_column}{how}: " + ", ".join(map(escaped, part["labels"])) + "."] if part["labels"] else []
-    return found
-
-
-def _limits(config: Mapping[str, Any]) -> list[str]:
-    longest = config["encoding"]["max_length"]
     return [
-        f"- Takes {USES[_input(config)][1]}, as in training; what is longer than {longest} sub-tokens is cut.",
-        *(["- Answers with none but the labels above."] if config["labels"] else []),
-        *(
-            ["- A CRF decides for whole sequences: there are no probabilities."]
-            if config["spec"]["head"] == "crf"
-            else []
-        ),
-        "- Scores were measured over stored states; live ones differ by the rounding of the store's dtype.",
-        "- Languages, domains and kinds of text other than the data set's were not measured.",
+        ("name", f"{config['encoder']} ({where})"),
+        ("revision", str(identity.get("revision") or "–")),
+        ("weights, sha256", identity["weights"]),
+        ("tokenizer, sha256", identity["tokenizer"]),
+        ("compute dtype", encoding["compute_dtype"]),
+        ("longest input, sub-tokens", str(encoding["max_length"])),
     ]
+
+
+def _labels(config: Mapping[str, Any]) -> str:
+    """The classes of each task, where it has any."""
+    others, label = others_of(dict(config)), config["spec"]["label"]
+    found = []
+    for column, part in zip(label.split(",") if others else [label], [config, *others.values()], strict=True):
+        if part["labels"]:
+            cut = part.get("threshold")
+            how = "One of" if cut is None else f"Each whose probability is above {cut:.4g}, of"
+            of_column = f"{escaped(column)}: " if others else ""
+            found.append(f"{of_column}{how}: {', '.join(map(escaped, part['labels']))}.")
+    return "\n".join(["## Labels", "", *found, "", ""]) if found else ""
 
 
 def _input(config: Mapping[str, Any]) -> str:
@@ -211,6 +199,6 @@ def _line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _table(header: list[str], rows: Iterable[list[str]]) -> list[str]:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *([escaped(cell) for cell in row] for row in rows)]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -38,11 +38,7 @@ ENCODING: dict[str, type] = {"encoder": dict, "compute_dtype": str, "max_length"
 
 
 def config_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What ``config.json`` says of a run.
-
-    Args:
-        record: the run's, as :class:`~fusionkit.fit.RunsFolder` keeps it.
-    """
+    """What ``config.json`` says of a run, from its record."""
     name, revision = record["encoder"], record["encoding"]["encoder"].get("revision")
     # A hub id is loaded by its commit, so that it always has one.
     kind = "bundled" if name == BUNDLED else "hub" if revision is not None else "folder"

@@ -1,15 +1,20 @@
-"""Heads wherever they are: finished runs, exported folders, repositories on the hub."""
+"""Heads wherever they are: finished runs, exported folders, repositories on the hub, brought into the hub's cache."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from fusionkit.errors import UsageError
-from fusionkit.exported.config import CONFIG, WEIGHTS, open_folder
-from fusionkit.exported.hub import fetched, is_hub_id
+from huggingface_hub import errors, snapshot_download
+
+from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, open_folder
 from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
 from fusionkit.runs.folder import RECORD
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def find_heads(place: str | Path) -> list[Path]:
@@ -45,11 +50,9 @@ def open_heads(
     folders = dict.fromkeys(folder.resolve() for place in places for folder in find_heads(place))
     found = []
     for folder in folders:
-        if (folder / RECORD).is_file():
-            found.append(open_run(folder))
-            continue
-        run, config = open_folder(folder, trusted)
-        if config["encoder_kind"] == "folder" and encoder is None:
+        is_run = (folder / RECORD).is_file()
+        run, config = (open_run(folder), None) if is_run else open_folder(folder, trusted)
+        if config is not None and config["encoder_kind"] == "folder" and encoder is None:
             raise UsageError(
                 f"the encoder of {folder} was a folder",
                 expected=f"where it is now: {run.encoder}, weights {run.encoding['encoder']['weights'][:16]}…",
@@ -58,3 +61,39 @@ def open_heads(
             )
         found.append(run)
     return found
+
+
+def is_hub_id(place: str) -> bool:
+    """True for what can only be a hub id: ``owner/name``, with no ``owner`` here whose file ``name`` could be."""
+    return HUB_ID.fullmatch(place) is not None and not Path(place).parent.exists()
+
+
+def fetched(repo_id: str, **options: Any) -> Path:
+    """The folder in the hub's cache that holds a head's files, downloaded where they are not there yet.
+
+    Args:
+        options: of :func:`huggingface_hub.snapshot_download`.
+
+    Raises:
+        UsageError: no such repository or revision. FusionkitError: the hub cannot be reached.
+    """
+    try:
+        return Path(snapshot_download(repo_id, allow_patterns=[CONFIG, WEIGHTS, CARD], **options))
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError) as error:
+        raise UsageError(
+            f"{repo_id} is no head",
+            expected="a folder that `fusionkit export` wrote, or the id of a hub repository that holds one",
+            received=_first_line(error),
+            remedy="check the path or the id",
+        ) from error
+    except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
+        raise FusionkitError(
+            f"cannot get the head {repo_id}",
+            expected="a folder here, or a hub repository that can be reached or is in the cache",
+            received=_first_line(error),
+            remedy="check the path or the id, and the network; files in the cache are used without one",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,8 +1,9 @@
-"""A trained head as the model hub knows models: ``from_pretrained``, ``save_pretrained``, ``push_to_hub``."""
+"""A trained head as the model hub knows models, and a run written out as such a head in a folder of its own."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,12 +14,14 @@ from safetensors.torch import save
 from fusionkit.errors import UsageError
 from fusionkit.exported.card import model_card
 from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, config_of, is_export, open_folder
-from fusionkit.exported.hub import fetched
-from fusionkit.files import disk_errors, read_json, write_durably, write_json
+from fusionkit.exported.finding import fetched
+from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
 from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
 from fusionkit.runs.folder import RECORD
+
+REMEDY = "free some space and run the same command again"
 
 
 class FusedHead(ModelHubMixin):
@@ -131,9 +134,45 @@ class FusedHead(ModelHubMixin):
         write_json(save_directory / CONFIG, config)
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """The card that ``save_pretrained`` and ``push_to_hub`` write.
-
-        Args:
-            kwargs: more of the card's front matter, such as ``license="mit"`` or ``language="en"``.
-        """
+        """The card that is written; ``kwargs`` are more of its front matter, such as ``license="mit"``."""
         return model_card(self.config, **kwargs)
+
+
+def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False) -> FusedHead:
+    """Write a finished run's head with its config and model card into a folder: aside first, then renamed.
+
+    Args:
+        run: its folder, or the beginning of it. to: a new place or an empty folder.
+        overwrite: replace the export that is there; nothing else is ever replaced.
+
+    Raises:
+        UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.
+    """
+    folder = Path(to).expanduser().absolute()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        ours = folder.is_dir() and is_export(folder)
+        if not (ours and overwrite):
+            raise UsageError(
+                f"{folder} holds {'another export' if ours else 'something else'}",
+                expected="a new place or an empty folder",
+                received="an exported head" if ours else "a file" if folder.is_file() else "a folder with other files",
+                remedy="replace it with --overwrite, or choose another --to" if ours else "choose another --to",
+            )
+    head = FusedHead.from_run(run)
+    aside, before = aside_of(folder), aside_of(folder, "before")
+    with disk_errors(folder, REMEDY):
+        try:
+            head.save_pretrained(aside)
+            sync_tree(aside)
+            if folder.exists():
+                folder.replace(before)
+            aside.replace(folder)
+            sync_folder(folder.parent)
+        except BaseException:
+            if before.exists() and not folder.exists():
+                before.replace(folder)
+            raise
+        finally:
+            for left in (aside, before):
+                shutil.rmtree(left, ignore_errors=True)
+    return head

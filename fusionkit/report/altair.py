@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from types import ModuleType
 from typing import Any
@@ -11,11 +10,7 @@ from fusionkit.errors import UsageError
 
 
 def optional(name: str) -> ModuleType:
-    """A library of the extra.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """A library of the extra; a UsageError says so where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -33,11 +28,5 @@ def altair() -> Any:
 
 
 def vl_convert() -> Any:
-    """vl-convert: the same specifications as SVG and PNG, and Vega itself for the page."""
+    """vl-convert: the same specifications as SVG and PNG, and the script of Vega itself for the page."""
     return optional("vl_convert")
-
-
-@functools.cache
-def vega_script() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, which names them on ``window``."""
-    return str(vl_convert().javascript_bundle())

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.metadata
+import platform
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fusionkit.report.colours import colour
-from fusionkit.report.comparison_table import compared
-from fusionkit.report.page_tables import groups_table, matrix_table, runs_table
+from fusionkit.plural import counted
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
-from fusionkit.report.provenance import provenance_of
 from fusionkit.report.render import RenderedFigure
 from fusionkit.report.report_data import ReportData
-from fusionkit.report.theme import config
+from fusionkit.report.tables import compared, groups_table, matrix_table, runs_table
+from fusionkit.report.theme import colour, config
 
+MOST_NAMES = 6  # that a sentence lists
+PACKAGES = ("fusionkit", "torch", "numpy", "scipy", "zarr", "altair", "vl-convert-python")
 # Charts stand in these sections of the page, in this order.
 SECTIONS = (
     ("scores", "Scores and what they cost", ("shots", "epochs", "parameters", "seconds", "single-layers")),
@@ -37,14 +40,9 @@ def content_of(
     title: str | None,
     out: Path,
 ) -> dict[str, Any]:
-    """Everything that the page holds.
-
-    Raises:
-        UsageError: no run has finished, or the baseline is unknown or without a partner.
-    """
+    """Everything that the page holds; errors as of :func:`fusionkit.report.tables.compared`."""
     table, notes = compared(study, baseline)
     drawn = {one.name: one for one in figures}
-    failed = int((study.frame["status"] != "finished").sum())
     charts = [
         {
             "id": section,
@@ -57,10 +55,10 @@ def content_of(
         }
         for section, heading, names in SECTIONS
     ]
-    inside = inside_of(looks)
     return {
-        "title": title or _title(study),
-        "lead": lead_of(study, failed),
+        "title": title
+        or f"Layer fusion over {_listed(study.frame['encoder'].unique())}: {_listed(study.frame['data'].unique())}",
+        "lead": lead_of(study),
         "matrix": matrix_table(study, table),
         "groups": groups_table(study, table),
         "runs": runs_table(study),
@@ -68,40 +66,90 @@ def content_of(
         "notes": notes,
         "sections": [section for section in charts if section["charts"]],
         "config": config("page"),
-        "inside": inside,
+        "inside": inside_of(looks),
         "left_out": looks.left_out,
         "provenance": provenance_of(study, baseline, out),
     }
 
 
-def lead_of(study: ReportData, failed: int) -> str:
+def lead_of(study: ReportData) -> str:
     """The paragraph at the top: what the report is about."""
-    encoders = list(dict.fromkeys(study.frame["encoder"]))
+    encoders = study.frame["encoder"].unique()
     seeds = study.frame.groupby(["task_name", "shots_name", "method"])["digest"].nunique()
     least, most = int(seeds.min()), int(seeds.max())
     parameters = study.frame["encoder_parameters"].dropna().unique()
     size = f" ({parameters[0] / 1e6:.1f} M parameters)" if len(encoders) == 1 and len(parameters) == 1 else ""
+    failed = int((study.frame["status"] != "finished").sum())
     told = (
-        f"{_many(len(study.records), 'head')} over the frozen states of {_listed(encoders)}{size}: "
-        f"{_many(len(study.methods), 'fusion method')} on {_many(len(study.tasks), 'task')}, "
+        f"{counted(len(study.records), 'head')} over the frozen states of {_listed(encoders)}{size}: "
+        f"{counted(len(study.methods), 'fusion method')} on {counted(len(study.tasks), 'task')}, "
         f"{least if least == most else f'{least} to {most}'} {'run' if most == 1 else 'runs'} each. "
         "Scores are of the test split, or of validation where there is no test; ± is the standard deviation over "
         "the runs. Where several rates or other options were tried, those with the best validation score count."
     )
-    return told + (f" {_many(failed, 'run')} failed." if failed else "")
+    return told + (f" {counted(failed, 'run')} failed." if failed else "")
 
 
-def _title(study: ReportData) -> str:
-    data = list(dict.fromkeys(study.frame["data"].astype(str)))
-    return f"Layer fusion over {_listed(list(dict.fromkeys(study.frame['encoder'])))}: {_listed(data)}"
+def _listed(names: Iterable[object]) -> str:
+    """``a``, ``a, b and c``, or the first six and how many more."""
+    listed = list(map(str, names))
+    if len(listed) > MOST_NAMES:
+        listed[MOST_NAMES:] = [f"{len(listed) - MOST_NAMES} more"]
+    return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
 
 
-def _listed(names: list[str], most: int = 6) -> str:
-    shown = [str(name) for name in names[:most]]
-    if len(names) > most:
-        return ", ".join(shown) + f" and {len(names) - most} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[str, Any]:
+    """Encoders, stores, versions and the commands that make the report again; no path but those that the user gave."""
+    seen: dict[str, dict[str, Any]] = {}
+    for record in study.records.values():
+        seen.setdefault(record["spec"]["store"], record)
+    stores, encoders = [], {}
+    for digest, record in seen.items():
+        encoding, store = record.get("encoding") or {}, study.stores.get(digest)
+        identity = encoding.get("encoder") or {}
+        encoders[record["encoder"], identity.get("weights")] = {
+            "name": record["encoder"],
+            "parameters": record.get("encoder_parameters"),
+            **{name: identity.get(name) for name in ("weights", "tokenizer", "revision")},
+        }
+        manifest = {} if store is None else store.manifest
+        stores.append({
+            "digest": digest,
+            "data": record["data"],
+            "rows": record["rows"],
+            "layers": record["layers"] if store is None else list(store.layers),
+            "dtype": manifest.get("dtype"),
+            "there": store is not None,
+            "examples": {name: split["examples"] for name, split in manifest.get("splits", {}).items()},
+            "versions": (manifest.get("identity") or {}).get("versions"),
+            "encode": _encode(record, store),
+        })  # fmt: skip
+    words = ["fusionkit", "report", *map(str, study.folders), "--out", str(out)]
+    words += [] if baseline is None else ["--baseline", baseline]
+    return {
+        "encoders": list(encoders.values()),
+        "stores": stores,
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "command": shlex.join(words),
+        "runs": [{"folder": str(folder), "runs": int((study.frame["folder"] == str(folder)).sum())}
+                 for folder in study.folders],
+    }  # fmt: skip
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _encode(record: dict[str, Any], store: Any) -> str:
+    """The command that encodes a store of this identity from the source of this name."""
+    encoding = record.get("encoding") or {}
+    columns = encoding.get("columns") or {}
+    words = ["fusionkit", "encode", str(record["data"]).split(" + ")[0], "--encoder", str(record["encoder"])]
+    words += ["--rows", str(record["rows"])] if record["rows"] != "masked-tokens" else ["--task", "mlm"]
+    for role in ("text", "pair", "tokens"):
+        words += [f"--{role}", columns[role]] if columns.get(role) else []
+    words += ["--pair-as", "two"] if record.get("sides") == 2 else []
+    if store is not None:
+        count = store.manifest["encoder"]["layers"]
+        words += ["--layers", ",".join(map(str, store.layers))] if len(store.layers) < count else []
+        words += ["--dtype", store.manifest["dtype"]]
+    words += ["--max-length", str(encoding["max_length"])] if encoding.get("max_length") else []
+    name = Path(store.path.name) if store is not None else f"{record['data']}.store"
+    return shlex.join([*words, "--out", str(name)])

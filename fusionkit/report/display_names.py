@@ -5,7 +5,8 @@ A name holds only what differs within the report: where all runs share an encode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -20,15 +21,21 @@ ALL = "all"
 METRICS = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "macro_f1": "macro F1"}
 
 
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Runs with their ``task_name``, ``method`` and ``shots_name``, which is ``8`` or ``all``."""
+    shots = frame["shots"].map(lambda shots: ALL if pd.isna(shots) else f"{int(shots)}")
+    return frame.assign(task_name=name_tasks(frame), method=name_methods(frame), shots_name=shots)
+
+
 def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     """The task of each run: ``atis · intent``, then whatever tells it from other tasks of that name."""
     base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
     moved = frame["evaluated"].astype(str) != frame["data"].astype(str)
     base = base.where(~moved, base + " → " + frame["evaluated"].astype(str))
-    told = {
-        "encoder": lambda value: str(value),
-        "task": lambda value: str(value),
-        "head": lambda value: str(value),
+    told: dict[str, Callable[[Any], str]] = {
+        "encoder": str,
+        "task": str,
+        "head": str,
         "sides": lambda value: "two texts" if value == 2 else "one text",
         "init_data": lambda value: "afresh" if pd.isna(value) else f"from {value}",
         "mix": lambda value: "whole" if pd.isna(value) else f"mix {value}",
@@ -56,8 +63,7 @@ def family(method: str) -> str:
 
 def in_order(methods: Sequence[str]) -> list[str]:
     """Methods in the order of the table of fusions, plain ones before their variants."""
-    order = list(FUSIONS)
-    place = {name: number for number, name in enumerate(order)}
+    place = {name: number for number, name in enumerate(FUSIONS)}
 
     def key(method: str) -> tuple[int, list[int], int, str]:
         kind = family(method)
@@ -81,8 +87,3 @@ def unit_of(metric: str | None) -> str:
 def times_of(metric: str | None) -> float:
     """The factor that a score is shown with: 100 for shares, 1 for a perplexity."""
     return 1.0 if metric in LESS_IS_BETTER else 100.0
-
-
-def shots_name(shots: float | None) -> str:
-    """``8`` or ``all``."""
-    return ALL if shots is None or pd.isna(shots) else f"{int(shots)}"

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from fusionkit.ragged import IntArray
 from fusionkit.report.display_names import metric_name, times_of
 from fusionkit.report.figures.confusions import counted
-from fusionkit.report.predictions import AllPredictions, RunPredictions, sample
+from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.span_errors import KINDS, count_kinds, verdicts
 
 ROWS = 50_000
@@ -25,12 +26,12 @@ MOST_EXAMPLES = 400  # of one run: a list that people still look through
 
 def inside_of(looks: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
     """``sources``, the sentences with their gold labels, and ``looks``, each with its ``source``'s place among them."""
-    found = looks.all
-    budget = _fair([_size(look) for look in found if look.weights is not None], rows)
+    found = [(look, *_drawn(look)) for look in looks.all]
+    budget = _fair([int(sizes.max(initial=0)) for look, _, sizes in found if look.weights is not None], rows)
     sources: dict[str, dict[str, Any]] = {}
     told = []
-    for look in found:
-        chosen = sample(look, budget, MOST_EXAMPLES)
+    for look, order, sizes in found:
+        chosen = sorted(order[: np.searchsorted(sizes, budget, side="right")].tolist())
         source = _source(look, chosen)
         key = json.dumps(source, sort_keys=True)
         sources.setdefault(key, source)
@@ -49,10 +50,11 @@ def _fair(sizes: list[int], total: int) -> int:
     return max(sizes, default=total)
 
 
-def _size(look: RunPredictions) -> int:
-    """Rows of the examples that a page would list."""
-    every = sum(max(len(tokens), 1) for tokens in look.tokens)
-    return sum(max(len(look.tokens[i]), 1) for i in sample(look, every, MOST_EXAMPLES))
+def _drawn(look: RunPredictions) -> tuple[IntArray, IntArray]:
+    """At most :data:`MOST_EXAMPLES` examples in a random order, and how many rows each has with those before it."""
+    order = np.random.default_rng(0).permutation(len(look.gold))[:MOST_EXAMPLES]
+    sizes = np.array([max(len(tokens), 1) for tokens in look.tokens], dtype=np.int64)
+    return order, np.cumsum(sizes[order])
 
 
 def _source(look: RunPredictions, chosen: list[int]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pandas as pd
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.files import write_durably
 from fusionkit.report.altair import vl_convert
-from fusionkit.report.figures.table import FIGURES
+from fusionkit.report.figures import FIGURES
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import THEMES, config
@@ -46,26 +46,25 @@ def draw(study: ReportData, looks: AllPredictions, names: Sequence[str] | None =
     for name in names or ():
         if name not in FIGURES:
             raise unknown_name("figure", name, FIGURES)
-    return [drawn for name in names or FIGURES if (drawn := _draw(study, looks, name, names is not None)) is not None]
-
-
-def _draw(study: ReportData, looks: AllPredictions, name: str, wanted: bool) -> RenderedFigure | None:
-    figure = FIGURES[name]
-    data = figure.data(study, looks)
-    if data is None or data.empty:
-        if wanted:
+    drawn = []
+    for name in names or FIGURES:
+        figure = FIGURES[name]
+        data = figure.data(study, looks)
+        if data is None or data.empty:
+            if names is None:
+                continue
             raise UsageError(
                 f"these runs have no data for the figure {name!r}",
                 expected=figure.needs,
                 received=", ".join(map(str, study.folders)),
                 remedy="leave the figure out, or fit what it needs",
             )
-        return None
-    # Numbers to seven digits: a page is read, not computed with. The CSV has them all.
-    spec = figure.chart(study, _short(_bounded(data))).to_dict()
-    spec.pop("config", None)
-    caption = " ".join(part for part in (figure.caption, figure.about(data)) if part)
-    return RenderedFigure(name, figure.title, caption, data, spec)
+        # Numbers to seven digits: a page is read, not computed with. The CSV has them all.
+        spec = figure.chart(study, _short(_bounded(data))).to_dict()
+        spec.pop("config", None)
+        caption = " ".join(part for part in (figure.caption, figure.about(data)) if part)
+        drawn.append(RenderedFigure(name, figure.title, caption, data, spec))
+    return drawn
 
 
 def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
@@ -73,23 +72,17 @@ def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
     library, files = vl_convert(), []
     for one in drawn:
         spec = json.dumps({**one.spec, "config": {**config("light"), "background": THEMES["light"]["paper"]}})
-        base = folder / one.name
         content = {
             ".svg": library.vegalite_to_svg(spec).encode(),
             ".png": library.vegalite_to_png(spec, scale=PIXELS),
-            ".csv": csv_of(one).encode(),
+            ".csv": one.data.to_csv(index=False).encode(),
             ".vl.json": spec.encode(),
         }
         for suffix, bytes_ in content.items():
-            path = base.with_name(base.name + suffix)
+            path = folder / (one.name + suffix)
             write_durably(path, bytes_)
             files.append(path)
     return files
-
-
-def csv_of(drawn: RenderedFigure) -> str:
-    """A figure's data with a line of names."""
-    return str(drawn.data.to_csv(index=False))
 
 
 def _bounded(data: pd.DataFrame) -> pd.DataFrame:

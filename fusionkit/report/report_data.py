@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.metrics import is_better
-from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, name_methods, name_tasks, shots_name
-from fusionkit.report.stores import FoundStores, find_stores
+from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, unit_of
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
 from fusionkit.runs.summary import AXES
+from fusionkit.store import Store, open_store
+from fusionkit.store.manifest import MANIFEST
 
 # What is tried, and chosen by validation: everything that makes neither the task nor the method.
 TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, "fusion", "shots", "store", "init_from"))
@@ -29,15 +31,13 @@ class ReportData:
     Attributes:
         folders: where they lie. records: by digest. frame: a row a run and store that it was scored on: the columns
             of :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
-        stores: those of the runs that are still to be found.
-        encoding: seconds that encoding took by a store's name, as told.
+        stores: by digest, those of the runs that are still to be found.
     """
 
     folders: list[Path]
     records: dict[str, dict[str, Any]]
     frame: pd.DataFrame
-    stores: FoundStores
-    encoding: dict[str, float] = field(default_factory=dict)
+    stores: dict[str, Store]
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -74,19 +74,35 @@ class ReportData:
         kept: pd.DataFrame = self.chosen[size == size.groupby(self.chosen["task_name"]).transform("max")]
         return kept
 
-    def metric(self, task: str) -> str | None:
+    def metric(self, task: object) -> str | None:
         """The score that a task's runs have."""
         found = self.frame.loc[self.frame["task_name"] == task, "metric"].dropna()
         return str(found.iloc[0]) if len(found) else None
 
+    def task_with_unit(self, task: object, more: str = "") -> str:
+        """A task with the unit of its score: ``atis · slots (F1, %)``; ``more`` stands before the unit."""
+        return f"{task}{more} ({unit_of(self.metric(task))})"
 
-def read_report_data(
-    runs: Sequence[Path], stores: Sequence[Path] = (), encoding: dict[str, float] | None = None
-) -> ReportData:
+    def examples_learned(self, record: dict[str, Any]) -> int | None:
+        """Training examples of an epoch; None where neither the record nor a store that is still there tells.
+
+        Of a whole training split all examples count; those without a label, which are left out, are too few to show.
+        """
+        if record.get("draw"):
+            return len(record["draw"])
+        spec = record["spec"]
+        store = self.stores.get(spec["store"])
+        if spec["mix"] is not None or spec["shots"] is not None or store is None or "train" not in store.splits:
+            return None
+        found = store.manifest["splits"]["train"]
+        return int(found["rows"] if spec["task"] == "mlm" else found["examples"])
+
+
+def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> ReportData:
     """Read folders of runs; a run that lies in several counts once.
 
     Args:
-        stores: where to look for stores, beside the runs' own neighbours. encoding: seconds by a store's name.
+        stores: where to look for stores, beside the runs' own neighbours.
 
     Raises:
         UsageError: no folder is given, or one holds no finished run. StoreError: a record is damaged.
@@ -103,18 +119,28 @@ def read_report_data(
                 continue
             records[digest] = record
             rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
-    frame = pd.DataFrame(rows)
-    frame["task_name"], frame["method"] = name_tasks(frame), name_methods(frame)
-    frame["shots_name"] = frame["shots"].map(shots_name)
-    return ReportData(folders, records, frame, find_stores(folders, stores), dict(encoding or {}))
+    return ReportData(folders, records, named(pd.DataFrame(rows)), find_stores(folders, stores))
+
+
+def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:
+    """By digest, stores that are given, as such or in folders, and those beside folders of runs or their parents."""
+    found: dict[str, Store] = {}
+    beside = [parent for folder in runs for parent in (folder.resolve().parent, folder.resolve().parent.parent)]
+    for folder in dict.fromkeys([*(path.resolve() for path in given), *beside]):
+        with suppress(OSError):
+            manifests = [folder / MANIFEST] if (folder / MANIFEST).is_file() else sorted(folder.glob(f"*/{MANIFEST}"))
+            for path in manifests:
+                with suppress(FusionkitError, OSError):  # damaged or another's: to the report it is gone
+                    store = open_store(path.parent)
+                    found.setdefault(store.digest, store)
+    return found
 
 
 def _best_by_validation(group: pd.DataFrame) -> pd.DataFrame:
     """The runs of one set of options: the one with the best mean validation score, the first of equals."""
-    best: pd.DataFrame | None = None
-    value = 0.0
+    best, value = group, None
     for _, same in group.groupby(list(TRIED), sort=False, dropna=False):
         found = float(same["validation_score"].astype(float).mean())
-        if best is None or is_better(str(same["metric"].iloc[0]), found, value):
+        if value is None or is_better(str(same["metric"].iloc[0]), found, value):
             best, value = same, found
-    return group if best is None else best
+    return best

@@ -28,19 +28,22 @@ KINDS = (CORRECT, *MISTAKES)
 
 @dataclass(frozen=True)
 class Verdict:
-    """One span and what is to be said of it. Attributes: gold, predicted: type, first word, word behind the last."""
+    """A pair of spans, or one alone. Attributes: gold, predicted: type, first word, word behind the last."""
 
     kind: str
     gold: Span | None
     predicted: Span | None
 
+    @property
+    def span(self) -> Span:
+        """The gold span, or the predicted one where that stands alone."""
+        span = self.gold or self.predicted
+        assert span is not None
+        return span
+
 
 def verdicts(gold: Sequence[str], predicted: Sequence[str]) -> list[Verdict]:
-    """Every span of one sentence, from left to right.
-
-    Args:
-        gold, predicted: a tag a word.
-    """
+    """Every span of one sentence, from left to right, by its gold and its predicted tags."""
     left, right, found = spans_of(gold), spans_of(predicted), []
     tests: dict[str, Callable[[Span, Span], bool]] = {
         CORRECT: lambda one, other: one == other,
@@ -56,7 +59,7 @@ def verdicts(gold: Sequence[str], predicted: Sequence[str]) -> list[Verdict]:
                 left.remove(one)
                 right.remove(partner)
     found += [Verdict("missed", one, None) for one in left] + [Verdict("spurious", None, other) for other in right]
-    return sorted(found, key=_place)
+    return sorted(found, key=lambda verdict: verdict.span[1:])
 
 
 def count_kinds(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, dict[str, int]]:
@@ -64,18 +67,10 @@ def count_kinds(sentences: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dic
     counts: Counter[tuple[str, str]] = Counter()
     for gold, predicted in sentences:
         for verdict in verdicts(gold, predicted):
-            span = verdict.gold or verdict.predicted
-            assert span is not None
-            counts[span[0], verdict.kind] += 1
+            counts[verdict.span[0], verdict.kind] += 1
     types = sorted({kind for kind, _ in counts})
     return {name: {kind: counts[name, kind] for kind in KINDS} for name in types}
 
 
 def _meet(one: Span, other: Span) -> bool:
     return one[1] < other[2] and other[1] < one[2]
-
-
-def _place(verdict: Verdict) -> tuple[int, int]:
-    span = verdict.gold or verdict.predicted
-    assert span is not None
-    return span[1], span[2]

@@ -24,8 +24,7 @@ class Texts:
 
     def words_of(self, row: int, count: int) -> list[str]:
         """The words of the sequence of a row, as many as have tags."""
-        words = self._sequences[self._sequence(row)]
-        return list(words)[:count]
+        return list(self._sequences[self._sequence(row)])[:count]
 
     def rows(self, rows: IntArray) -> list[str]:
         """The text of some rows, each as short as it is."""

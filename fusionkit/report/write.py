@@ -1,19 +1,31 @@
-"""Writing a report: the page, and its figures as files."""
+"""Writing a report: the page as one HTML file that makes no request, and its figures as files.
+
+The content security policy in the page's head forbids every request, and every script whose SHA-256 it does not name.
+Texts of a data set stand in JSON in which no tag can begin or end, and the scripts put them into the page as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from string import Template
+from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.files import write_durably
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.report.content import content_of
-from fusionkit.report.html import fill_page
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
+
+SCRIPTS = ("table.js", "charts.js", "inside.js", "page.js")
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,6 @@ def write_report(
     figures: Path | None = None,
     baseline: str | None = None,
     title: str | None = None,
-    costs: Mapping[str, float] | None = None,
     stores: Sequence[Path] = (),
 ) -> ReportFacts:
     """Write the page of some runs.
@@ -48,8 +59,7 @@ def write_report(
         runs: folders that ``fusionkit fit`` wrote. out: the HTML file, replaced if it is there.
         figures: a folder for every figure as SVG, PNG and CSV. baseline: the method to compare with; None is ``last``,
             where there are such runs.
-        title: of the page. costs: seconds that encoding took by a store's name, where its own records are gone.
-        stores: where the runs' stores are, if not beside the runs.
+        title: of the page. stores: where the runs' stores are, if not beside the runs.
 
     Raises:
         UsageError: a folder without finished runs, an unknown baseline, or the extra ``report`` is missing.
@@ -57,7 +67,7 @@ def write_report(
     altair(), vl_convert()  # before any work
     if out.is_dir():
         raise UsageError(f"{out} is a folder", expected="a file to write, report.html", remedy="name a file in it")
-    study = read_report_data(runs, stores, dict(costs or {}))
+    study = read_report_data(runs, stores)
     looks = AllPredictions(study)
     drawn = draw(study, looks)
     content = content_of(study, looks, drawn, baseline, title, out)
@@ -73,12 +83,43 @@ def draw_figures(runs: Sequence[Path], folder: Path, names: Sequence[str] | None
     Args:
         names: keys of :data:`fusionkit.report.FIGURES`; None is every one that these runs have data for.
 
-    Returns:
-        the files.
-
     Raises:
         UsageError: an unknown name, runs without data for a figure that was named, or the extra is missing.
     """
     altair(), vl_convert()
     study = read_report_data(runs)
     return write_figures(draw(study, AllPredictions(study), names), folder)
+
+
+def fill_page(content: dict[str, Any]) -> str:
+    """The page as HTML, of what :func:`fusionkit.report.content.content_of` gives."""
+    # Vega, Vega-Lite and Vega-Embed as one script, which names them on ``window``.
+    scripts = [str(vl_convert().javascript_bundle()), "\n".join(_file(name) for name in SCRIPTS)]
+    return Template(_file("page.html")).substitute(
+        # Vega writes style attributes into its SVG, so styles may stand in line; none of them can load anything.
+        policy=f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'",
+        title=html.escape(str(content["title"])),
+        style=_file("page.css"),
+        content=json_for_html(content),
+        vega=scripts[0],
+        script=scripts[1],
+    )
+
+
+def json_for_html(value: Any) -> str:
+    """JSON that cannot end the element it stands in, nor begin a comment there; NaN and infinity become null."""
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # Only strings hold these, where an escape says the same. U+2028 and U+2029 ended lines of older scripts.
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _file(name: str) -> str:
+    return resources.files("fusionkit.report").joinpath("page", name).read_text(encoding="utf-8")

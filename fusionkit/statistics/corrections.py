@@ -15,12 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from fusionkit.statistics.resampling import Floats
-
-
-def bonferroni(p: Floats) -> Floats:
-    """Each p-value ``[m]`` times their number."""
-    return np.minimum(1.0, len(p) * p)
+from fusionkit.statistics.intervals import Floats
 
 
 def holm(p: Floats) -> Floats:
@@ -32,14 +27,12 @@ def holm(p: Floats) -> Floats:
     return found
 
 
-def fdr(p: Floats) -> Floats:
-    """Benjamini's and Hochberg's p-values ``[m]``, in the order given."""
-    return np.asarray(stats.false_discovery_control(p, method="bh"), dtype=np.float64)
-
-
 CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {
-    "holm": holm, "bonferroni": bonferroni, "fdr": fdr, "none": np.copy,
-}  # fmt: skip
+    "holm": holm,
+    "bonferroni": lambda p: np.minimum(1.0, len(p) * p),
+    "fdr": lambda p: np.asarray(stats.false_discovery_control(p, method="bh"), dtype=np.float64),
+    "none": np.copy,
+}
 
 
 def corrected(p: Floats, correction: str) -> Floats:

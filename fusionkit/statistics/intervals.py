@@ -4,17 +4,22 @@
     bootstrap   the 2.5 % and 97.5 % quantiles of the means of 10,000 samples of n with replacement (Efron 1979)
 
 n numbers with mean m and standard deviation s (n − 1); t is Student's quantile. One number has no interval.
+
+Samples are the same for the same numbers in any order: the numbers are sorted and the generator begins anew with
+:data:`SEED` each time, so a result depends neither on the order in which runs ended nor on what was computed before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
-from fusionkit.statistics.resampling import Floats, resampled_means
-
+Floats = NDArray[np.float64]
+SEED = 0
+BLOCK = 2_000_000  # numbers held at once
 LEVEL = 0.95
 RESAMPLES = 10_000
 NONE = (float("nan"), float("nan"))
@@ -37,6 +42,20 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(resampled_means(values, RESAMPLES), [tail, 1 - tail])
     return float(low), float(high)
+
+
+def sizes(count: int, n: int) -> Iterator[int]:
+    """Parts of ``count`` samples of ``n`` numbers that memory holds."""
+    part = max(1, BLOCK // n)
+    for begin in range(0, count, part):
+        yield min(part, count - begin)
+
+
+def resampled_means(values: Floats, count: int) -> Floats:
+    """Means of ``count`` samples with replacement, as large as ``values`` ``[n]``; ``[count]``."""
+    ordered, n = np.sort(values), len(values)
+    rng = np.random.default_rng(SEED)
+    return np.concatenate([ordered[rng.integers(n, size=(size, n))].mean(axis=1) for size in sizes(count, n)])
 
 
 INTERVALS: dict[str, Callable[[Floats], tuple[float, float]]] = {"t": t_interval, "bootstrap": bootstrap_interval}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusionkit.statistics.resampling import SEED, Floats, resampled_means, sizes
+from fusionkit.statistics.intervals import SEED, Floats, resampled_means, sizes
 
 EXACT = 20  # differences: 2¹⁹ patterns are a few megabytes and milliseconds
 RESAMPLES = 100_000

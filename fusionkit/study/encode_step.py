@@ -8,10 +8,10 @@ from typing import Any
 
 from fusionkit.errors import IdentityError
 from fusionkit.options.tables import ENCODE
+from fusionkit.sources import Source, open_source
 from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
-from fusionkit.study.commands import Commands
 from fusionkit.study.folder import StudyFolder, content_of
-from fusionkit.study.steps import Made, Step
+from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import SourceStep
 
 
@@ -46,6 +46,14 @@ def encode_step(source: SourceStep, work: StudyFolder, commands: Commands) -> St
         lambda _: there(),
         make,
         lambda: {"store": read_manifest(store)["provenance"]},
+    )
+
+
+def open_data(source: SourceStep) -> Source:
+    """The source itself, as an encode opens it; errors as :func:`fusionkit.sources.open_source`."""
+    options = encode_options(source)
+    return open_source(
+        options["source"], config=options["config"], revision=options["revision"], lines=options["task"] == "mlm"
     )
 
 

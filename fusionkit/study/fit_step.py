@@ -13,26 +13,20 @@ import yaml
 
 from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
-from fusionkit.errors import UsageError
 from fusionkit.files import write_durably
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.places import Place
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.specs import canonical_json, digest_of
 from fusionkit.store import Store, open_store
-from fusionkit.study.commands import Commands
 from fusionkit.study.folder import StudyFolder, content_of
-from fusionkit.study.steps import Made, Step
+from fusionkit.study.steps import Commands, Made, Step, errors_at
 from fusionkit.study.study import SweepStep
 from fusionkit.study.sweeps import sweep_text
 
 
 class SweepFit:
-    """A sweep over stores that are complete.
-
-    Args:
-        store_of: places of stores by the names of sources; the study's own unless given.
-    """
+    """A sweep over complete stores: those of the study, or those of ``store_of`` by the names of sources."""
 
     def __init__(self, step: SweepStep, work: StudyFolder, store_of: Mapping[str, Place] | None = None) -> None:
         self.step, self._work = step, work
@@ -47,29 +41,17 @@ class SweepFit:
     @cached_property
     def store(self) -> Store | Mix:
         """What it trains over."""
-        opened = self.stores
-        return mix_of(
-            [Share(opened[name], share) for name, share in self.step.parts], [opened[name] for name in self.step.judges]
-        )
+        parts = [Share(self.stores[name], share) for name, share in self.step.parts]
+        return mix_of(parts, [self.stores[name] for name in self.step.judges])
 
     @cached_property
     def sweep(self) -> Sweep:
-        """Its runs.
-
-        Raises:
-            UsageError: a choice that these stores cannot serve.
-        """
-        try:
+        """Its runs; a UsageError where its stores cannot serve a choice."""
+        with errors_at(f"{self.step.place}, sweep {self.step.name}"):
             return expand_blocks(self.store, [self._placed(block) for block in self.step.blocks])
-        except UsageError as error:
-            raise UsageError(
-                f"{self.step.place}, sweep {self.step.name}: {error.what}",
-                expected=error.expected,
-                received=error.received,
-                remedy=error.remedy,
-            ) from error
 
     def _placed(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        """The block with folders of runs where it names sweeps."""
         placed = dict(block)
         if "init_from" in placed:
             placed["init_from"] = tuple(str(self._work.runs(name)) for name in placed["init_from"])
@@ -82,9 +64,12 @@ class SweepFit:
         found = (self.folder.record(spec) for spec in self.sweep.specs)
         return [record for record in found if record is not None]
 
+    def content(self) -> str:
+        """SHA-256 over the records of its runs."""
+        return runs_content(self.folder.path, [spec.digest for spec in self.sweep.specs])
+
 
 def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: SweepFit) -> Step:
-    """Train what is missing."""
     runs, file = work.runs(step.name), work.sweep(step.name)
 
     def made_from() -> dict[str, Any]:
@@ -98,18 +83,13 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
             return {}
         if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}
-        return {work.name(runs): runs_content(runs, [spec.digest for spec in specs])}
+        return {work.name(runs): fitting.content()}
 
     def make() -> Made:
-        text = sweep_text(
-            step,
-            {name: f"../stores/{work.store(name).name}" for name in step.sources},
-            {name: f"../runs/{name}" for name in step.begins},
-        )
         commands.fit(fitting.store, fitting.sweep, runs)
-        done = {work.name(runs): runs_content(runs, [spec.digest for spec in fitting.sweep.specs])}
+        done = {work.name(runs): fitting.content()}
         head = f"# What `fusionkit run` trained, as a file of its own: fusionkit fit --sweep {file} --out {runs}\n"
-        write_durably(file, (head + yaml.safe_dump(text, sort_keys=False, allow_unicode=True)).encode())
+        write_durably(file, (head + yaml.safe_dump(sweep_text(step), sort_keys=False, allow_unicode=True)).encode())
         if strangers := set(all_digests(runs)) - {spec.digest for spec in fitting.sweep.specs}:
             commands.say(
                 f"{runs} holds {len(strangers)} runs that the study no longer asks for: its tables leave them out, "

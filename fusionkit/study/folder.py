@@ -10,7 +10,7 @@ content: times of files say nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,6 +22,7 @@ from fusionkit.files import disk_errors, read_json, write_json
 from fusionkit.locks import holder_of, sign, try_lock_in
 from fusionkit.runs.claims import UNKNOWN_HERE
 from fusionkit.specs import canonical_json
+from fusionkit.study.steps import Made, Step
 
 LEDGER, LOCK = "study.json", ".study.lock"
 FORMAT, VERSION = "fusionkit study", 1
@@ -31,8 +32,6 @@ OURS = ("stores", "sweeps", "runs", "tables", "figures", "report.html", LEDGER, 
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder."""
-
     path: Path
 
     def store(self, source: str) -> Path:
@@ -59,12 +58,12 @@ class StudyFolder:
         """A path as ``study.json`` has it."""
         return path.relative_to(self.path).as_posix()
 
-    def check(self) -> None:
-        """Refuse a folder of something else.
+    def contents(self, names: Iterable[str]) -> dict[str, str]:
+        """The digests of those of these files that are there, by their names in ``study.json``."""
+        return {name: content_of(self.path / name) for name in names if (self.path / name).is_file()}
 
-        Raises:
-            UsageError: it holds other files.
-        """
+    def check(self) -> None:
+        """Refuse, as a UsageError, a folder that holds files of something else."""
         path = self.path
         others = [each.name for each in path.iterdir() if each.name not in OURS] if path.is_dir() else []
         if path.is_file() or (others and not (path / LEDGER).is_file()):
@@ -113,7 +112,7 @@ class Ledger:
     """``study.json``: of each step what it was made from, what it made, its command and its time."""
 
     def __init__(self, work: StudyFolder) -> None:
-        self._work, self._path = work, work.path / LEDGER
+        self._path = work.path / LEDGER
         found = read_json(self._path) if self._path.is_file() else {}
         self._steps: dict[str, Any] = found.get("steps", {})
         self._head = {key: value for key, value in found.items() if key != "steps"}
@@ -121,27 +120,26 @@ class Ledger:
     def begin(self, command: str, study: Mapping[str, Any]) -> None:
         """This study works here from now on."""
         self._head = {"format": FORMAT, "version": VERSION, "command": command, "study": dict(study)}
+        self._write()
 
     def step(self, name: str) -> dict[str, Any] | None:
         """What is known of a step."""
         return self._steps.get(name)
 
-    def keep(
-        self, name: str, command: str, source: Mapping[str, Any], made: Mapping[str, str], seconds: float, **more: Any
-    ) -> None:
+    def keep(self, step: Step, made: Made, seconds: float) -> None:
         """A step is done; its entry goes behind the others."""
-        self._steps.pop(name, None)
-        self._steps[name] = {
-            "command": command,
+        self._steps.pop(step.name, None)
+        self._steps[step.name] = {
+            "command": step.command,
             "seconds": round(seconds, 3),
             "fusionkit": version("fusionkit"),
-            **more,
-            "from": dict(source),
+            **step.more(),
+            "from": step.source(),
             "made": dict(made),
         }
-        self.write()
+        self._write()
 
-    def write(self) -> None:
+    def _write(self) -> None:
         write_json(self._path, {**self._head, "steps": self._steps})
 
 

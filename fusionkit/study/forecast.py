@@ -1,31 +1,45 @@
-"""What a study would do: each step with what is there, and the bytes and time of what is not."""
+"""What a study would do: each step with what is there, and the bytes and time of what is not.
+
+Stores that are not there are told from small ones, some examples of each split encoded into a folder aside:
+
+    of a store = Σ over splits of what the sample has · examples / examples in the sample
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
+
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.cost import CostModel, Sizes
 from fusionkit.fit.executor.measure import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.machine import cores
-from fusionkit.store.manifest import is_complete, is_store
-from fusionkit.study.commands import Commands
+from fusionkit.places import Place, sizes_below
+from fusionkit.store.layout import states_path
+from fusionkit.store.manifest import is_complete, is_store, read_manifest
+from fusionkit.study.encode_step import encode_options, open_data
 from fusionkit.study.fit_step import SweepFit
-from fusionkit.study.folder import Ledger, StudyFolder
-from fusionkit.study.preflight import preflight
-from fusionkit.study.run import is_encoded, steps_of
-from fusionkit.study.sample import SourceStore, complete_store, sample_fit, sample_store
-from fusionkit.study.steps import Step
-from fusionkit.study.study import Study, SweepStep
+from fusionkit.study.folder import StudyFolder
+from fusionkit.study.run import prepare
+from fusionkit.study.steps import Commands
+from fusionkit.study.study import SourceStep, Study, SweepStep
 
 THERE, BEGUN, MISSING = "there", "begun", "to do"
+SAMPLE = {"train": 64, "validation": 32, "test": 16}
+CARVED = 0.1  # of train, where there is no validation
 
 
 @dataclass(frozen=True)
-class Foreseen:
-    """One step.
+class StepForecast:
+    """What is left to do of one step.
 
     Attributes:
         state: ``there``, ``begun`` or ``to do``. bytes, seconds: of what is left; None where nobody can tell.
@@ -38,39 +52,25 @@ class Foreseen:
     seconds: float | None = None
     told: str = ""
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
-
-def forecast_study(study: Study, work: StudyFolder, commands: Commands) -> list[Foreseen]:
+def forecast_study(study: Study, work: StudyFolder, commands: Commands) -> list[StepForecast]:
     """Each step, in order; nothing is kept.
 
     Raises:
         UsageError, DataError, EncoderError: what the run itself would refuse.
     """
     work.check()
-    ledger = Ledger(work)
-    fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
-    steps = {step.name: step for step in steps_of(study, work, commands, fittings)}
-    done = [step.name for step in steps.values() if is_encoded(step, ledger)]
-    preflight(study, fittings, done)
+    ledger, fittings, steps, done = prepare(study, work, commands)
     with tempfile.TemporaryDirectory(prefix="fusionkit-run-") as folder:
         planner = _Planner(study, work, commands, Path(folder))
-        found = [planner.encode(name, steps[f"encode {name}"].name in done) for name in study.sources]
-        for name, sweep in study.sweeps.items():
-            found.append(planner.fit(sweep, fittings[name]))
+        found = [planner.encode(name, f"encode {name}" in done) for name in study.sources]
+        found += [planner.fit(sweep, fittings[name]) for name, sweep in study.sweeps.items()]
+    # A table, figures and the page take seconds at most; they are made anew where anything before them is.
     changed = any(each.state != THERE for each in found)
-    for step in steps.values():
-        if not step.name.startswith(("encode ", "fit ")):
-            found.append(_last(step, ledger, changed))
+    for step in steps[len(found) :]:
+        there = not changed and step.is_done(ledger.step(step.name))
+        found.append(StepForecast(step.name, THERE if there else MISSING))
     return found
-
-
-def _last(step: Step, ledger: Ledger, changed: bool) -> Foreseen:
-    """A table, figures or the page: seconds at most, and made anew where anything before them is."""
-    there = not changed and step.is_done(ledger.step(step.name))
-    return Foreseen(step.name, THERE if there else MISSING)
 
 
 class _Planner:
@@ -82,19 +82,19 @@ class _Planner:
         self._ready: set[str] = set()  # sweeps of which every run is there
         self._measured = Measurements()  # of all sweeps together
 
-    def encode(self, name: str, done: bool) -> Foreseen:
+    def encode(self, name: str, done: bool) -> StepForecast:
         """The step of a source."""
         place = self._work.store(name)
         if is_complete(place):  # also one that this study has not looked at yet: it will be found complete
             self._stores[name] = store = complete_store(place)
             told = f"{store.bytes / 1e6:,.0f} MB" + ("" if done else "; whether it is this source's will be looked at")
-            return Foreseen(f"encode {name}", THERE, 0, 0.0, told)
+            return StepForecast(f"encode {name}", THERE, 0, 0.0, told)
         self._stores[name] = store = sample_store(self._study.sources[name], self._folder, self._commands.encode)
         state = BEGUN if is_store(place) else MISSING
         told = f"{store.rows:,} rows, told from a sample"
-        return Foreseen(f"encode {name}", state, store.bytes, store.seconds, told)
+        return StepForecast(f"encode {name}", state, store.bytes, store.seconds, told)
 
-    def fit(self, sweep: SweepStep, fitting: SweepFit) -> Foreseen:
+    def fit(self, sweep: SweepStep, fitting: SweepFit) -> StepForecast:
         """The step of a sweep: as ``fit --dry-run`` where its stores are there, else over samples of them."""
         name = f"fit {sweep.name}"
         stored = all(is_complete(self._work.store(each)) for each in sweep.sources)
@@ -103,13 +103,93 @@ class _Planner:
             found = self._commands.forecast(fitting.store, fitting.sweep, runs, self._measured)
             if not (left := found.runs - found.there):
                 self._ready.add(sweep.name)
-                return Foreseen(name, THERE, 0, 0.0, f"{found.runs:,} runs")
+                return StepForecast(name, THERE, 0, 0.0, f"{found.runs:,} runs")
             state = BEGUN if found.there else MISSING
-            return Foreseen(name, state, None, found.seconds, f"{left:,} of {found.runs:,} runs")
+            return StepForecast(name, state, None, found.seconds, f"{left:,} of {found.runs:,} runs")
         over, cost = sample_fit(sweep, self._work, self._stores)
         specs = over.sweep.specs
         self._measured.sample(specs, cost)
         alone = sum(self._measured.factor(spec) * cost.seconds(spec) for spec in specs)
         processes = min(self._commands.workers or cores(), len(specs))
         seconds = min(alone, START_SECONDS + alone / processes)
-        return Foreseen(name, MISSING, None, seconds, f"{len(specs):,} runs, measured over a sample")
+        return StepForecast(name, MISSING, None, seconds, f"{len(specs):,} runs, measured over a sample")
+
+
+@dataclass(frozen=True)
+class SourceStore:
+    """The store of a source, or of a sample of it.
+
+    Attributes:
+        place: where it is. examples: of each split of the whole source. The others are of the whole store too.
+    """
+
+    place: Place
+    examples: Mapping[str, int]
+    rows: int
+    bytes: int
+    seconds: float
+
+
+def complete_store(place: Place) -> SourceStore:
+    splits = read_manifest(place)["splits"]
+    examples = {split: int(fields["examples"]) for split, fields in splits.items()}
+    rows = sum(fields["rows"] for fields in splits.values())
+    return SourceStore(place, examples, rows, sum(sizes_below(place).values()), 0.0)
+
+
+def sample_store(source: SourceStep, folder: Path, encode: Callable[[Mapping[str, Any], Path], None]) -> SourceStore:
+    """Encode some examples of each split of a source, drawn uniformly, and scale up what that took."""
+    options, splits = encode_options(source), open_data(source).splits
+    few, store = folder / f"{source.name}.examples", folder / f"{source.name}.store"
+    few.mkdir()
+    for split, examples in splits.items():
+        chosen = np.random.default_rng(0).permutation(examples.num_rows)[: SAMPLE[split]]
+        pq.write_table(examples.take(np.sort(chosen)), few / f"{split}.parquet")
+    encode({**options, "source": str(few), "config": None, "revision": None}, store)
+    manifest, sizes = read_manifest(store), {split: examples.num_rows for split, examples in splits.items()}
+    sampled = manifest["splits"]
+
+    def whole_and_sampled(name: str) -> tuple[float, float]:
+        """The rows or tokens of the whole source, and of the sample."""
+        whole = sum(fields[name] * (sizes[split] / fields["examples"]) for split, fields in sampled.items())
+        return whole, sum(fields[name] for fields in sampled.values())
+
+    (rows, sampled_rows), (tokens, sampled_tokens) = map(whole_and_sampled, ("rows", "tokens"))
+    states, total = (sum(sizes_below(path).values()) for path in (states_path(store), store))
+    return SourceStore(
+        store,
+        sizes,
+        rows=round(rows),
+        bytes=round(total - states + states * rows / sampled_rows),
+        seconds=manifest["provenance"]["seconds"] * tokens / sampled_tokens,
+    )
+
+
+def sample_fit(sweep: SweepStep, work: StudyFolder, stores: Mapping[str, SourceStore]) -> tuple[SweepFit, CostModel]:
+    """A sweep over stores of samples, and what its runs cost over the whole ones."""
+    # Where runs begin, and which examples they draw, makes no difference in time.
+    blocks = tuple(
+        {name: value for name, value in block.items() if name not in ("init_from", "draw_from", "init_part")}
+        for block in sweep.blocks
+    )
+    parts = tuple((name, share if share and share.endswith("%") else None) for name, share in sweep.parts)
+    plain = dataclasses.replace(sweep, blocks=blocks, begins=(), parts=parts)
+    fitting = SweepFit(plain, work, {name: stores[name].place for name in sweep.sources})
+    sizes = _sizes(sweep, {name: stores[name].examples for name in sweep.sources})
+    return fitting, CostModel(SweepContext(fitting.store), sizes)
+
+
+def _sizes(sweep: SweepStep, examples: Mapping[str, Mapping[str, int]]) -> Sizes:
+    def share(name: str, part: str | None) -> int:
+        of_all = examples[name].get("train", 0)
+        if part is None:
+            return of_all
+        return max(round(of_all * float(part[:-1]) / 100), 1) if part.endswith("%") else int(part)
+
+    judges = sweep.judges or (sweep.parts[-1][0],)
+    train = sum(share(name, part) for name, part in sweep.parts)
+    validation = examples[judges[0]].get("validation")
+    if validation is None:
+        validation = round(CARVED * examples[judges[0]].get("train", 0))
+        train -= min(validation, train - 1)
+    return Sizes(train, validation, sum(examples[name].get("test", 0) for name in judges))

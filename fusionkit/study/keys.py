@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from fusionkit.options.entry import NONE, WHOLE, OptionInfo, options_of
 from fusionkit.options.tables import ENCODE, FIT, STORES, by_flag
+from fusionkit.runs.folder import FLAT
+from fusionkit.specs import RunSpec
 from fusionkit.study.study import Comparison, Report
 
 ALL_FIGURES = "all"
@@ -48,3 +50,4 @@ TOP = {
 }
 FROM = ("init-from", "draw-from")  # names of earlier sweeps
 SWEEP = (*STORES, *FIT, "runs")
+COLUMNS = ("sweep", *(field.name for field in fields(RunSpec)), *FLAT)  # that a comparison may group by

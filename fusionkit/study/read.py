@@ -12,12 +12,12 @@ from fusionkit.bundled import travel_desk
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
+from fusionkit.report import FIGURES
 from fusionkit.sources.source import HUB_ID
-from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
-from fusionkit.study.option_checks import check_comparison, check_figures
+from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COLUMNS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
 from fusionkit.study.study import Comparison, Report, SourceStep, Study
 from fusionkit.study.sweeps import read_sweep_step
-from fusionkit.study.yaml_tree import read_written
+from fusionkit.study.yaml_tree import all_among, block_at, read_written
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # of a source, sweep or comparison: it names a file or folder
 YES, NO = ("yes", "true"), ("no", "false")
@@ -34,53 +34,32 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
         UsageError: the file, a key, a name or a value is wrong; the error says where.
     """
     written = read_written(path, settings, {"bundled": str(travel_desk().parent)})
-    top = written.value
-    for key in top:
-        written.among((key,), "key of a study", key, TOP)
+    top = block_at(written, (), TOP, "key of a study")
     for name in BLOCKS:
-        for each in _block(written, (name,)):
+        for each in block_at(written, (name,)):
             if not NAME.fullmatch(each):
                 raise written.wrong(
                     (name, each), f"{each!r} cannot name a file", expected="letters, digits, _ . -", received=each
                 )
     shared = read_options(written, (), top, ENCODING)
-    sources = {name: _source(written, name, shared) for name in _block(written, ("sources",))}
+    sources = {name: _source(written, name, shared) for name in block_at(written, ("sources",))}
     if not sources:
         raise UsageError(f"{path} names no source", expected="`sources:` with a name and a place", received="none")
     sweeps: dict[str, Any] = {}
-    for name in _block(written, ("sweeps",)):
+    for name in block_at(written, ("sweeps",)):
         sweeps[name] = read_sweep_step(written, name, sources, sweeps)
-    comparisons = {name: _comparison(written, name, list(sweeps)) for name in _block(written, ("comparisons",))}
-    study = Study(
-        path,
-        str(top.get("title") or path.name.split(".")[0]),
-        sources,
-        sweeps,
-        comparisons,
-        _figures(written),
-        _report(written),
-        top,
-    )
+    comparisons = {name: _comparison(written, name, list(sweeps)) for name in block_at(written, ("comparisons",))}
+    title = str(top.get("title") or path.name.split(".")[0])
+    figures, report = _figures(written), _report(written, title)
+    study = Study(path, title, sources, sweeps, comparisons, figures, report, top)
     return _only(study, only) if only else study
-
-
-def _block(written: YamlNode, keys: Keys) -> dict[str, Any]:
-    value = written.value
-    for key in keys:
-        value = value.get(key, {})
-    if not isinstance(value, dict):
-        raise written.wrong(keys, f"{keys[-1]!r} is a block", expected="keys below it", received=repr(value))
-    return value
 
 
 def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceStep:
     keys: Keys = ("sources", name)
     value = written.value["sources"][name]
-    own: dict[str, Any] = {}
     if isinstance(value, dict):
-        for key in value:
-            written.among((*keys, key), "key of a source", key, SOURCE)
-        own = read_options(written, keys, value, SOURCE)
+        own = read_options(written, keys, block_at(written, keys, SOURCE, "key of a source"), SOURCE)
         if "source" not in own:
             raise written.wrong(keys, f"source {name!r} has no place", expected="a key `source:` in its block")
         keys = (*keys, "source")
@@ -122,15 +101,29 @@ def _beside(written: YamlNode, keys: Keys, text: str) -> str | None:
 
 def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
     keys = ("comparisons", name)
-    block = _block(written, keys)
-    for key in block:
-        written.among((*keys, key), "key of a comparison", key, COMPARISON)
+    block = block_at(written, keys, COMPARISON, "key of a comparison")
     found = read_options(written, keys, block, COMPARISON)
-    for number, sweep in enumerate(found.get("sweeps", ())):
-        written.among((*keys, "sweeps", str(number)), "sweep", sweep, sweeps)
+    all_among(written, (*keys, "sweeps"), "sweep", found.get("sweeps", ()), sweeps)
     made = Comparison(name=name, **{"sweeps": tuple(sweeps), **found})
-    check_comparison(written, keys, made)
+    _check_comparison(written, keys, made)
     return made
+
+
+def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> None:
+    """Refuse columns that no table of results has."""
+    all_among(written, (*keys, "by"), "column of the results", comparison.by, COLUMNS)
+    if comparison.across is not None and comparison.across not in comparison.by:
+        raise written.wrong(
+            (*keys, "across"),
+            f"{comparison.across!r} is laid across, but not grouped by",
+            expected="one of the columns behind `by:`",
+            received=", ".join(comparison.by) or "none",
+        )
+    for part in (comparison.baseline or "").split(","):
+        name, equals, _ = part.partition("=")
+        # `dwatt:scale=yes` is a value of the column fusion.
+        if equals and ":" not in name:
+            written.among((*keys, "baseline"), "column of the results", name, COLUMNS)
 
 
 def _figures(written: YamlNode) -> tuple[str, ...] | None:
@@ -139,28 +132,25 @@ def _figures(written: YamlNode) -> tuple[str, ...] | None:
     names: tuple[str, ...] = read_options(written, (), written.value, {"figures": TOP["figures"]})["figures"]
     if names == (ALL_FIGURES,):
         return None
-    check_figures(written, names)
+    all_among(written, ("figures",), "figure", names, FIGURES)
     return names
 
 
-def _report(written: YamlNode) -> Report | None:
+def _report(written: YamlNode, title: str) -> Report | None:
     value = written.value.get("report", "no")
-    title = str(written.value.get("title") or written.path.name.split(".")[0])
     if isinstance(value, str):
         written.among(("report",), "choice for the report", value, (*YES, *NO))
         return Report(title) if value in YES else None
-    for key in _block(written, ("report",)):
-        written.among(("report", key), "key of the report", key, REPORT)
-    return Report(**{"title": title, **read_options(written, ("report",), value, REPORT)})
+    block = block_at(written, ("report",), REPORT, "key of the report")
+    return Report(**{"title": title, **read_options(written, ("report",), block, REPORT)})
 
 
 def _only(study: Study, only: Sequence[str]) -> Study:
     """These sweeps, those that they begin from, and their sources; tables of such as are left."""
-    wanted: set[str] = set()
     for name in only:
         if name not in study.sweeps:
             raise unknown_name("sweep", name, study.sweeps)
-        wanted.add(name)
+    wanted = set(only)
     for name in reversed(study.sweeps):  # a sweep begins from earlier ones alone
         if name in wanted:
             wanted |= set(study.sweeps[name].begins)

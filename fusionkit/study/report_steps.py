@@ -1,86 +1,132 @@
-"""The steps of figures and page, over all runs of a study."""
+"""The steps over runs that are there: a table of each comparison, figures, and the page."""
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import UsageError
+import pandas as pd
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.files import write_durably
 from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
-from fusionkit.study.commands import Commands
-from fusionkit.study.fit_step import all_digests, runs_content
-from fusionkit.study.folder import StudyFolder, content_of
-from fusionkit.study.steps import Made, Step
-from fusionkit.study.study import Report
+from fusionkit.runs.comparison import compare
+from fusionkit.runs.folder import flat_tests
+from fusionkit.runs.summary import summarise
+from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
+from fusionkit.study.folder import StudyFolder
+from fusionkit.study.steps import Commands, Made, Step
+from fusionkit.study.study import Comparison, Report, Study
 
 
-def figures_step(
-    names: tuple[str, ...] | None, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], commands: Commands
-) -> Step:
+def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
+    """Make the table from the runs that the study asks for, and no others of their folders."""
+
+    def made_from() -> dict[str, Any]:
+        runs = {name: fittings[name].content() for name in comparison.sweeps}
+        return {"comparison": dataclasses.asdict(comparison), "runs": runs}
+
+    def make() -> Made:
+        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands)
+        files = commands.tables(summary, notes, comparison.across).items()
+        for suffix, text in files:
+            write_durably(work.table(comparison.name, suffix), text.encode())
+        return work.contents(work.name(work.table(comparison.name, suffix)) for suffix, _ in files)
+
+    return Step(f"table {comparison.name}", command_of(comparison, work), made_from, work.contents, make)
+
+
+def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.DataFrame:
+    """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
+
+    Raises:
+        UsageError: no run has the comparison's metric.
+    """
+    records = [(name, record) for name in comparison.sweeps for record in fittings[name].records()]
+    known = {name for _, record in records for name in record.get("scores", {}).get("validation", {})}
+    if comparison.metric is not None and comparison.metric not in known:
+        raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
+    rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
+    # A run may be of two sweeps: it counts once, unless the sweeps are what is compared.
+    return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
+
+
+def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
+    """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
+    by = list(comparison.by) or None
+    if comparison.baseline is None:
+        return summarise(frame, by, comparison.interval), []
+    choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
+    try:
+        summary = compare(frame, comparison.baseline, by, **choice)
+    except UsageError as error:
+        commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
+        return summarise(frame, by, comparison.interval), [f"not compared: {error.what}"]
+    return summary, list(commands.notes(summary, **choice))
+
+
+def command_of(comparison: Comparison, work: StudyFolder) -> str:
+    """What shows the same of the runs of one sweep."""
+    folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
+    options = [word for name in comparison.by for word in ("--by", name)]
+    names = ["metric", "interval"] + (["baseline", "test", "correction"] if comparison.baseline is not None else [])
+    for name in names:
+        if (value := getattr(comparison, name)) is not None:
+            options += [f"--{name}", value]
+    return shlex.join(["fusionkit", "results", str(folder), *options])
+
+
+def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
     """Draw figures; one that these runs have no data for is left out, and said."""
 
     def make() -> Made:
-        # As `draw_figures` does, but that it is told where the stores are.
-        study = read_report_data([work.runs(name) for name in sweeps], [work.store(name) for name in stores])
-        looks, drawn = AllPredictions(study), []
-        for each in names or [None]:
+        data = read_report_data(*_places(study, work))
+        looks, drawn = AllPredictions(data), []
+        for name in study.figures or [None]:
             try:
-                drawn += draw(study, looks, None if each is None else [each])
+                drawn += draw(data, looks, None if name is None else [name])
             except UsageError as error:
-                commands.say(f"figure {each} is left out: {error.what}")
-        return _contents(work, write_figures(drawn, work.figures))
+                commands.say(f"figure {name} is left out: {error.what}")
+        return work.contents(map(work.name, write_figures(drawn, work.figures)))
 
-    told = ["all"] if names is None else list(names)
-    command = _command(work, sweeps, stores, work.figures / "report.html", "--figures", str(work.figures))
-    return Step("figures", command, lambda: {"figures": told, **_runs(work, sweeps)}, _there(work), make)
+    told = ["all"] if study.figures is None else study.figures
+    command = _command(study, work, work.figures / "report.html", "--figures", str(work.figures))
+    return Step("figures", command, lambda: {"figures": told, "runs": _runs(study, work)}, work.contents, make)
 
 
-def report_step(
-    report: Report, work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], commands: Commands
-) -> Step:
-    """Write the page."""
+def report_step(report: Report, study: Study, work: StudyFolder, commands: Commands) -> Step:
+    told = {"title": report.title, "baseline": report.baseline}
 
     def make() -> Made:
-        facts = write_report(
-            [work.runs(name) for name in sweeps],
-            work.report,
-            baseline=report.baseline,
-            title=report.title,
-            stores=[work.store(name) for name in stores],
-        )
+        runs, stores = _places(study, work)
+        facts = write_report(runs, work.report, baseline=report.baseline, title=report.title, stores=stores)
         for line in facts.left_out:
             commands.say(f"report: {line}")
-        return _contents(work, [work.report])
+        return work.contents([work.name(work.report)])
 
     options = ["--title", report.title, *(["--baseline", report.baseline] if report.baseline else [])]
-    command = _command(work, sweeps, stores, work.report, *options)
-    told = {"title": report.title, "baseline": report.baseline}
-    return Step("report", command, lambda: {**told, **_runs(work, sweeps)}, _there(work), make)
+    command = _command(study, work, work.report, *options)
+    return Step("report", command, lambda: {**told, "runs": _runs(study, work)}, work.contents, make)
 
 
-def _command(work: StudyFolder, sweeps: Sequence[str], stores: Sequence[str], page: Path, *options: str) -> str:
+def _places(study: Study, work: StudyFolder) -> tuple[list[Path], list[Path]]:
+    """The folders of all runs, and all stores."""
+    return [work.runs(name) for name in study.sweeps], [work.store(name) for name in study.sources]
+
+
+def _command(study: Study, work: StudyFolder, page: Path, *options: str) -> str:
     """What writes a page of all runs, their stores found where a study keeps them."""
-    runs = [str(work.runs(name)) for name in sweeps]
-    places = [word for name in stores for word in ("--store", str(work.store(name)))]
-    return shlex.join(["fusionkit", "report", *runs, "--out", str(page), *places, *options])
+    runs, stores = _places(study, work)
+    named = [word for store in stores for word in ("--store", str(store))]
+    return shlex.join(["fusionkit", "report", *map(str, runs), "--out", str(page), *named, *options])
 
 
-def _runs(work: StudyFolder, sweeps: Sequence[str]) -> dict[str, Any]:
+def _runs(study: Study, work: StudyFolder) -> dict[str, Any]:
     """All runs of their folders, which is what figures and page show."""
-    return {"runs": {name: runs_content(work.runs(name), all_digests(work.runs(name))) for name in sweeps}}
-
-
-def _contents(work: StudyFolder, files: Sequence[Path]) -> Made:
-    return {work.name(path): content_of(path) for path in files}
-
-
-def _there(work: StudyFolder) -> Any:
-    def look(known: Mapping[str, str]) -> Made:
-        return {name: content_of(work.path / name) for name in known if (work.path / name).is_file()}
-
-    return look
+    return {name: runs_content(work.runs(name), all_digests(work.runs(name))) for name in study.sweeps}

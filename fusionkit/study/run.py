@@ -6,18 +6,18 @@ Killed at any moment and run again it goes on: stores by their parts, sweeps by 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionkit.study.commands import Commands
-from fusionkit.study.encode_step import encode_step
+from fusionkit.errors import unknown_name
+from fusionkit.report.altair import altair, vl_convert
+from fusionkit.sources import guess_columns
+from fusionkit.study.encode_step import encode_options, encode_step, open_data
 from fusionkit.study.fit_step import SweepFit, fit_step
 from fusionkit.study.folder import Ledger, StudyFolder
-from fusionkit.study.preflight import preflight
-from fusionkit.study.report_steps import figures_step, report_step
-from fusionkit.study.steps import Step
-from fusionkit.study.study import Study
-from fusionkit.study.table_step import table_step
+from fusionkit.study.report_steps import figures_step, report_step, table_step
+from fusionkit.study.steps import Commands, Step, errors_at
+from fusionkit.study.study import SourceStep, Study
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,23 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
     steps += [fit_step(sweep, work, commands, fittings[name]) for name, sweep in study.sweeps.items()]
     steps += [table_step(comparison, work, commands, fittings) for comparison in study.comparisons.values()]
     if study.sweeps and study.figures != ():
-        steps.append(figures_step(study.figures, work, list(study.sweeps), list(study.sources), commands))
+        steps.append(figures_step(study, work, commands))
     if study.sweeps and study.report is not None:
-        steps.append(report_step(study.report, work, list(study.sweeps), list(study.sources), commands))
+        steps.append(report_step(study.report, study, work, commands))
     return steps
 
 
-def is_encoded(step: Step, ledger: Ledger) -> bool:
-    """Whether it is the step of a source, and done."""
-    return step.name.startswith("encode ") and step.is_done(ledger.step(step.name))
+def prepare(
+    study: Study, work: StudyFolder, commands: Commands
+) -> tuple[Ledger, dict[str, SweepFit], list[Step], list[str]]:  # fmt: skip
+    """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done."""
+    ledger = Ledger(work)
+    fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
+    steps = steps_of(study, work, commands, fittings)
+    encodes = steps[: len(study.sources)]
+    done = [step.name for step in encodes if step.is_done(ledger.step(step.name))]
+    preflight(study, fittings, done)
+    return ledger, fittings, steps, done
 
 
 def run_study(study: Study, work: StudyFolder, commands: Commands, command: str) -> Iterator[StepResult]:
@@ -62,12 +70,8 @@ def run_study(study: Study, work: StudyFolder, commands: Commands, command: str)
     """
     work.check()
     with work.held():
-        ledger = Ledger(work)
-        fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
-        steps = steps_of(study, work, commands, fittings)
-        preflight(study, fittings, [step.name for step in steps if is_encoded(step, ledger)])
+        ledger, _, steps, _ = prepare(study, work, commands)
         ledger.begin(command, study.value)
-        ledger.write()
         for step in steps:
             began = time.monotonic()
             if step.is_done(ledger.step(step.name)):
@@ -75,5 +79,37 @@ def run_study(study: Study, work: StudyFolder, commands: Commands, command: str)
                 continue
             made = step.make()
             seconds = time.monotonic() - began
-            ledger.keep(step.name, step.command, step.source(), made, seconds, **step.more())
+            ledger.keep(step, made, seconds)
             yield StepResult(step.name, True, seconds)
+
+
+def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str]) -> None:
+    """Open the sources that are not encoded yet, and expand the sweeps whose stores are there.
+
+    Args:
+        fittings: by the names of sweeps. done: names of the steps that are, those of sources among them.
+
+    Raises:
+        UsageError, DataError: what an encode or a fit would refuse.
+    """
+    if study.figures != () or study.report is not None:
+        altair(), vl_convert()  # without them nothing could be drawn, hours from now
+    columns = {name: columns_of(each) for name, each in study.sources.items() if f"encode {name}" not in done}
+    for name, sweep in study.sweeps.items():
+        missing = [source for source in sweep.sources if source in columns]
+        if not missing and not sweep.begins:  # one that begins from others is known when these are done
+            fittings[name].sweep  # noqa: B018
+        labels = {label for block in sweep.blocks for label in str(block.get("label") or "").split(",") if label}
+        for source in missing:
+            for label in labels - set(columns[source]):
+                with errors_at(f"{sweep.place}, sweep {name}"):
+                    raise unknown_name(f"column of source {source!r}", label, columns[source])
+
+
+def columns_of(source: SourceStep) -> list[str]:
+    """The columns of a source, its texts found as an encode would find them."""
+    options = encode_options(source)
+    with errors_at(f"{source.place}, source {source.name}"):
+        opened = open_data(source)
+        guess_columns(opened, text=options["text"], pair=options["pair"], tokens=options["tokens"])
+    return list(next(iter(opened.splits.values())).column_names)

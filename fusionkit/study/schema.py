@@ -18,14 +18,12 @@ from fusionkit.options.entry import NONE, OptionInfo
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.registry import IMPORT_PATTERN
 from fusionkit.report import FIGURES
-from fusionkit.study.keys import ALL_FIGURES, COMPARISON, FROM, REPORT, SOURCE, TOP
-from fusionkit.study.option_checks import COLUMNS
+from fusionkit.study.keys import ALL_FIGURES, COLUMNS, COMPARISON, FROM, REPORT, SOURCE, TOP
 from fusionkit.tasks import SHORT, TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
-NO_BOUNDS: Mapping[str, float] = {}
 Schema = dict[str, Any]
 
 
@@ -105,7 +103,7 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
         return {"anyOf": [_number(int), {"type": "string", "pattern": "^[0-9.]+%$"}]}
     if entry.choices:
         return {"enum": list(entry.choices)}
-    return _number(entry.kind, {BOUNDS[name]: bound for name, bound in entry.bounds})
+    return _number(entry.kind, **{BOUNDS[name]: bound for name, bound in entry.bounds})
 
 
 def _of_tasks(single: Schema, pattern: str, *more: Schema) -> Schema:
@@ -119,7 +117,7 @@ def _of_tasks(single: Schema, pattern: str, *more: Schema) -> Schema:
     return {"anyOf": [single, *more, text, {"type": "object", "additionalProperties": single}]}
 
 
-def _number(kind: object, bounds: Mapping[str, float] = NO_BOUNDS) -> Schema:
+def _number(kind: object, **bounds: float) -> Schema:
     if kind is int:
         return {"anyOf": [{"type": "integer", **bounds}, {"type": "string", "pattern": WHOLE}]}
     if kind is float:

@@ -1,10 +1,22 @@
-"""The steps of a study: what each is made from, what it makes, and the work itself."""
+"""The steps of a study: what each is made from, what it makes, and the commands that do the work, handed in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from fusionkit.dataset.mixture import Mix
+from fusionkit.errors import UsageError
+from fusionkit.fit.executor.estimate import Forecast
+from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.sweep.blocks import Sweep
+from fusionkit.store import Store
 
 Made = Mapping[str, str]
 
@@ -15,7 +27,7 @@ class Step:
 
     Attributes:
         name: ``encode sst2``, ``fit main``, ``table table1``. command: what does the same from a shell.
-        source: what it is made from, as plain values.
+        source: what it is made from, as values that JSON can hold.
         look: what is there, given what was made: contents by name.
         make: does it, and gives what it made. It goes on with what an interrupted one left.
         more: further facts for ``study.json``.
@@ -29,9 +41,51 @@ class Step:
     more: Callable[[], dict[str, Any]] = dict
 
     def is_done(self, known: Mapping[str, Any] | None) -> bool:
-        """Whether it is as ``study.json`` has it.
+        """Whether it is as its entry in ``study.json`` has it, where there is one."""
+        if known is None or known["made"] != self.look(known["made"]):
+            return False
+        return bool(known["from"] == json.loads(json.dumps(self.source())))  # as it was read: tuples are lists there
 
-        Args:
-            known: its entry there.
-        """
-        return known is not None and known["made"] == self.look(known["made"]) and known["from"] == self.source()
+
+class Commands(Protocol):
+    """What a study asks of whoever runs it.
+
+    Attributes:
+        retry_failed: whether runs that are there as failed are trained again. workers: processes of a sweep, None for
+            as many as are worth it.
+    """
+
+    @property
+    def retry_failed(self) -> bool: ...
+
+    @property
+    def workers(self) -> int | None: ...
+
+    def say(self, line: str) -> None:
+        """Something the user should know."""
+
+    def encode(self, options: Mapping[str, Any], store: Path) -> None:
+        """Encode a source into a store, or finish one: options as ``fusionkit encode`` takes them, by parameter."""
+
+    def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
+        """Train the runs of a sweep that are missing."""
+
+    def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
+        """What a reader of compared groups must know."""
+
+    def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
+        """What the missing runs of a sweep would cost; what is measured is added to what is known."""
+
+    def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
+        """A summary as files, by suffix."""
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Put a place of the study's file in front of errors of wrong use."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(
+            f"{place}: {error.what}", expected=error.expected, received=error.received, remedy=error.remedy
+        ) from error

@@ -82,8 +82,6 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """The page."""
-
     title: str = field(metadata=about("Of the page. [default: the study's]"))
     baseline: str | None = option(None, "The fusion to compare with.")
 

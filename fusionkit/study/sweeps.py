@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.dataset.share import parse_share
 from fusionkit.fit.sweep.file import CHECKS, Block, overlaid, parts_of, products
+from fusionkit.fit.sweep.grid import seed_pairs
+from fusionkit.fit.train.schedule import check_options
+from fusionkit.heads import each_head
+from fusionkit.options.entry import PRODUCT, options_of
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
+from fusionkit.specs import RunSpec
 from fusionkit.study.keys import FROM, SWEEP
-from fusionkit.study.option_checks import check_together
 from fusionkit.study.study import SweepStep
+from fusionkit.study.yaml_tree import block_at
+from fusionkit.tasks import tasks_of
+from fusionkit.tasks.joint import fitting_heads
+
+BLOCK = "options of fit below it"
+ANY = RunSpec(store="0" * 16, task="classification", label="label", fusion="last", head="classifier")
 
 
 def read_sweep_step(
@@ -22,19 +33,14 @@ def read_sweep_step(
 
     Args:
         sources: those that it may name. before: the sweeps above it, which it may begin from.
-
-    Raises:
-        UsageError: a key, name or value that cannot be meant; the error says where.
     """
     keys: Keys = ("sweeps", name)
-    top = written.value["sweeps"][name]
-    if not isinstance(top, dict):
-        raise written.wrong(keys, f"sweep {name!r} is a block", expected="options of fit below it", received=repr(top))
-    for key in top:
-        written.among((*keys, key), "key of a sweep", key, SWEEP)
+    top = block_at(written, keys, SWEEP, "key of a sweep", f"sweep {name!r}", BLOCK)
     parts = parts_of(written, keys)
     own = {key: value for key, value in top.items() if key in FIT}
-    every = shared_options(written)
+    every = block_at(
+        written, ("fit",), [key for key in FIT if key not in FROM], "option that sweeps can share", expected=BLOCK
+    )
     shared = overlaid(_options(written, ("fit",), every, {}), _options(written, keys, own, before))
     blocks: list[Block] = []
     for number, part in enumerate(parts):
@@ -42,7 +48,7 @@ def read_sweep_step(
         for key in part:
             written.among((*at, key), "key of a block of runs", key, FIT)
         for block in products(overlaid(shared, _options(written, at, part, before))):
-            written.checked(at, lambda block=block: check_together(block))  # type: ignore[misc]
+            written.checked(at, lambda block=block: _check_together(block))  # type: ignore[misc]
             blocks.append(block)
     trained = _stores(written, (*keys, "store"), top.get("store"), sources, shares=True)
     judges = _stores(written, (*keys, "evaluate-on"), top.get("evaluate-on", []), sources, shares=False)
@@ -58,18 +64,20 @@ def read_sweep_step(
     )
 
 
-def shared_options(written: YamlNode) -> dict[str, Any]:
-    """The options below ``fit:``, as texts.
-
-    Raises:
-        UsageError: it is no block, or an option that sweeps cannot share.
-    """
-    found = written.value.get("fit", {})
-    if not isinstance(found, dict):
-        raise written.wrong(("fit",), "'fit' is a block", expected="options of fit below it", received=repr(found))
-    for key in found:
-        written.among(("fit", key), "option that sweeps can share", key, [key for key in FIT if key not in FROM])
-    return found
+def _check_together(block: Mapping[str, Any]) -> None:
+    """Refuse a head that is none of its task's, and options that its head cannot use."""
+    task, head = block.get("task"), block.get("head")
+    seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
+    if task is not None:
+        chosen = fitting_heads(tasks_of(task), head)
+    elif head is not None:
+        chosen = "+".join(each_head(head))
+    else:
+        return
+    known = options_of(RunSpec)
+    plain = [entry.name for entry in FIT.values() if entry is known.get(entry.name) and entry.lists == PRODUCT]
+    taken = {name: block[name] for name in plain if name in block}
+    check_options(dataclasses.replace(ANY, head=chosen, **taken))
 
 
 def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,22 +118,22 @@ def _stores(
     return found
 
 
-def sweep_text(sweep: SweepStep, store_of: Mapping[str, str], runs_of: Mapping[str, str]) -> dict[str, Any]:
-    """The sweep as a file that ``fusionkit fit --sweep`` takes.
+def sweep_text(sweep: SweepStep) -> dict[str, Any]:
+    """The sweep as a file of the study's folder that ``fusionkit fit --sweep`` takes."""
 
-    Args:
-        store_of, runs_of: places by the names of sources and sweeps.
-    """
+    def store(source: str) -> str:
+        return f"../stores/{source}.store"
 
     def moved(block: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: _renamed(value, runs_of) if key in FROM else value for key, value in block.items()}
+        """The block with folders of runs where it names sweeps."""
+        found = dict(block)
+        for option in set(FROM) & set(block):
+            names = block[option]
+            found[option] = [f"../runs/{each}" for each in names] if isinstance(names, list) else f"../runs/{names}"
+        return found
 
     said = {key: value for key, value in moved(sweep.block).items() if key not in (*STORES, "runs")}
-    whole = [store_of[name] + (f":{share}" if share else "") for name, share in sweep.parts]
-    judges = {"evaluate-on": [store_of[name] for name in sweep.judges]} if sweep.judges else {}
+    whole = [store(name) + (f":{share}" if share else "") for name, share in sweep.parts]
+    judges = {"evaluate-on": [store(name) for name in sweep.judges]} if sweep.judges else {}
     runs = {"runs": [moved(part) for part in sweep.block["runs"]]} if "runs" in sweep.block else {}
     return {"store": whole, **judges, **said, **runs}
-
-
-def _renamed(value: Any, places: Mapping[str, str]) -> Any:
-    return [places[each] for each in value] if isinstance(value, list) else places[value]

@@ -10,7 +10,7 @@ All values are read as text, as the command line reads them (``fusionkit/options
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,6 @@ def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, s
 
     Args:
         given: further names that ``${…}`` may have, with their values.
-
-    Raises:
-        UsageError: no such file, no YAML, a key twice in one block, or a ``${…}`` that nothing stands for.
     """
     path = path.expanduser()
     value, places = read_texts(path, "study", "a YAML file with sources, sweeps and comparisons", "mend that line")
@@ -41,6 +38,32 @@ def read_written(path: Path, settings: Sequence[str] = (), given: Mapping[str, s
     for setting in settings:
         _set(value, setting, path, places)
     return _filled(YamlNode(path, value, places), given or {})
+
+
+def block_at(
+    written: YamlNode, keys: Keys, known: Collection[str] | None = None, kind: str = "key", what: str = "",
+    expected: str = "keys below it",
+) -> dict[str, Any]:  # fmt: skip
+    """The block that stands at ``keys``, empty where nothing does; what is no block is refused.
+
+    Args:
+        known: the keys that it may have, of this ``kind``; None is any. what, expected: told of what is no block.
+    """
+    block: Any = written.value
+    for key in keys:
+        block = block.get(key, {})
+    if not isinstance(block, dict):
+        raise written.wrong(keys, f"{what or repr(keys[-1])} is a block", expected=expected, received=repr(block))
+    if known is not None:
+        for key in block:
+            written.among((*keys, key), kind, key, known)
+    return block
+
+
+def all_among(written: YamlNode, keys: Keys, kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a name of the list at ``keys`` that is not known."""
+    for number, name in enumerate(names):
+        written.among((*keys, str(number)), kind, name, known)
 
 
 def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str]) -> None:

@@ -11,9 +11,8 @@ import pytest
 
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.report import write_report
-from fusionkit.report.comparison_table import compared
-from fusionkit.report.page_tables import matrix_table
 from fusionkit.report.report_data import read_report_data
+from fusionkit.report.tables import compared, matrix_table
 from fusionkit.store import Store
 
 FUSIONS = ("last", "linear", "concat-affine")

@@ -150,7 +150,7 @@ def test_an_export_that_fails_leaves_the_one_before(
         raise OSError(28, "No space left on device")
 
     before = (exported[0] / "model.safetensors").read_bytes()
-    monkeypatch.setattr("fusionkit.exported.export.sync_tree", fails)
+    monkeypatch.setattr("fusionkit.exported.head.sync_tree", fails)
     with pytest.raises(FusionkitError, match="the disk is full"):
         export_run(runs[1], exported[0], overwrite=True)
     assert (exported[0] / "model.safetensors").read_bytes() == before

@@ -18,7 +18,7 @@ from huggingface_hub import ModelHubMixin
 import fusionkit
 from fusionkit import FusedHead
 from fusionkit.exported import export_run
-from fusionkit.exported.hub import is_hub_id
+from fusionkit.exported.finding import is_hub_id
 from fusionkit.store import Store
 
 COMMIT = "c" * 40

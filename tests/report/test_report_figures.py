@@ -16,16 +16,16 @@ from scipy import stats
 
 from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
-from fusionkit.report.colours import FAMILIES, colour
 from fusionkit.report.content import SECTIONS
 from fusionkit.report.figures.break_even import AGAIN, ONCE
+from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
-from fusionkit.report.html import json_for_html
-from fusionkit.report.predictions import AllPredictions, confusion
+from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData
-from fusionkit.report.theme import DARK, LIGHT
+from fusionkit.report.theme import DARK, FAMILIES, LIGHT, colour
+from fusionkit.report.write import json_for_html
 from fusionkit.store import open_store
 
 
@@ -119,7 +119,7 @@ def test_what_is_looked_at_has_the_recorded_score(study: ReportData, looks: AllP
     for look in tags:
         record = study.records[look.digest]
         assert seqeval.metrics.f1_score(look.gold, look.predicted) == pytest.approx(record["score"])
-        assert sum(count for _, _, count in confusion(look)) == sum(map(len, look.gold))
+        assert sum(row["count"] for row in counted(look)) == sum(map(len, look.gold))
     weights = next(look for look in tags if look.method == "attention").weights
     assert weights is not None
     assert weights.sum(axis=1) == pytest.approx(np.ones(len(weights)), abs=1e-5)

@@ -1,6 +1,156 @@
-"""The table of figures."""
+"""The figures that a report can have, by the names that ``--figures`` writes them under."""
 
-from fusionkit.report.figures.figure import Figure
-from fusionkit.report.figures.table import FIGURES
+from __future__ import annotations
 
-__all__ = ["FIGURES", "Figure"]
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.report.figures import break_even, confusions, curves, scores, weights
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
+
+SPREAD = "mean and 95 % t interval over the seeds, cut at 0 and 100 %"
+BANDS = f"mean over the seeds; bands are 95 % t intervals, drawn for at most {curves.MOST_BANDS} methods"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure.
+
+    Attributes:
+        title: what stands above it. caption: what one sees, with units. needs: what runs must have for it.
+        data: its tidy data, or None where these runs have none. chart: of a study and that data an Altair chart.
+        about: what is only known of the data, in a sentence.
+    """
+
+    title: str
+    caption: str
+    needs: str
+    data: Callable[[ReportData, AllPredictions], pd.DataFrame | None]
+    chart: Callable[[ReportData, pd.DataFrame], Any]
+    about: Callable[[pd.DataFrame], str] = lambda data: ""
+
+
+FIGURES: dict[str, Figure] = {
+    "shots": Figure(
+        "Score by labelled examples",
+        f"Test score by labelled examples a class: {SPREAD}, one panel a task.",
+        "runs of one task with two sizes of draw (--shots) or more",
+        scores.by_shots,
+        scores.shots_chart,
+    ),
+    "epochs": Figure(
+        "Score by epochs given",
+        f"Test score by the number of epochs that a run was given (--epochs): {SPREAD}, one panel a task and size of "
+        "draw.",
+        "runs of one task and size of draw with two numbers of epochs or more",
+        scores.by_epochs,
+        scores.epochs_chart,
+    ),
+    "parameters": Figure(
+        "Score by parameters",
+        f"Test score by how many parameters a head and its fusion learn, on a logarithmic axis: {SPREAD}. "
+        "The upper left is best.",
+        "a finished run",
+        scores.by_cost,
+        partial(scores.cost_chart, "parameters"),
+    ),
+    "seconds": Figure(
+        "Score by time",
+        f"Test score by the seconds that training and scoring one head took, on a logarithmic axis: {SPREAD}. "
+        "The upper left is best.",
+        "a finished run",
+        scores.by_cost,
+        partial(scores.cost_chart, "seconds"),
+    ),
+    "score-by-epoch": Figure(
+        "Score by epoch",
+        f"Validation score after each epoch: {BANDS}.",
+        "runs with an epoch or more",
+        partial(curves.data, "epoch", "validation_score"),
+        partial(curves.chart, "epoch"),
+    ),
+    "score-by-seconds": Figure(
+        "Score by training time",
+        "Validation score by seconds of one head, on a logarithmic axis: of runs that were trained together, each "
+        "has its share.",
+        "runs with an epoch or more",
+        partial(curves.data, "seconds", "validation_score"),
+        partial(curves.chart, "seconds"),
+    ),
+    "loss-by-step": Figure(
+        "Loss by step",
+        f"Mean training loss of each epoch by steps of the optimizer, on a logarithmic axis: {BANDS}. Losses of "
+        "different heads are not on one scale.",
+        "runs with an epoch or more that tell how many examples they learned from: a draw, or their store",
+        partial(curves.data, "step", "loss"),
+        partial(curves.chart, "step"),
+    ),
+    "loss-by-seconds": Figure(
+        "Loss by training time",
+        "Mean training loss of each epoch by seconds of one head, on a logarithmic axis (figure 3 of Cao et al. 2022): "
+        "of runs that were trained together, each has its share.",
+        "runs with an epoch or more",
+        partial(curves.data, "seconds", "loss"),
+        partial(curves.chart, "seconds"),
+    ),
+    "single-layers": Figure(
+        "Each layer alone",
+        f"Test score of a head over one layer alone: {SPREAD}. Level lines are the fusions over several layers.",
+        "runs of layer:k for two layers or more",
+        scores.by_layer,
+        scores.layer_chart,
+    ),
+    "layer-weights": Figure(
+        "Layer weights by task",
+        "The weight that each fusion gives each layer: mean over the validation rows and the seeds. A line sums to 1.",
+        "runs of a fusion that weighs its layers",
+        weights.by_task,
+        partial(weights.heat_by, "task"),
+    ),
+    "layer-weights-by-seed": Figure(
+        "Layer weights by seed",
+        "The same, a dot a run: where the dots of a method lie apart, the seed decides where it looks. Lines are "
+        "means.",
+        "several runs of one task with a fusion that weighs its layers",
+        weights.by_seed,
+        weights.chart_by_seed,
+    ),
+    "layer-weights-by-label": Figure(
+        "Layer weights by label",
+        "Mean weight of each layer over the rows of each gold label (of tags that mark spans: of each type), in the "
+        "task's best run by validation whose fusion weighs rows differently. "
+        f"At most {weights.MOST_LABELS} labels, the most frequent ones.",
+        "runs of a fusion that weighs each row by itself, their stores and their weights",
+        weights.by_label,
+        weights.chart_by_label,
+    ),
+    "layer-weights-by-language": Figure(
+        "Layer weights by language",
+        "The weight that each fusion gives each layer, by the language that the data set's name tells.",
+        "runs over data sets whose names tell two languages or more, as travel-desk-de",
+        weights.by_language,
+        partial(weights.heat_by, "language"),
+    ),
+    "break-even": Figure(
+        "Encoding once",
+        "Minutes that a number of heads took over the store, its encoding included (measured), beside what they would "
+        "have taken if the frozen encoder ran again in every epoch (counted: passes times the seconds of a pass).",
+        "two runs or more over one store that tells how long its encoding took",
+        break_even.data,
+        break_even.chart,
+        break_even.about,
+    ),
+    "confusion": Figure(
+        "Gold and predicted classes",
+        "How many of each gold class were predicted as what; the colour is the share of the gold class. The run with "
+        f"the best validation score; of more than {confusions.MOST_CLASSES} classes the rarest stand together.",
+        "runs that decide between classes, their stores and their weights",
+        confusions.data,
+        confusions.chart,
+    ),
+}

@@ -10,19 +10,20 @@ same measurements: it is what the frozen encoder would cost if its states were n
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fusionkit.errors import FusionkitError
+from fusionkit.files import read_json
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, tooltip
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
-from fusionkit.report.stores import encode_seconds
-from fusionkit.report.train_size import examples_learned
+from fusionkit.store import Store
 
 ONCE, AGAIN = "encoded once", "encoded in every epoch"
-SPLITS = ("train", "validation", "test")
 
 
 def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
@@ -31,17 +32,20 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     runs = study.frame[study.frame["status"] == "finished"].drop_duplicates("digest")
     for digest, group in runs[runs["mix"].isna()].groupby("store", sort=False):
         name = str(group["data"].iloc[0])
-        seconds = _seconds(study, str(digest), name)
-        if seconds is None or len(group) < 2:
+        store = study.stores.get(str(digest))
+        seconds = None if store is None else encode_seconds(store)
+        if store is None or seconds is None or len(group) < 2:
             continue
+        examples = int(store.manifest["splits"]["train"]["examples"])
         alone = len(set(runs.loc[runs["data"] == name, "store"])) == 1
-        task = name if alone else f"{name} · rows of {_rows(group)}"
-        once, again, number = sum(seconds.values()), 0.0, 0
+        two = " (two)" if group["sides"].iloc[0] == 2 else ""
+        task = name if alone else f"{name} · rows of {group['rows'].iloc[0]}{two}"
+        once, again = sum(seconds.values()), 0.0
         rows += [_row(task, ONCE, 0, once), _row(task, AGAIN, 0, 0.0)]
-        for run in group["digest"]:
+        for number, run in enumerate(group["digest"], start=1):
             record = study.records[run]
-            learned, number = examples_learned(study, record), number + 1
-            share = 1.0 if learned is None else min(learned / _train_size(study, str(digest), learned), 1.0)
+            learned = study.examples_learned(record)
+            share = 1.0 if learned is None else min(learned / examples, 1.0)
             epochs = len(record.get("curve") or [])
             passes = epochs * (seconds.get("train", 0.0) * share + seconds.get("validation", 0.0))
             once += record["seconds"]
@@ -50,64 +54,53 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def pays_from(data: pd.DataFrame) -> dict[str, int | None]:
-    """By store the first number of heads from which encoding once is cheaper, or None where it never is here."""
-    wide = data.pivot_table(index=["store", "heads"], columns="way", values="minutes")
-    found: dict[str, int | None] = {}
-    for store, each in wide.groupby(level="store", sort=False):
-        cheaper = each[each[ONCE] < each[AGAIN]]
-        found[str(store)] = int(cheaper.index.get_level_values("heads")[0]) if len(cheaper) else None
-    return found
-
-
 def about(data: pd.DataFrame) -> str:
-    """Where the lines cross, in words."""
-    crossings = pays_from(data)
-    told = [
-        f"{store}: never for these heads" if heads is None else f"{store}: from head {heads} on"
-        for store, heads in crossings.items()
-    ]
-    if set(crossings.values()) == {1}:
+    """From which number of heads on encoding once is cheaper for each store, in words."""
+    wide = data.pivot_table(index=["store", "heads"], columns="way", values="minutes")
+    crossings = {}
+    for store, each in wide.groupby(level="store", sort=False):
+        cheaper = each[each[ONCE] < each[AGAIN]].index.get_level_values("heads")
+        crossings[store] = f"from head {cheaper[0]} on" if len(cheaper) else "never for these heads"
+    if set(crossings.values()) == {"from head 1 on"}:
         return "The store has paid for itself with the first head of every data set here."
-    return f"Encoding once is cheaper for {'; '.join(told)}."
+    return f"Encoding once is cheaper for {'; '.join(f'{store}: {told}' for store, told in crossings.items())}."
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """Two lines a store: minutes by number of heads."""
     alt = altair()
-    colours = alt.Color(
-        "way:N", title=None, scale=alt.Scale(domain=[ONCE, AGAIN], range=["#3f7de0", "#d8591a"]), legend=alt.Legend()
+    colours, dashes = (
+        alt.Scale(domain=[ONCE, AGAIN], range=each) for each in (["#3f7de0", "#d8591a"], [[1, 0], [5, 3]])
     )
     base = alt.Chart().encode(
         x=alt.X("heads:Q", title="heads trained", axis=alt.Axis(tickMinStep=1, format="d")),
         y=alt.Y("minutes:Q", title="minutes, one worker"),
-        color=colours,
-        strokeDash=alt.StrokeDash("way:N", title=None, scale=alt.Scale(domain=[ONCE, AGAIN], range=[[1, 0], [5, 3]])),
+        color=alt.Color("way:N", title=None, scale=colours, legend=alt.Legend()),
+        strokeDash=alt.StrokeDash("way:N", title=None, scale=dashes),
     )
     line = base.mark_line(strokeWidth=2)
     points = base.mark_point(filled=True, size=14, opacity=1).encode(
         tooltip=tooltip(way="way", heads="heads", minutes__n="minutes")
     )
-    return panels(alt.layer(line, points), data, "store", list(dict.fromkeys(data["store"])), names=54)
+    return panels(alt.layer(line, points), data, "store", names=54)
 
 
 def _row(store: str, way: str, heads: int, seconds: float) -> dict[str, Any]:
     return {"store": store, "way": way, "heads": heads, "minutes": seconds / 60}
 
 
-def _seconds(study: ReportData, digest: str, name: str) -> dict[str, float] | None:
-    store = study.stores.get(digest)
-    found = None if store is None else encode_seconds(store)
-    if found is not None:
-        return found
-    told = study.encoding.get(name)
-    return None if told is None else {"train": told}
+def encode_seconds(store: Store) -> dict[str, float] | None:
+    """Seconds that each split's encoding took, as its parts tell; None where they do not.
 
-
-def _rows(group: pd.DataFrame) -> str:
-    return f"{group['rows'].iloc[0]}{' (two)' if group['sides'].iloc[0] == 2 else ''}"
-
-
-def _train_size(study: ReportData, digest: str, learned: int) -> int:
-    store = study.stores.get(digest)
-    return learned if store is None else int(store.manifest["splits"]["train"]["examples"])
+    Parts that were encoded side by side count one after the other: it is the time of one worker.
+    """
+    if not isinstance(store.path, Path):
+        return None
+    seconds: dict[str, float] = {}
+    try:
+        for path in sorted((store.path / "parts").glob("*.json")):
+            part = read_json(path)
+            seconds[part["split"]] = seconds.get(part["split"], 0.0) + float(part["seconds"])
+    except (FusionkitError, KeyError, TypeError, ValueError):
+        return None
+    return seconds or None

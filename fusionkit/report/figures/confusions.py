@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions, RunPredictions, confusion, validation_of
+from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.report_data import ReportData
 
 MOST_CLASSES = 18
@@ -17,33 +18,34 @@ REST = "(others)"
 
 def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task and pair of classes: how many examples or words, and which share of the gold class."""
-    best: dict[str, RunPredictions] = {}
-    for look in looks.all:
+    rows = []
+    for look in looks.best(look for look in looks.all if look.kind != "number"):
         task = f"{look.task} · {look.column}" if f"· {look.column}" not in look.task else look.task
-        if look.kind != "number" and (
-            task not in best or validation_of(study, look) > validation_of(study, best[task])
-        ):
-            best[task] = look
-    rows = [{"task": f"{task} · {look.method}", **row} for task, look in best.items() for row in counted(look)]
+        rows += [{"task": f"{task} · {look.method}", **row} for row in counted(look)]
     return pd.DataFrame(rows) if rows else None
 
 
 def counted(look: RunPredictions) -> list[dict[str, Any]]:
-    """The counts of one run. Of many classes the most frequent are shown, the others together as :data:`REST`."""
-    pairs = confusion(look)
-    frequency: dict[str, int] = {}
-    for gold, said, count in pairs:
-        frequency[gold] = frequency.get(gold, 0) + count
-        frequency.setdefault(said, 0)
+    """The counts of one run over its examples or words; of numbers there are none.
+
+    Of many classes the most frequent are shown, the others together as :data:`REST`.
+    """
+    if look.kind == "number":
+        return []
+    pairs: Counter[tuple[str, str]] = Counter()
+    for gold, said in zip(look.gold, look.predicted, strict=True):
+        pairs.update(zip(gold, said, strict=True) if isinstance(gold, list) else [(gold, said)])
+    frequency: Counter[str] = Counter({name: 0 for pair in pairs for name in pair})
+    for (gold, _), count in pairs.items():
+        frequency[gold] += count
     order = sorted(frequency, key=lambda name: (-frequency[name], name))
     kept = set(order if len(order) <= MOST_CLASSES else order[: MOST_CLASSES - 1])
-    counts: dict[tuple[str, str], int] = {}
-    for gold, said, count in pairs:
-        key = gold if gold in kept else REST, said if said in kept else REST
-        counts[key] = counts.get(key, 0) + count
-    totals: dict[str, int] = {}
-    for (gold, _), count in counts.items():
-        totals[gold] = totals.get(gold, 0) + count
+    counts: Counter[tuple[str, str]] = Counter()
+    totals: Counter[str] = Counter()
+    for pair, count in sorted(pairs.items()):
+        gold, said = (name if name in kept else REST for name in pair)
+        counts[gold, said] += count
+        totals[gold] += count
     return [
         {"gold": gold, "predicted": said, "count": count, "share": count / totals[gold]}
         for (gold, said), count in counts.items()
@@ -65,6 +67,6 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
     texts = base.mark_text(style="on-heat", fontSize=8).encode(text="count:Q")
     size = 22 * min(max(data.groupby("task")["gold"].nunique()), MOST_CLASSES)
     return panels(
-        alt.layer(cells, texts), data, "task", list(dict.fromkeys(data["task"])), free=("x", "y"),
+        alt.layer(cells, texts), data, "task", free=("x", "y"),
         size=(max(size, 120), max(size, 80)), names=118, below=120, columns=2, square=True,
     )  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fusionkit.report.altair import altair
-from fusionkit.report.colours import colour, dashes, shape
 from fusionkit.report.display_names import in_order
+from fusionkit.report.theme import colour, dashes, shape
 from fusionkit.statistics import INTERVALS
 
 WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, where no page says otherwise
@@ -23,24 +24,23 @@ def methods_of(data: pd.DataFrame) -> list[str]:
     return in_order(data["method"].tolist())
 
 
-def hue(methods: Sequence[str]) -> Any:
-    """The colour of each method."""
+def colours_of(methods: Sequence[str]) -> Any:
     alt = altair()
-    scale = alt.Scale(domain=list(methods), range=[colour(method) for method in methods])
-    return alt.Color("method:N", title=None, scale=scale, legend=alt.Legend(symbolSize=70))
+    return alt.Color("method:N", title=None, scale=_scale(methods, map(colour, methods)),
+                     legend=alt.Legend(symbolSize=70))  # fmt: skip
 
 
-def form(methods: Sequence[str]) -> Any:
-    """The shape of each method."""
-    alt = altair()
-    scale = alt.Scale(domain=list(methods), range=[shape(method) for method in methods])
-    return alt.Shape("method:N", title=None, scale=scale)
+def shapes_of(methods: Sequence[str]) -> Any:
+    return altair().Shape("method:N", title=None, scale=_scale(methods, map(shape, methods)))
 
 
-def dash(methods: Sequence[str]) -> Any:
-    """Solid lines for fusions in their plain form, dashes for their variants."""
-    alt = altair()
-    return alt.StrokeDash("method:N", title=None, scale=alt.Scale(domain=list(methods), range=dashes(methods)))
+def dashes_of(methods: Sequence[str]) -> Any:
+    """Solid lines for fusions in their plain shapes_of, dashes for their variants."""
+    return altair().StrokeDash("method:N", title=None, scale=_scale(methods, dashes(methods)))
+
+
+def _scale(methods: Sequence[str], looks: Iterable[Any]) -> Any:
+    return altair().Scale(domain=list(methods), range=list(looks))
 
 
 def shade(field: str) -> Any:
@@ -53,7 +53,7 @@ def panels(
     layers: Any,
     data: pd.DataFrame,
     by: str,
-    order: Sequence[str],
+    order: Iterable[str] | None = None,
     *,
     free: Sequence[str] = ("y",),
     size: tuple[int, Any] = (WIDTH, HEIGHT),
@@ -67,11 +67,11 @@ def panels(
     The page lays the panels out for its width: ``usermeta`` tells it what it must know for that.
 
     Args:
-        size: of a panel. names: pixels that the labels of its left axis take. below: those of its lower axis.
-        square: its width is never more than this.
+        order: of the values, that of the data unless given. size: of a panel. names: pixels that the labels of its
+            left axis take. below: those of its lower axis. square: its width is never more than this.
     """
     alt = altair()
-    values = [value for value in order if value in set(data[by])]
+    values = list(dict.fromkeys(data[by] if order is None else order))
     made = layers.properties(width=size[0], height=size[1]).facet(
         facet=alt.Facet(f"{by}:N", title=None, sort=values, header=alt.Header(labelLimit=320)),
         data=data,
@@ -88,23 +88,6 @@ def panels(
     return made.properties(usermeta=meta)
 
 
-def means(x: Any, data: pd.DataFrame, **told: str) -> Any:
-    """A line a method through its ``score`` at each place of an axis, its interval from ``low`` to ``high`` as a bar.
-
-    Args:
-        x: the axis. told: further fields that stand beside the pointer, with their titles.
-    """
-    alt = altair()
-    methods = methods_of(data)
-    base = alt.Chart().encode(x=x, color=hue(methods))
-    score = alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
-    shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")
-    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dash(methods))
-    bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
-    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=form(methods), tooltip=shown)
-    return alt.layer(bars, line, points)
-
-
 def spread(mark: Any, value: str = "score") -> Any:
     """A mark from ``low`` to ``high``, and of no length where there is no interval: of one run.
 
@@ -116,14 +99,12 @@ def spread(mark: Any, value: str = "score") -> Any:
     return mark.transform_calculate(**ends).encode(y=altair().Y("from:Q", title=None), y2="to:Q")
 
 
-def interval(values: pd.Series[Any]) -> tuple[float, float, float]:
-    """Mean and 95 % t interval of some scores; of one score there is none."""
-    scores = values.to_numpy(dtype=np.float64)
-    scores = scores[np.isfinite(scores)]
+def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Mean and 95 % t interval of some scores ``[n]``, those that are finite; of one score there is no interval."""
+    scores = values[np.isfinite(values)]
     if not len(scores):
         return np.nan, np.nan, np.nan
-    low, high = INTERVALS["t"](scores)
-    return float(scores.mean()), low, high
+    return float(scores.mean()), *INTERVALS["t"](scores)
 
 
 def tooltip(**fields: str) -> list[Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fusionkit.report.altair import altair
-from fusionkit.report.figures.encodings import GAP, WIDTH, dash, hue, methods_of, panels, shade, tooltip
-from fusionkit.report.predictions import AllPredictions, RunPredictions, label_weights, validation_of
+from fusionkit.report.figures.encodings import GAP, WIDTH, colours_of, dashes_of, methods_of, panels, shade, tooltip
+from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import layer_weights_of
 
@@ -26,21 +27,22 @@ LINE = 19  # pixels of a heat map's line
 MOST_LABELS = 24  # rows of a heat map that a reader still takes in; the most frequent
 
 
-def by_run(study: ReportData) -> pd.DataFrame | None:
+def by_run(study: ReportData) -> pd.DataFrame:
     """A row a run, column it answers, and layer: the mean weight over validation rows, as the record has it."""
     runs = study.whole.drop_duplicates(["digest", "task_name"])
     rows: list[dict[str, Any]] = []
     for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
         record = study.records[digest]
-        found = layer_weights_of(record)
+        spec, found = record["spec"], layer_weights_of(record)
         for column, weights in found.items():
-            for layer, weight in zip(record["layers"], weights or (), strict=False):
-                rows.append({
-                    "task": task if len(found) == 1 else f"{task} · {column}", "method": method,
-                    "language": language_of(record["data"]), "data_seed": record["spec"]["data_seed"],
-                    "init_seed": record["spec"]["init_seed"], "layer": layer, "weight": weight,
-                })  # fmt: skip
-    return pd.DataFrame(rows) if rows else None
+            run = {
+                "task": task if len(found) == 1 else f"{task} · {column}", "method": method,
+                "language": language_of(record["data"]), "data_seed": spec["data_seed"], "init_seed": spec["init_seed"],
+            }  # fmt: skip
+            each = zip(record["layers"], weights or (), strict=False)
+            rows += [{**run, "layer": layer, "weight": weight} for layer, weight in each]
+    columns = ["task", "method", "language", "data_seed", "init_seed", "layer", "weight"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def language_of(name: str) -> str | None:
@@ -49,70 +51,63 @@ def language_of(name: str) -> str | None:
     return next((LANGUAGES[part.lower()] for part in reversed(parts) if part.lower() in LANGUAGES), None)
 
 
-def by_task(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+def by_task(study: ReportData, looks: AllPredictions) -> pd.DataFrame:
     """Mean weights over the seeds: a row a method, task and layer."""
-    found = by_run(study)
-    return None if found is None else _mean(found, ["method", "task"])
+    return _mean(by_run(study), "task")
 
 
 def by_language(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """The same by language, where the names of the data sets tell two or more."""
-    found = by_run(study)
-    if found is None or found["language"].nunique() < 2:
+    found = by_run(study).dropna(subset="language")
+    if found["language"].nunique() < 2:
         return None
-    found = found[found["language"].notna()]
-    columns = {task: task.partition(" · ")[2] for task in found["task"]}
-    several = len(set(columns.values())) > 1
-    found = found.assign(language=found["language"] + (" · " + found["task"].map(columns) if several else ""))
-    return _mean(found, ["method", "language"])
+    columns = found["task"].str.partition(" · ")[2]
+    if len(set(columns)) > 1:
+        found["language"] += " · " + columns
+    return _mean(found, "language")
 
 
 def by_seed(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """Each run's own weights, where a task and method has several."""
     found = by_run(study)
-    if found is None or not (found.groupby(["task", "method", "layer"]).size() > 1).any():
-        return None
-    return found.drop(columns=["language"])
+    several = found.duplicated(["task", "method", "layer"]).any()
+    return found.drop(columns=["language"]) if several else None
 
 
 def by_label(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """Mean weights over the rows of each gold label, of each task's best run whose fusion weighs rows differently."""
-    best: dict[str, RunPredictions] = {}
-    for look in looks.all:
-        told = label_weights(look)
-        if len(told) < 2 or look.weights is None or np.ptp(look.weights, axis=0).max() < 1e-6:
-            continue  # one weight for all rows: every label would look alike
-        name = f"{look.task} · {look.column}"
-        if name not in best or validation_of(study, look) > validation_of(study, best[name]):
-            best[name] = look
     rows = []
-    for look in best.values():
+    for look in looks.best(filter(_labels_differ, looks.all)):
         told = label_weights(look)
-        kept = sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]
-        for name in kept:
+        for name in sorted(told, key=lambda name: -told[name][0])[:MOST_LABELS]:
             count, weights = told[name]
-            rows += [
-                {
-                    "task": look.task,
-                    "method": look.method,
-                    "label": name,
-                    "rows": count,
-                    "layer": layer,
-                    "weight": weight,
-                }
-                for layer, weight in zip(look.layers, weights, strict=True)
-            ]
+            label = {"task": look.task, "method": look.method, "label": name, "rows": count}
+            rows += [{**label, "layer": layer, "weight": w} for layer, w in zip(look.layers, weights, strict=True)]
     return pd.DataFrame(rows) if rows else None
 
 
-def heat_by(column: str) -> Any:
+def label_weights(look: RunPredictions) -> dict[str, tuple[int, list[float]]]:
+    """By gold label how many rows there are and their mean weights; of span tags the entity type counts."""
+    if look.weights is None or look.kind == "number":
+        return {}
+    each: list[str] = []  # a row's label is its word's tag or its example's label
+    for gold, has in zip(look.gold, look.has_row, strict=True):
+        each += compress(gold if isinstance(gold, list) else [str(gold)] * len(has), has)
+    labels = np.array([name[2:] if look.kind == "spans" and name != "O" else name for name in each])
+    return {
+        str(name): (int((labels == name).sum()), look.weights[labels == name].mean(0).tolist())
+        for name in np.unique(labels)
+    }
+
+
+def _labels_differ(look: RunPredictions) -> Any:
+    """False where there are fewer than two labels, or one weight for all rows: every label would look alike."""
+    return look.weights is not None and len(label_weights(look)) > 1 and np.ptp(look.weights, axis=0).max() >= 1e-6
+
+
+def heat_by(column: str, study: ReportData, data: pd.DataFrame) -> Any:
     """A panel a method, a line a value of the column, a cell a layer."""
-
-    def made(study: ReportData, data: pd.DataFrame) -> Any:
-        order = list(dict.fromkeys(data[column]))
-        return _heat(data, column, order, "method", methods_of(data))
-
-    return made
+    return _heat(data, column, list(dict.fromkeys(data[column])), "method", methods_of(data))
 
 
 def chart_by_label(study: ReportData, data: pd.DataFrame) -> Any:
@@ -126,21 +121,17 @@ def chart_by_seed(study: ReportData, data: pd.DataFrame) -> Any:
     """A panel a task: a dot a run, a line the mean of each method."""
     alt = altair()
     methods = methods_of(data)
-    base = alt.Chart().encode(x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)), color=hue(methods))
+    base = alt.Chart().encode(x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)), color=colours_of(methods))
     told = tooltip(method="method", layer="layer", weight__n="weight", data_seed="data seed", init_seed="init seed")
     y = alt.Y("weight:Q", title=None)
     dots = base.mark_point(filled=True, size=22, opacity=0.75).encode(y=y, tooltip=told)
-    line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("mean(weight):Q", title=None), strokeDash=dash(methods))
-    return panels(alt.layer(line, dots), data, "task", list(dict.fromkeys(data["task"])))
+    line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("mean(weight):Q", title=None), strokeDash=dashes_of(methods))
+    return panels(alt.layer(line, dots), data, "task")
 
 
-def _mean(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    return (
-        found.groupby([*by, "layer"], sort=False)["weight"]
-        .agg(["mean", "std", "size"])
-        .reset_index()
-        .rename(columns={"mean": "weight", "std": "std_over_runs", "size": "runs"})
-    )
+def _mean(found: pd.DataFrame, by: str) -> pd.DataFrame:
+    weights = found.groupby(["method", by, "layer"], sort=False)["weight"]
+    return weights.agg(weight="mean", std_over_runs="std", runs="size").reset_index()
 
 
 def _heat(data: pd.DataFrame, line: str, order: list[str] | None, panel: str, panels_in_order: list[str]) -> Any:

@@ -1,0 +1,157 @@
+"""Test scores by what a run was given or cost: labelled examples, epochs, parameters, seconds, one layer alone.
+
+A row of data is the mean score of some runs of one task with its 95 % t interval, in percent but for perplexities.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.report.altair import altair
+from fusionkit.report.display_names import ALL, family, times_of
+from fusionkit.report.figures.encodings import (
+    colours_of,
+    dashes_of,
+    interval,
+    methods_of,
+    panels,
+    shapes_of,
+    spread,
+    tooltip,
+)
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import CELL, ReportData
+from fusionkit.runs.summary import scores_of
+
+COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "seconds a head"}
+PROBE = "layer"  # the method that the line of single layers is drawn as
+
+
+def by_shots(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+    """A row a task, size of draw and method, of tasks with two sizes or more."""
+    runs = study.chosen
+    sizes = runs.groupby("task_name")["shots_name"].transform("nunique")
+    rows = [
+        {"task": study.task_with_unit(task), "shots": shots, "method": method, **_score(study, task, group)}
+        for (task, shots, method), group in runs[sizes > 1].groupby(CELL, sort=False)
+    ]
+    return pd.DataFrame(rows) if rows else None
+
+
+def by_epochs(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+    """A row a task, size of draw, method and number of epochs, of tasks with two numbers or more."""
+    runs = study.chosen_within([*CELL, "epochs"])
+    numbers = runs.groupby(["task_name", "shots_name"])["epochs"].transform("nunique")
+    rows = []
+    for (task, shots, method, _), group in runs[numbers > 1].groupby([*CELL, "epochs"], sort=False):
+        name = study.task_with_unit(task, "" if shots == ALL else f" · {shots} a class")
+        given = {"shots": shots, "method": method, "epochs": int(group["epochs"].iloc[0])}
+        rows.append({"task": name, **given, **_score(study, task, group)})
+    return pd.DataFrame(rows) if rows else None
+
+
+def by_cost(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+    """A row a task and method of the largest draw: its score, mean parameters and seconds."""
+    rows = []
+    for (task, method), runs in study.whole.groupby(["task_name", "method"], sort=False):
+        score = _score(study, task, runs)
+        every = (runs["fusion_parameters"] + runs["head_parameters"]).astype(float)
+        costs = {
+            "parameters": runs["trained_parameters"].astype(float).fillna(every).mean(),
+            "fusion_parameters": runs["fusion_parameters"].astype(float).mean(),
+            "seconds": runs["seconds"].astype(float).mean(),
+            "runs": score.pop("runs"),
+        }
+        rows.append({"task": study.task_with_unit(task), "method": method, **score, **costs})
+    return pd.DataFrame(rows) if rows else None
+
+
+def by_layer(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+    """A row a task and probed layer; and one a fusion over several layers, its ``layer`` empty."""
+    runs = study.whole
+    single = runs["fusion"].map(family) == PROBE
+    first = runs["digest"].map(lambda digest: float(study.records[digest]["layers"][0]))
+    probed = runs.assign(layer=first.where(single), method=runs["method"].where(~single, PROBE))
+    rows = []
+    for task, group in probed.groupby("task_name", sort=False):
+        if group["layer"].nunique() < 2:
+            continue
+        for (layer, method), found in group.groupby(["layer", "method"], dropna=False):
+            name = study.task_with_unit(task)
+            rows.append({"task": name, "method": method, "layer": layer, **_score(study, task, found)})
+    return pd.DataFrame(rows) if rows else None
+
+
+def shots_chart(study: ReportData, data: pd.DataFrame) -> Any:
+    """A line a method, its interval as a bar at each size."""
+    alt = altair()
+    sizes = [size for size in study.shots if size in set(data["shots"])]
+    x = alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0))
+    return panels(_lines(x, data, shots="shots"), data, "task")
+
+
+def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
+    """A line a method, its interval as a bar at each number of epochs."""
+    alt = altair()
+    x = alt.X("epochs:O", title="epochs", axis=alt.Axis(labelAngle=0))
+    order = data.assign(place=data["shots"].map(study.shots.index)).sort_values("place", kind="stable")["task"]
+    return panels(_lines(x, data, epochs="epochs"), data, "task", order)
+
+
+def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
+    """A point a method with its interval, the cost on a logarithmic axis."""
+    alt = altair()
+    methods = methods_of(data)
+    # A frozen LM head under `last` learns nothing, which a logarithm cannot show.
+    scale = alt.Scale(type="log", nice=False, padding=12) if (data[x] > 0).all() else alt.Scale(type="symlog")
+    axis = alt.Axis(format="~s", tickCount=4)
+    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=COSTS[x], scale=scale, axis=axis), color=colours_of(methods))
+    told = tooltip(
+        method="method", score__s="mean", low__s="from", high__s="to",
+        parameters__n="parameters", fusion_parameters__n="of the fusion", seconds__n="seconds", runs="runs",
+    )  # fmt: skip
+    bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
+    points = base.mark_point(filled=True, size=75, opacity=1).encode(
+        y=_score_axis(), shape=shapes_of(methods), tooltip=told
+    )  # fmt: skip
+    return panels(alt.layer(bars, points), data, "task")
+
+
+def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
+    """The single layers as a line, the other methods as level lines."""
+    alt = altair()
+    methods, y = methods_of(data), _score_axis()
+    base = alt.Chart().encode(color=colours_of(methods))
+    x = alt.X("layer:Q", title="the one layer that is read", axis=alt.Axis(tickMinStep=1, format="d"))
+    told = tooltip(method="method", layer="layer", score__s="mean", low__s="from", high__s="to", runs="runs")
+    probes = base.transform_filter("isValid(datum.layer)")
+    levels = base.transform_filter("!isValid(datum.layer)").mark_rule(strokeWidth=1.4).encode(
+        y=y, strokeDash=dashes_of(methods), tooltip=told
+    )  # fmt: skip
+    band = spread(probes.mark_area(opacity=0.15).encode(x=x))
+    line = probes.mark_line(strokeWidth=2).encode(x=x, y=y)
+    points = probes.mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, tooltip=told)
+    return panels(alt.layer(levels, band, line, points), data, "task")
+
+
+def _score(study: ReportData, task: object, runs: pd.DataFrame) -> dict[str, Any]:
+    mean, low, high = interval(scores_of(runs) * times_of(study.metric(task)))
+    return {"score": mean, "low": low, "high": high, "runs": len(runs)}
+
+
+def _score_axis() -> Any:
+    alt = altair()
+    return alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
+
+
+def _lines(x: Any, data: pd.DataFrame, **told: str) -> Any:
+    """A line a method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
+    methods, score = methods_of(data), _score_axis()
+    base = altair().Chart().encode(x=x, color=colours_of(methods))
+    shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")
+    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dashes_of(methods))
+    bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
+    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=shapes_of(methods), tooltip=shown)
+    return altair().layer(bars, line, points)

@@ -1,0 +1,187 @@
+"""The tables of a report: each method on each task, compared with the baseline; every group, and every run.
+
+In the page: columns with their kinds, rows of cells with a text to show and a value to sort by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.errors import UsageError
+from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.report.display_names import METHOD_AXES, metric_name, times_of, unit_of
+from fusionkit.report.report_data import CELL, ReportData
+from fusionkit.runs.comparison import COMPARED, compare
+from fusionkit.runs.summary import summarise
+
+PLAIN = "last"  # compared with unless the user names another
+STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
+NOTHING = "–"
+ALL_SHOTS = 1e12  # what a draw of all examples is sorted by
+FILTERED = ("task", "method")
+TEXTS = (*FILTERED, "run", "seeds", "chosen")  # columns that are sorted as texts
+# A cell: {"t": what is shown, "v": what it is sorted by, "b": the best, "s": what it says more quietly}.
+Cell = dict[str, Any]
+
+
+def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+    """One row a task, draw size and method: the columns of :func:`fusionkit.fit.compare` and ``is_best``; and notes.
+
+    Args:
+        baseline: a method; None is ``last``, where there is any and it has pairs.
+
+    Raises:
+        UsageError: no such method, or none of its runs has a partner.
+    """
+    frame = study.chosen
+    if frame.empty:
+        raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
+    notes = []
+    try:
+        table = compare(frame, f"method={baseline or PLAIN}", CELL)
+        notes.append(
+            f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of a "
+            "permutation test over these pairs, corrected by Holm for all comparisons of the table."
+        )
+        least = table["smallest_p"].min()
+        if pd.notna(least) and least > 0.05:
+            notes.append(
+                f"With so few seeds no p-value here can be below {least:.2g}: more seeds are needed for significance."
+            )
+        differ = {name for names in table["also_differs"].dropna() for name in names.split(", ")}
+        if also := sorted(differ - {"fusion", *METHOD_AXES}):  # what makes a method is in its name
+            notes.append(f"Some methods also differ from it in {', '.join(also)}: validation chose these.")
+    except UsageError:
+        if baseline is not None:
+            raise
+        table = summarise(frame, CELL)
+        table[list(COMPARED)] = None
+    return mark_best(table), notes
+
+
+def mark_best(table: pd.DataFrame) -> pd.DataFrame:
+    """Add ``is_best``: whether a row has the best mean of its task and size of draw. Equal means are all best."""
+    goodness = table["mean"].where(~table["metric"].isin(LESS_IS_BETTER), -table["mean"])
+    best = goodness.groupby([table["task_name"], table["shots_name"]]).transform("max")
+    return table.assign(is_best=goodness == best)
+
+
+def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
+    """A table as papers have it: one row a method, one column a task and size of draw."""
+    several = len(study.shots) > 1
+    groups = {tuple(row[CELL]): row for _, row in table.iterrows()}
+    pairs = list(dict.fromkeys((task, shots) for task, shots, _ in groups))
+    columns = [{"label": "method", "kind": "text"}]
+    for task, shots in pairs:
+        size = f" · {shots} shots" if several and shots != "all" else ""
+        columns.append({"label": f"{task}{size}", "unit": unit_of(study.metric(task)), "kind": "number"})
+    rows = []
+    for method in study.methods:
+        found = [groups.get((task, shots, method)) for task, shots in pairs]
+        rows.append(
+            [_method(study, method), *({"t": NOTHING} if row is None else _score(row, brief=True) for row in found)]
+        )
+    return {"columns": columns, "rows": rows}
+
+
+def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
+    """One row a task, size of draw and method, with every column."""
+    rows, chosen = [], study.chosen.drop_duplicates(CELL).set_index(CELL)
+    for _, row in table.iterrows():
+        times, first = times_of(row["metric"]), chosen.loc[tuple(row[CELL])]
+        rows.append([
+            {"t": row["task_name"], "s": metric_name(row["metric"])},
+            _shots(row["shots_name"], first["shots"]),
+            _method(study, row["method"]),
+            _score(row),
+            _interval(row, times),
+            _difference(row, times),
+            _p_value(row["p_corrected"]),
+            _number(row["parameters"], ",.0f"),
+            _number(row["seconds"], ",.1f"),
+            {"t": str(row["runs"]) + (f" ({row['failed']} failed)" if row["failed"] else ""), "v": int(row["runs"])},
+            {"t": f"lr {first['lr']:g}, {first['epochs']} epochs, {first['head']}"},
+        ])  # fmt: skip
+    columns = _columns(
+        "task", "shots", "method", "score", "95 % interval", "Δ to baseline", "p", "parameters", "seconds a head",
+        "runs", "chosen",
+    )  # fmt: skip
+    return {"columns": columns, "rows": rows}
+
+
+def runs_table(study: ReportData) -> dict[str, Any]:
+    """One row a run."""
+    rows = []
+    for run in study.frame.to_dict(orient="records"):
+        times = times_of(run["metric"])
+        rows.append([
+            {"t": run["digest"][:10]},
+            {"t": run["task_name"]},
+            _method(study, run["method"]),
+            _shots(run["shots_name"], run["shots"]),
+            {"t": f"{run['data_seed']} / {run['init_seed']}"},
+            {"t": f"{run['lr']:g}", "v": run["lr"]},
+            {"t": "failed"} if run["status"] != "finished" else _number(run["score"], ".1f", times),
+            _number(run["validation_score"], ".1f", times),
+            _number(run["best_epoch"], ".0f"),
+            _number(run["seconds"], ",.1f"),
+        ])  # fmt: skip
+    columns = _columns(
+        "run", "task", "method", "shots", "seeds", "rate", "test", "validation", "best epoch", "seconds"
+    )  # fmt: skip
+    return {"columns": columns, "rows": rows}
+
+
+def _columns(*labels: str) -> list[dict[str, Any]]:
+    return [
+        {"label": label, "kind": "text" if label in TEXTS else "number", "filter": label in FILTERED}
+        for label in labels
+    ]
+
+
+def _method(study: ReportData, method: str) -> Cell:
+    return {"t": method, "v": study.methods.index(method), "m": method}
+
+
+def _shots(name: str, shots: float | None) -> Cell:
+    return {"t": name, "v": ALL_SHOTS if pd.isna(shots) else float(shots)}
+
+
+def _score(row: Any, brief: bool = False) -> Cell:
+    if pd.isna(row["mean"]):
+        return {"t": "failed"}
+    times = times_of(row["metric"])
+    deviation = "" if pd.isna(row["std"]) else f"± {times * row['std']:.1f}"
+    cell: Cell = {"t": f"{times * row['mean']:.1f}", "v": float(row["mean"]), "s": deviation}
+    if row["is_best"]:
+        cell["b"] = 1
+    p = row["p_corrected"]
+    if brief and pd.notna(p) and (stars := next((sign for level, sign in STARS.items() if p <= level), "")):
+        cell["x"] = stars
+    return cell
+
+
+def _difference(row: Any, times: float) -> Cell:
+    if row["is_baseline"]:
+        return {"t": "baseline", "v": 0.0}
+    if pd.isna(row["difference"]):
+        return {"t": NOTHING}
+    low, high = times * row["difference_low"], times * row["difference_high"]
+    spread = "" if pd.isna(low) else f"{low:+.1f} … {high:+.1f}"
+    return {"t": f"{times * row['difference']:+.1f}", "v": float(row["difference"]), "s": spread}
+
+
+def _interval(row: Any, times: float) -> Cell:
+    if pd.isna(row["low"]):
+        return {"t": NOTHING}
+    return {"t": f"{times * row['low']:.1f} … {times * row['high']:.1f}", "v": float(row["low"])}
+
+
+def _p_value(p: Any) -> Cell:
+    return {"t": "< 0.001", "v": float(p)} if pd.notna(p) and p < 0.001 else _number(p, ".3f")
+
+
+def _number(value: Any, form: str, times: float = 1.0) -> Cell:
+    return {"t": NOTHING} if pd.isna(value) else {"t": format(times * value, form), "v": float(value)}
