@@ -17,7 +17,7 @@ from fusionkit.cluster.protocol import Cluster, submit
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import WorkerGrace
 from fusionkit.errors import StoreError
-from fusionkit.fit.executor.context import ContextOpener
+from fusionkit.fit.executor.context import Opening
 from fusionkit.fit.executor.unit_job import Event, OnEvent
 from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.runs.folder import RunsFolder
@@ -43,7 +43,7 @@ class ClusterExecutorFactory:
         """How many units are done at once."""
         return self._cluster.workers
 
-    def executor(self, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent) -> Executor:
+    def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         """One that is free as long as a worker is."""
         return ClusterExecutor(self._cluster, self._settings, opening, runs, on_event, self._note)
 
@@ -62,7 +62,7 @@ class ClusterExecutor:
         self,
         cluster: Cluster,
         settings: ClusterSettings,
-        opening: ContextOpener,
+        opening: Opening,
         runs: RunsFolder,
         on_event: OnEvent,
         note: Callable[[str], None],
@@ -70,7 +70,7 @@ class ClusterExecutor:
         self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, note
         self._patience = WorkerGrace(cluster, settings.start_timeout)
         name = f"fit-{uuid.uuid4().hex}"
-        self._job = FitJob(name, opening.to_dict(), str(runs.path.resolve()), settings.threads or 1)
+        self._job = FitJob(name, opening, str(runs.path.resolve()), settings.threads or 1)
         self._flying: dict[str, _SubmittedUnit] = {}
         self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         cluster.client.subscribe_topic(  # type: ignore[no-untyped-call]
@@ -116,13 +116,13 @@ class ClusterExecutor:
 
     def _handle(self, name: str, event: Any) -> None:
         if event is not None:
-            self._pass_on(Event.from_dict(event))
+            self._pass_on(Event(**event))
             return
         if (given := self._flying.pop(name, None)) is None:
             return
         try:
             for values in given.future.result():
-                self._pass_on(Event.from_dict(values))
+                self._pass_on(Event(**values))
         except CancelledError:  # the scheduler forgot it
             self._submit(given.unit, given.specs)
         except KilledWorker as error:

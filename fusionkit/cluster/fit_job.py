@@ -9,7 +9,7 @@ is given it next does not die of it too, but says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +54,18 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     if mark.exists():
         mark.unlink(missing_ok=True)
         digests = tuple(RunSpec.from_dict(dict(values)).digest for values in specs)
-        return [Event("lost", digests, text="the worker that trained it was lost").to_dict()]
+        return [asdict(Event("lost", digests, text="the worker that trained it was lost"))]
     # Locked, for another sweep on this folder clears away what nobody holds.
     marking = Claims(Path(job.runs), this_process())
     events: list[dict[str, Any]] = []
-    sender = EventSender(_Topic(job.name))
+    # Dask adds keys of its own to what it is given.
+    sender = EventSender(lambda event: get_worker().log_event(job.name, {"event": event}))
 
     def on_event(event: Event) -> None:
         if event.kind not in ONCE:
             sender.on_event(event)
         if event.kind != "epochs":
-            events.append(event.to_dict())
+            events.append(asdict(event))
 
     try:
         marking.take(name)
@@ -74,16 +75,6 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
         marking.release(name)
         mark.unlink(missing_ok=True)  # where a file system knows no locks
     return events
-
-
-class _Topic:
-    """Sends values as events of a job."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def send(self, value: Any) -> None:
-        get_worker().log_event(self._name, {"event": value})  # Dask adds keys of its own
 
 
 _runners: dict[str, UnitRunner] = {}  # of the job that this process is at, by its name

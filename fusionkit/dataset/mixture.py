@@ -63,9 +63,9 @@ class Mix:
         UsageError: a store twice, one without a train split to train on, or stores that one head cannot read.
     """
 
-    def __init__(self, parts: Sequence[Share], judges: Sequence[Store] = ()) -> None:
+    def __init__(self, parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> None:
         trained = [part.store for part in parts]
-        self.stores = distinct([*trained, *judges])
+        self.stores = distinct([*trained, *evaluation_stores])
         if len(distinct(trained)) < len(trained):
             raise UsageError(
                 "a store is named twice to train on",
@@ -84,7 +84,7 @@ class Mix:
         first = self.stores[0]
         ours = {store.digest: store for store in self.stores}
         self.parts = tuple(parts)
-        self.judges = tuple(ours[store.digest] for store in distinct(judges or trained[-1:]))
+        self.evaluation_stores = tuple(ours[store.digest] for store in distinct(evaluation_stores or trained[-1:]))
         self.path, self.rows, self.hidden, self.digest = first.path, first.rows, first.hidden, first.digest
         self.manifest: dict[str, Any] = first.manifest
         self.layers = tuple(sorted(set.intersection(*(set(store.layers) for store in self.stores))))
@@ -101,13 +101,13 @@ class Mix:
     @property
     def evaluate_on(self) -> str | None:
         """The judges as a run's spec keeps them; None for the last store that is trained on."""
-        digests = [store.digest for store in self.judges]
+        digests = [store.digest for store in self.evaluation_stores]
         return None if digests == [self.parts[-1].store.digest] else ",".join(digests)
 
     @property
     def judged(self) -> str:
         """What reports call the judges: ``de, fr``."""
-        return ", ".join(self._names[store.digest] for store in self.judges)
+        return ", ".join(self._names[store.digest] for store in self.evaluation_stores)
 
     def choose_tasks(self, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
         """As :func:`fusionkit.dataset.infer_task.choose_tasks` for the first store; all must have the columns."""
@@ -141,7 +141,7 @@ class Mix:
                 found.validation,
                 next(iter(found.tests.values()), None),
                 notes,
-                tests=found.tests if len(self.judges) > 1 else {},
+                tests=found.tests if len(self.evaluation_stores) > 1 else {},
             )
         return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
 
@@ -210,12 +210,12 @@ class Mix:
         splits = {}
         for store in self.stores:
             ours = columns[store.digest]
-            if store not in trained and store is not self.judges[0]:
+            if store not in trained and store is not self.evaluation_stores[0]:
                 ours = {name: ours[name] for name in ours if name == "test"}
-            elif store not in self.judges:
+            elif store not in self.evaluation_stores:
                 ours = {"train": ours["train"]}
             splits[store.digest] = match_splits(store, ours, task, pool, names, notes[store.digest], whole, unpooled)
-        judge = self.judges[0]
+        judge = self.evaluation_stores[0]
         if "validation" not in (theirs := splits[judge.digest]):
             if "train" not in theirs:
                 raise UsageError(
@@ -231,13 +231,13 @@ class Mix:
             raise UsageError("some of the stores hold pairs as one sequence, some as two", remedy="encode them alike")
         everything = join_splits([("", trains[store.digest], self._positions(store)) for store in trained])
         classes, default = counted_classes(names, everything, task)
-        tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.judges})
+        tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.evaluation_stores})
         validation = self._shared(judge, theirs["validation"])
         return _Matched(names, classes, default, trains, validation, tests, self._told(notes, tests))
 
     def _tests(self, found: dict[str, TaskSplit | None]) -> dict[str, TaskSplit]:
-        lacking = [store for store in self.judges if found[store.digest] is None]
-        if lacking and len(self.judges) > 1:
+        lacking = [store for store in self.evaluation_stores if found[store.digest] is None]
+        if lacking and len(self.evaluation_stores) > 1:
             raise UsageError(
                 f"{', '.join(str(store.path) for store in lacking)} has no test split with labels",
                 expected="one in every store behind --evaluate-on",
@@ -245,14 +245,14 @@ class Mix:
             )
         return {
             self._names[store.digest]: self._shared(store, test)
-            for store in self.judges
+            for store in self.evaluation_stores
             if (test := found[store.digest]) is not None
         }
 
     def _told(self, notes: dict[str, list[str]], tests: Iterable[str]) -> list[str]:
         scored = f"test of {', '.join(tests)} is scored" if tests else "there is no labelled test split to score"
         default = "" if self.evaluate_on else " (the last store named; --evaluate-on names others)"
-        told = [f"validation of {self._names[self.judges[0].digest]} chooses the epoch, {scored}{default}"]
+        told = [f"validation of {self._names[self.evaluation_stores[0].digest]} chooses the epoch, {scored}{default}"]
         if any(store.layers != self.layers for store in self.stores):
             told.append(f"layers {', '.join(map(str, self.layers))}: those that every store has")
         return told + [f"{self._names[digest]}: {note}" for digest, lines in notes.items() for note in lines]
@@ -279,7 +279,7 @@ def _labels(columns: Columns, trained: bool) -> list[Any]:
     ]
 
 
-def mix_of(parts: Sequence[Share], judges: Sequence[Store] = ()) -> Store | Mix:
+def mix_of(parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> Store | Mix:
     """The stores as one to fit over: a store that is trained on whole and judged by itself stays what it is."""
-    mix = Mix(parts, judges)
+    mix = Mix(parts, evaluation_stores)
     return parts[0].store if mix.text is None and mix.evaluate_on is None else mix

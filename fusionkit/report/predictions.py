@@ -149,7 +149,7 @@ def look_at(
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
     layers = positions_of(run.layers, made.store.layers)
     answers = predict_parts(run.whole, data, split, layers)
-    store = made.store.judges[0] if isinstance(made.store, Mix) else made.store
+    store = made.store.evaluation_stores[0] if isinstance(made.store, Mix) else made.store
     texts = Texts(store, name if name in store.splits else "train")
     return [
         _look(

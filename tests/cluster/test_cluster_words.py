@@ -37,11 +37,11 @@ class Told:
                 on_event(word)
 
         def log_event(topic: str, event: dict[str, Any]) -> None:
-            self.events.append(Event.from_dict(json.loads(json.dumps(event["event"]))))
+            self.events.append(Event(**json.loads(json.dumps(event["event"]))))
 
         self._patch.setattr(fit_job, "get_worker", lambda: SimpleNamespace(log_event=log_event))
         self._patch.setattr(fit_job, "_runner", lambda job: SimpleNamespace(run=run))
-        return [Event.from_dict(values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
+        return [Event(**values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
 
 def test_what_would_count_twice_is_told_by_the_result_alone(told: Told) -> None:
     words = [
-        Event("others", ("a",), text="somebody"), Event("there", ("b",)), Event("note", text="slow"),
-        Event("epochs", count=1, work=2.0), Event("run", ("c",)), Event("lost", ("d",), text="out of memory"),
+        Event("others", ["a"], text="somebody"), Event("there", ["b"]), Event("note", [], text="slow"),
+        Event("epochs", [], count=1, work=2.0), Event("run", ["c"]), Event("lost", ["d"], text="out of memory"),
     ]  # fmt: skip
     assert told.tell(*words) == [word for word in words if word.kind != "epochs"]
     assert told.events == [word for word in words if word.kind not in ("others", "lost")]

@@ -6,16 +6,22 @@ The time of a run is its counted one (:mod:`fusionkit.fit.executor.cost`) times 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fusionkit.dataset.mixture import Mix
+from fusionkit.devices import device_of
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.measure import Measurements, kind_of
 from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
-from fusionkit.fit.executor.prepare import Prepared
+from fusionkit.fit.executor.prepare import prepare
+from fusionkit.fit.model.warm_start import WarmStart
+from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
+from fusionkit.store import Store
 
 SHOWN = (
     "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "max_steps", "batch_size", "compute_dtype",
@@ -47,14 +53,23 @@ class Forecast:
     parts: list[dict[str, Any]]
 
 
-def forecast_of(
-    prepared: Prepared, runs: RunsFolder, asked: int | None = None, known: Measurements | None = None
-) -> Forecast:
-    """Estimate the missing runs; nothing is kept.
+def forecast(
+    store: Store | Mix,
+    specs: Sequence[RunSpec],
+    runs: RunsFolder,
+    starts: Sequence[WarmStart] = (),
+    draws: Sequence[FixedDraws] = (),
+    workers: int | None = 1,
+    retry_failed: bool = False,
+    device: str = "cpu",
+    known: Measurements | None = None,
+) -> tuple[Forecast, list[str]]:
+    """What :func:`fusionkit.fit.fit` would take, and what it would say; arguments and errors are its own.
 
     Args:
-        asked: as :func:`plan`. known: what was measured for other sweeps; what is measured now is added.
+        known: what was measured for other sweeps; what is measured now is added.
     """
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
     claims = Claims(runs.path, this_process())
     missing, context = prepared.missing, prepared.context
     measured, cost = known or Measurements(), CostModel(context)
@@ -62,15 +77,15 @@ def forecast_of(
     measured.read({spec: record for spec, record in records.items() if record is not None}, cost)
     measured.sample(missing, cost)
     seconds = {spec: measured.factor(spec) * cost.seconds(spec) for spec in missing}
-    chosen = plan(prepared, asked)
-    units = [sum(seconds[spec] for spec in unit.specs) for unit in chosen.units]
+    chosen = plan(prepared, workers)
+    units = [sum(seconds[spec] for spec in unit) for unit in chosen.units]
     begin = START_SECONDS + context.seconds if chosen.workers > 1 else 0.0
     parts: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in missing:
         parts.setdefault(tuple(getattr(spec, name) for name in SHOWN), []).append(spec)
     kinds = {kind_of(spec): spec for spec in missing}
-    return Forecast(
-        runs=len(missing) + len(prepared.there),
+    found = Forecast(
+        runs=len(specs),
         there=len(prepared.there),
         failed=len(prepared.failed),
         elsewhere=sum(claims.holder(spec.digest) is not None for spec in missing),
@@ -81,11 +96,8 @@ def forecast_of(
         kinds=len(kinds),
         sampled=sum(map(measured.knows, kinds.values())),
         parts=[
-            {
-                **dict(zip(SHOWN, key, strict=True)),
-                "runs": len(alike),
-                "seconds": sum(seconds[spec] for spec in alike),
-            }
+            dict(zip(SHOWN, key, strict=True)) | {"runs": len(alike), "seconds": sum(map(seconds.__getitem__, alike))}
             for key, alike in parts.items()
         ],
     )
+    return found, prepared.notes

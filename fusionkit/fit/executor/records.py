@@ -10,32 +10,25 @@ from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.result import RunResult
 from fusionkit.specs import RunSpec
-from fusionkit.store import Store
 
 
 def finished_record(context: SweepContext, spec: RunSpec, result: RunResult) -> dict[str, Any]:
     """The record of a run that came to its end; its weights are kept beside."""
     # asdict would copy every tensor.
     values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "weights"}
-    found = _origin(context, spec) | {"status": "finished", **values}
-    return _with_others(context, spec, found)
+    return _record(context, spec, {"status": "finished", **values})
 
 
 def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
     """The record of a run that did not."""
-    found = _origin(context, spec) | {
-        "status": "failed",
-        "error": reason,
-        "metric": None,
-        "score": None,
-        "validation_score": None,
-    }
-    return _with_others(context, spec, found)
+    scores = {"metric": None, "score": None, "validation_score": None}
+    return _record(context, spec, {"status": "failed", "error": reason, **scores})
 
 
-def _origin(context: SweepContext, spec: RunSpec) -> dict[str, Any]:
+def _record(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> dict[str, Any]:
     store, data, start = context.store, context.data(spec), context.start(spec)
-    encoder = store.manifest["encoder"]
+    encoder, identity = store.manifest["encoder"], store.manifest["identity"]
+    others = outcome.get("others", {})
     return {
         "spec": spec.to_dict(),
         "data": store.name,
@@ -47,30 +40,19 @@ def _origin(context: SweepContext, spec: RunSpec) -> dict[str, Any]:
         "default": data.default,
         "hidden": store.hidden,
         "sides": data.train.sides,
-        "encoding": encoding_of(store),
+        "encoding": {  # what a live encoder must be, and be given, to make these states
+            "encoder": identity["encoder"],
+            "compute_dtype": identity["compute_dtype"],
+            "max_length": identity["max_length"],
+            "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
+            "pair_as": identity.get("pair_as", "one"),
+        },
         "sources": sources_of(spec),
         "init_data": None if start is None else start.data,
         **(store.record(spec) if isinstance(store, Mix) else {"evaluated": store.name}),
-    }
-
-
-def _with_others(context: SweepContext, spec: RunSpec, record: dict[str, Any]) -> dict[str, Any]:
-    """With what the run's other tasks are called, and their classes."""
-    found = record.get("others", {})
-    told = {
-        name: {"labels": other.labels, "default": other.default, **found.get(name, {})}
-        for name, other in context.data(spec).others.items()
-    }
-    return record | {"others": told}
-
-
-def encoding_of(store: Store | Mix) -> dict[str, Any]:
-    """What a live encoder must be, and be given, to make the states that a run was trained over."""
-    identity = store.manifest["identity"]
-    return {
-        "encoder": identity["encoder"],
-        "compute_dtype": identity["compute_dtype"],
-        "max_length": identity["max_length"],
-        "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
-        "pair_as": identity.get("pair_as", "one"),
+        **outcome,
+        "others": {
+            name: {"labels": other.labels, "default": other.default, **others.get(name, {})}
+            for name, other in data.others.items()
+        },
     }

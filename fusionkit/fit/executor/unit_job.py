@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
@@ -21,7 +20,7 @@ from fusionkit.specs import RunSpec
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a unit.
+    """Something that happened to a unit; of plain values, to be sent as JSON.
 
     Attributes:
         kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``note`` (``text`` is for the user);
@@ -31,19 +30,10 @@ class Event:
     """
 
     kind: str
-    runs: tuple[str, ...] = ()
+    runs: Sequence[str] = ()
     count: int = 0
     work: float = 0.0
     text: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`, also of its JSON."""
-        return cls(**{**values, "runs": tuple(values["runs"])})
 
 
 OnEvent = Callable[[Event], None]
@@ -95,9 +85,8 @@ def do_unit(
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
     except Exception as error:
-        if (reason := out_of_memory(error)) is None:
+        if (lost := out_of_memory(error)) is None:
             raise
-        lost = reason
     finally:
         for spec in mine:
             claims.release(spec.digest)
@@ -117,7 +106,6 @@ def trained(
     Args:
         data: other splits than the context's. tell: called with what the user should know.
     """
-    data = data or context.data(specs[0])
-    starts, sharers = context.starts, context.sharers
-    hidden, device = context.store.hidden, context.device
-    return train_unit(specs, data, context.positions, hidden, on_epoch, starts, tell, sharers, device)
+    sizes = context.positions, context.store.hidden
+    shared = context.sharers, context.device
+    return train_unit(specs, data or context.data(specs[0]), *sizes, on_epoch, context.starts, tell, *shared)

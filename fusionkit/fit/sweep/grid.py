@@ -198,7 +198,7 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
         return None
     if not part.endswith("%"):
         return int(part)
-    judge = store.judges[0] if isinstance(store, Mix) else store
+    judge = store.evaluation_stores[0] if isinstance(store, Mix) else store
     if "validation" not in judge.splits or store.rows == MASKED:
         raise UsageError(
             f"{judge.path} has no validation split of examples to take a share of",
