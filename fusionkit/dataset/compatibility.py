@@ -6,9 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
+from fusionkit.dataset.targets import few
 from fusionkit.errors import UsageError
 from fusionkit.store import Store
 from fusionkit.tags import are_span_tags
+
+
+def usual_examples(store: Store) -> pd.DataFrame:
+    """The examples whose columns tell what a store can teach: those of train, where there is one."""
+    return store["train" if "train" in store.splits else store.splits[0]].examples
 
 
 def distinct(stores: Sequence[Store]) -> tuple[Store, ...]:
@@ -50,7 +58,7 @@ def refuse_without(stores: Sequence[Store], column: str) -> None:
     Raises:
         UsageError: one does.
     """
-    found = [list(store[_split_of(store)].examples.columns) for store in stores]
+    found = [list(usual_examples(store).columns) for store in stores]
     lacking = [store for store, columns in zip(stores, found, strict=True) if column not in columns]
     if lacking:
         raise UsageError(
@@ -77,13 +85,9 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
             raise UsageError(
                 f"the labels {column!r} of {store.path} are none of the other stores'",
                 expected="label names that are the same in the stores",
-                received="; ".join(f"{each.path}: {_few(told[each.digest])}" for each in stores),
+                received="; ".join(f"{each.path}: {few(told[each.digest], 6)}" for each in stores),
                 remedy="choose another --label, or give the classes the same names and encode again",
             )
-
-
-def _split_of(store: Store) -> str:
-    return "train" if "train" in store.splits else store.splits[0]
 
 
 def _facts(store: Store) -> dict[str, Any]:
@@ -106,8 +110,3 @@ def _side_by_side(stores: Sequence[Store], facts: Sequence[Mapping[str, Any]], f
         "    " + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-
-
-def _few(names: set[str]) -> str:
-    shown = sorted(names)[:6]
-    return ", ".join(shown) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

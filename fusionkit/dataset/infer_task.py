@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from fusionkit.dataset.compatibility import usual_examples
 from fusionkit.dataset.mlm import choose_mlm, refuse_misfit
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
@@ -30,7 +31,7 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
         return masked
     columns = store.manifest["columns"]
     tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
-    frame = store["train" if "train" in store.splits else store.splits[0]].examples
+    frame = usual_examples(store)
     known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, (*TASKS, *SHORT))
@@ -135,7 +136,7 @@ def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -
         )
     if all("=" in each for each in named):
         return [columns_of(",".join(named), tasks)[name] for name in tasks]
-    frame = store["train" if "train" in store.splits else store.splits[0]].examples
+    frame = usual_examples(store)
     if named[0] in frame.columns and _holds_lists(frame[named[0]]):
         named.reverse()
     return named

@@ -32,7 +32,8 @@ def load_joint(store: Store, spec: RunSpec) -> TaskData:
         name: load_task(store, TASKS[part.task], part.label, part.pool, whole=True, among=among)
         for name, part in parts.items()
     }
-    notes += [_of_all(note) for part in data.values() for note in part.notes]
+    told = (" has no labels: not used", " has no example with all labels: not used")
+    notes += [note.replace(*told) for part in data.values() for note in part.notes]
     return behind_the_first(data, notes)
 
 
@@ -64,19 +65,11 @@ def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]
     found = {}
     for name in store.splits:
         frame = store[name].examples
-        has = {
-            part.label: np.array([has_label(value) for value in frame[part.label]], dtype=bool)
-            if part.label in frame.columns
-            else np.zeros(len(frame), dtype=bool)
-            for part in parts.values()
-        }
-        found[name] = np.logical_and.reduce(list(has.values()))
-        for part in parts.values():  # who lacks another label: said by the matching
-            lost = int((~has[part.label]).sum())
+        columns = [frame.get(part.label, [None] * len(frame)) for part in parts.values()]
+        labelled = np.array([[has_label(value) for value in column] for column in columns], dtype=bool)
+        found[name] = labelled.all(axis=0)  # labelled: [tasks, examples]
+        for part, has in zip(parts.values(), labelled, strict=True):  # who lacks another label: said by the matching
+            lost = int((~has).sum())
             if lost and found[name].any() and TASKS[part.task].unit == "word":
                 notes.append(f"{name}: {lost} examples have no {part.label}: left out")
     return found
-
-
-def _of_all(note: str) -> str:
-    return note.replace(" has no labels: not used", " has no example with all labels: not used")

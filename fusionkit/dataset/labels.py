@@ -6,14 +6,13 @@ Examples without any label are left out, and counted aloud.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.dataset.mlm import load_masked
-from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
@@ -43,8 +42,6 @@ def load_task(
         UsageError: the rows or the column cannot carry the task, or there is no train split.
         DataError: fewer than two classes or numbers to learn, a number missing, or nothing to judge them on.
     """
-    if task.unit == "row":
-        return load_masked(store, task)
     if "train" not in store.splits:
         raise UsageError(
             f"{store.path} has no train split",
@@ -52,6 +49,8 @@ def load_task(
             received=", ".join(store.splits),
             remedy="encode one",
         )
+    if task.unit == "row":
+        return load_masked(store, task)
     notes: list[str] = []
     columns = label_columns(store, task, label, notes, among)
     names = class_names(columns["train"][0], task, label)
@@ -61,7 +60,7 @@ def load_task(
         train, splits["validation"] = carve_validation(store, train, notes)
     if "test" not in splits:
         notes.append("no labelled test split: scores are validation's alone")
-    classes, default = counted_classes(names, train, task)
+    classes, default = counted_classes(names, train.gold, task)
     return TaskData(task, label, pool, names, classes, default, train, splits["validation"], splits.get("test"), notes)
 
 
@@ -73,9 +72,6 @@ def label_columns(
     among: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> Columns:
     """By split the labels of all examples, and which examples have any; what was left out goes to ``notes``.
-
-    Args:
-        among: by split bool ``[examples]``, those that may be used; None is all.
 
     Raises:
         UsageError: the rows or the column cannot carry the task. DataError: a number is missing.
@@ -90,9 +86,13 @@ def label_columns(
         )
     columns = {}
     for name in store.splits:
-        of_split = LabelColumn(store[name].examples, name, label, tokens, None if among is None else among[name], notes)
-        columns[name] = task.read(of_split)
-    return columns if among is None else {name: _only(*found, among[name]) for name, found in columns.items()}
+        usable = None if among is None else among[name]
+        gold, present = task.read(LabelColumn(store[name].examples, name, label, tokens, usable, notes))
+        if usable is not None:  # what the others carry is not learned, and is no class
+            present = present & usable
+            gold = [one if ok else None for one, ok in zip(gold, present, strict=True)]
+        columns[name] = gold, present
+    return columns
 
 
 def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
@@ -116,15 +116,13 @@ def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
     return [] if task.numeric else names
 
 
-def counted_classes(names: list[str], train: TaskSplit, task: Task) -> tuple[int, str]:
-    """How many classes a few-shot draw counts, and the tag of words that have no row."""
+def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[int, str]:
+    """How many classes a few-shot draw counts, and the tag of words that have no row: the most frequent one of train.
+
+    Args:
+        names: the classes. gold: the labels of train.
+    """
     if task.unit == "word" and are_span_tags(names):
         return len({name[2:] for name in names if name != "O"}), "O"
-    flat = Counter(one for row in train.gold for one in task.classes(row))
+    flat = Counter(one for row in gold for one in task.classes(row))
     return max(len(names), 1), max(names, key=lambda name: flat[name], default="")
-
-
-def _only(gold: list[Any], present: NDArray[np.bool_], among: NDArray[np.bool_]) -> tuple[list[Any], NDArray[np.bool_]]:
-    """Labels of some examples alone: what the others carry is not learned, and is no class."""
-    kept = present & among
-    return [one if ok else None for one, ok in zip(gold, kept, strict=True)], kept

@@ -1,4 +1,4 @@
-"""Several stores under one task: shares of their train splits joined, any of them to judge by.
+"""Several stores under one task: shares of their train splits joined, validation and test of any of them.
 
 Classes are matched by name. They are those of the whole train splits that take part, whatever a draw holds: the
 shape of a run does not depend on its seed. A label of an evaluation store that none of them has counts as an error
@@ -10,11 +10,8 @@ Source: few-shot transfer, all of one language and 5 % of another, is table 3 of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disjoint, refuse_strangers, refuse_without
 from fusionkit.dataset.concatenation import join_splits
@@ -37,23 +34,23 @@ from fusionkit.tasks import TASKS, Task, parts_of
 
 @dataclass(frozen=True)
 class _Matched:
-    """What all draws share: classes, each part's whole train split by its store's digest, and what judges."""
+    """What all draws of one task share.
 
-    names: list[str]
-    classes: int
-    default: str
+    Attributes:
+        data: with the first store's train, which the shares that are drawn take the place of.
+        trains: each part's whole train split by its store's digest.
+    """
+
+    data: TaskData
     trains: dict[str, TaskSplit]
-    validation: TaskSplit
-    tests: dict[str, TaskSplit]
-    notes: list[str]
 
 
 class Mix:
-    """Stores to train on together, and stores to judge by.
+    """Stores to train on together, and stores that the runs are evaluated on.
 
     Args:
-        parts: what is trained on, in this order. judges: whose validation chooses the epoch (the first's) and whose
-            test is scored (each one's); none is the store of the last part.
+        parts: what is trained on, in this order. evaluation_stores: whose validation chooses the epoch (the first's)
+            and whose test is scored (each one's); none is the store of the last part.
 
     Attributes:
         stores: all of them, each once. layers: those that every one has. rows, hidden, manifest, digest: the first
@@ -100,14 +97,9 @@ class Mix:
 
     @property
     def evaluate_on(self) -> str | None:
-        """The judges as a run's spec keeps them; None for the last store that is trained on."""
+        """The evaluation stores as a run's spec keeps them; None for the last store that is trained on."""
         digests = [store.digest for store in self.evaluation_stores]
         return None if digests == [self.parts[-1].store.digest] else ",".join(digests)
-
-    @property
-    def judged(self) -> str:
-        """What reports call the judges: ``de, fr``."""
-        return ", ".join(self._names[store.digest] for store in self.evaluation_stores)
 
     def choose_tasks(self, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
         """As :func:`fusionkit.dataset.infer_task.choose_tasks` for the first store; all must have the columns."""
@@ -119,30 +111,19 @@ class Mix:
         return chosen
 
     def load(self, spec: RunSpec) -> TaskData:
-        """The shares that the run's ``data_seed`` draws, joined, and the splits that judge.
+        """The shares that the run's ``data_seed`` draws, joined, and the splits of the evaluation stores.
 
         Raises:
             UsageError: a share larger than its store, or labels or rows that do not fit. DataError: too few labels.
         """
-        parts, data, notes = parts_of(spec), dict[str, TaskData](), list[str]()
-        for name, part in parts.items():
+        data, notes = dict[str, TaskData](), list[str]()
+        for name, part in parts_of(spec).items():
             found = self._match(part, spec)
             drawn = self._drawn(found, spec.data_seed)
             told = ", ".join(f"{len(train):,} examples of {self._names[s.digest]}" for s, train in drawn)
-            notes += [*found.notes, "train: " + told]
-            data[name] = TaskData(
-                TASKS[part.task],
-                part.label,
-                part.pool,
-                found.names,
-                found.classes,
-                found.default,
-                join_splits([(self._names[store.digest], train, self._positions(store)) for store, train in drawn]),
-                found.validation,
-                next(iter(found.tests.values()), None),
-                notes,
-                tests=found.tests if len(self.evaluation_stores) > 1 else {},
-            )
+            notes += [*found.data.notes, "train: " + told]
+            train = join_splits([(self._names[store.digest], train, self._positions(store)) for store, train in drawn])
+            data[name] = replace(found.data, train=train, notes=notes)
         return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:
@@ -158,7 +139,8 @@ class Mix:
             }
             for part, (_, train) in zip(self.parts, drawn, strict=True)
         ]
-        return {"evaluated": self.judged, "parts": parts}
+        evaluated = ", ".join(self._names[store.digest] for store in self.evaluation_stores)
+        return {"evaluated": evaluated, "parts": parts}
 
     def _drawn(self, found: _Matched, data_seed: int) -> list[tuple[Store, TaskSplit]]:
         drawn = []
@@ -175,38 +157,29 @@ class Mix:
         whole, unpooled = several or sees_examples(part.fusion), reads_sequences(part.head)
         key = (part.task, part.label, part.pool, whole, unpooled, run.label if several else None)
         if key not in self._matched:
-            notes = {store.digest: list[str]() for store in self.stores}
-            among = {
-                store.digest: labelled_by_all(store, parts_of(run), notes[store.digest]) if several else None
-                for store in self.stores
-            }
-            task = TASKS[part.task]
-            self._matched[key] = self._matched_now(task, part.label, part.pool, whole, unpooled, among, notes)
+            self._matched[key] = self._matched_now(part, whole, unpooled, parts_of(run) if several else None)
         return self._matched[key]
 
     def _matched_now(
-        self,
-        task: Task,
-        label: str,
-        pool: str | None,
-        whole: bool,
-        unpooled: bool,
-        among: Mapping[str, Mapping[str, NDArray[np.bool_]] | None],
-        notes: dict[str, list[str]],
+        self, part: RunSpec, whole: bool, unpooled: bool, several: Mapping[str, RunSpec] | None
     ) -> _Matched:
+        """The same, worked out; ``several``: all tasks of the run, where there are several."""
+        task, label = TASKS[part.task], part.label
+        notes = {store.digest: list[str]() for store in self.stores}
+        columns = {}
+        for store in self.stores:
+            told = notes[store.digest]
+            among = None if several is None else labelled_by_all(store, several, told)
+            columns[store.digest] = label_columns(store, task, label, told, among)
         trained = [part.store for part in self.parts]
-        columns = {
-            store.digest: label_columns(store, task, label, notes[store.digest], among[store.digest])
-            for store in self.stores
-        }
         gold = {store.digest: _labels(columns[store.digest], store in trained) for store in self.stores}
         for store in self.stores:
             if not gold[store.digest]:
                 raise DataError(f"no example of {store.path} has a label in column {label!r}", remedy="leave it out")
         names = class_names([each for store in trained for each in gold[store.digest]], task, label)
         if names:
-            told = {key: {one for row in found for one in task.classes(row)} for key, found in gold.items()}
-            refuse_disjoint(self.stores, label, told)
+            labels = {key: {one for row in found for one in task.classes(row)} for key, found in gold.items()}
+            refuse_disjoint(self.stores, label, labels)
         splits = {}
         for store in self.stores:
             ours = columns[store.digest]
@@ -214,26 +187,28 @@ class Mix:
                 ours = {name: ours[name] for name in ours if name == "test"}
             elif store not in self.evaluation_stores:
                 ours = {"train": ours["train"]}
-            splits[store.digest] = match_splits(store, ours, task, pool, names, notes[store.digest], whole, unpooled)
-        judge = self.evaluation_stores[0]
-        if "validation" not in (theirs := splits[judge.digest]):
+            told = notes[store.digest]
+            splits[store.digest] = match_splits(store, ours, task, part.pool, names, told, whole, unpooled)
+        chooser = self.evaluation_stores[0]
+        if "validation" not in (theirs := splits[chooser.digest]):
             if "train" not in theirs:
                 raise UsageError(
-                    f"{judge.path} has nothing to choose the best epoch by",
+                    f"{chooser.path} has nothing to choose the best epoch by",
                     expected="a validation split with labels, or a train split to take a tenth of",
-                    received=", ".join(judge.splits),
+                    received=", ".join(chooser.splits),
                     remedy="name a store that has one first behind --evaluate-on",
                 )
-            stay, theirs["validation"] = carve_validation(judge, theirs["train"], notes[judge.digest])
+            stay, theirs["validation"] = carve_validation(chooser, theirs["train"], notes[chooser.digest])
             theirs["train"] = stay
         trains = {store.digest: splits[store.digest]["train"] for store in trained}
-        if len({train.sides for train in trains.values()} | {theirs["validation"].sides}) > 1:
+        validation = self._shared(chooser, theirs["validation"])
+        if len({split.sides for split in [*trains.values(), validation]}) > 1:
             raise UsageError("some of the stores hold pairs as one sequence, some as two", remedy="encode them alike")
-        everything = join_splits([("", trains[store.digest], self._positions(store)) for store in trained])
-        classes, default = counted_classes(names, everything, task)
+        classes, default = counted_classes(names, [each for train in trains.values() for each in train.gold], task)
         tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.evaluation_stores})
-        validation = self._shared(judge, theirs["validation"])
-        return _Matched(names, classes, default, trains, validation, tests, self._told(notes, tests))
+        first, test = trains[trained[0].digest], next(iter(tests.values()), None)
+        fields = (task, label, part.pool, names, classes, default, first, validation, test, self._told(notes, tests))
+        return _Matched(TaskData(*fields, tests=tests if len(self.evaluation_stores) > 1 else {}), trains)
 
     def _tests(self, found: dict[str, TaskSplit | None]) -> dict[str, TaskSplit]:
         lacking = [store for store in self.evaluation_stores if found[store.digest] is None]
@@ -280,6 +255,6 @@ def _labels(columns: Columns, trained: bool) -> list[Any]:
 
 
 def mix_of(parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> Store | Mix:
-    """The stores as one to fit over: a store that is trained on whole and judged by itself stays what it is."""
+    """The stores as one to fit over: a store that is trained on whole and evaluated on stays what it is."""
     mix = Mix(parts, evaluation_stores)
     return parts[0].store if mix.text is None and mix.evaluate_on is None else mix

@@ -43,18 +43,11 @@ class Claims:
         Raises:
             FusionkitError: the folder cannot be made or written to.
         """
-        name = f"probe-{os.getpid()}"
+        probe = f"probe-{os.getpid()}"
         try:
-            with disk_errors(self._folder):
-                if (file := self._open(name)) is not None:
-                    self._drop(name, file)
-        except OSError as error:
-            if error.errno in UNKNOWN_HERE:
-                return False
-            raise
+            return not self.take(probe) or probe in self._held
         finally:
             self.close()
-        return True
 
     def take(self, digest: str) -> bool:
         """Claim a run. False where another process, or another of this process's objects, has it.
@@ -66,7 +59,7 @@ class Claims:
             return True
         try:
             with disk_errors(self._folder):
-                if (file := self._open(digest)) is None:
+                if (file := try_lock_in(self._folder, digest)) is None:
                     return False
                 self._held[digest] = file
                 sign(file, self._holder)
@@ -108,9 +101,6 @@ class Claims:
             self._folder.rmdir()
             if self._is_new:
                 self._folder.parent.rmdir()
-
-    def _open(self, name: str) -> IO[str] | None:
-        return try_lock_in(self._folder, name)
 
     def _drop(self, name: str, file: IO[str]) -> None:
         with file, contextlib.suppress(OSError):  # a folder that went away took the claim along

@@ -71,12 +71,8 @@ class RunsFolder:
         # Its spec as of today: a record of an earlier release lacks the fields that came later.
         return None if found is None else {**found, "spec": spec.to_dict()}
 
-    def is_there(self, spec: RunSpec) -> bool:
-        """Whether the run has a record. The record is not read."""
-        return self.has(spec.digest)
-
     def has(self, digest: str) -> bool:
-        """The same, by the run's digest."""
+        """Whether a run has a record. The record is not read."""
         return (self.path / digest / RECORD).is_file()
 
     def forget(self, spec: RunSpec) -> None:
@@ -130,12 +126,21 @@ class RunsFolder:
                 paths.append((path.stat().st_mtime_ns, path))
         found: dict[str, dict[str, Any]] = {}
         for _, path in sorted(paths):  # by name they would stand in the order of their digests, which is none
-            if (record := _read_with_spec(path)) is not None:
-                # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
-                found.setdefault(digest_of_record(record), record)
+            if (record := _read(path)) is None:
+                continue
+            try:
+                spec = RunSpec.from_dict(record["spec"])
+            except (KeyError, TypeError, UsageError) as error:
+                raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
+            # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
+            found.setdefault(spec.digest, {**record, "spec": spec.to_dict()})
         return list(found.values())
 
     def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
+        """:meth:`rows` as a table."""
+        return pd.DataFrame(self.rows(metric, each_test))
+
+    def rows(self, metric: str | None = None, each_test: bool = False) -> list[dict[str, Any]]:
         """One row a run: its spec, scores and costs.
 
         Args:
@@ -150,13 +155,13 @@ class RunsFolder:
         if metric is not None and metric not in known:
             raise unknown_name("metric of these runs", metric, known)
         rows = (flat_tests(record, metric) if each_test else [flat_record(record, metric)] for record in records)
-        return pd.DataFrame([row for found in rows for row in found])
+        return [row for found in rows for row in found]
 
     def write_table(self) -> None:
         """Make ``curves.parquet`` and ``results.parquet`` from the records, where there are any."""
         if not (records := self.all_records()):
             return
-        curves = [row for record in records for row in curve_rows(record)]
+        curves = [{"digest": digest_of_record(record), **row} for record in records for row in timed_curve(record)]
         flat = pd.DataFrame([flat_record(record) for record in records])
         self._write(CURVES, pa.Table.from_pylist(curves, schema=CURVE))
         self._write(TABLE, pa.Table.from_pandas(flat, preserve_index=False))
@@ -197,16 +202,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise _damaged(path, error.expected, error.received) from error
 
 
-def _read_with_spec(path: Path) -> dict[str, Any] | None:
-    """The same, its spec as of today."""
-    if (record := _read(path)) is not None:
-        try:
-            record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
-        except (KeyError, TypeError, UsageError) as error:
-            raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
-    return record
-
-
 def _damaged(path: Path, expected: str | None, received: str | None) -> StoreError:
     # One sweep's record is in the way of every other in this folder, so the file is named.
     remedy = "remove that run's folder; the command that made it trains it again"
@@ -243,14 +238,8 @@ def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
     return dict(zip(label.split(",") if len(found) > 1 else [label], found, strict=True))
 
 
-def curve_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The epochs of a record, one after the other; a run that failed has none."""
-    digest = digest_of_record(record)
-    return [{"digest": digest, **epoch} for epoch in timed_curve(record)]
-
-
 def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A record's curve, and of each epoch the ``seconds`` that the run had taken when it was over.
+    """A record's epochs, and of each the ``seconds`` that the run had taken when it was over; none of a failed run.
 
     Records of earlier releases tell the whole run's seconds alone: theirs are spread evenly.
     """

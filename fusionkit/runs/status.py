@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.locks import holder_of, is_locked
-from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder
-from fusionkit.specs import RunSpec
+from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
+
+SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # of a run that failed
 
 
 def runs_status(runs: RunsFolder) -> dict[str, Any]:
@@ -31,11 +32,8 @@ def runs_status(runs: RunsFolder) -> dict[str, Any]:
         "running": dict(Counter(map(holder_of, claimed))),
         "failed": [
             {
-                "digest": RunSpec.from_dict(record["spec"]).digest,
-                **{
-                    name: record["spec"][name]
-                    for name in ("task", "label", "fusion", "head", "shots", "data_seed", "lr")
-                },
+                "digest": digest_of_record(record),
+                **{name: record["spec"][name] for name in SHOWN},
                 "error": record["error"],
             }
             for record in failed

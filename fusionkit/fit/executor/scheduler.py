@@ -129,7 +129,7 @@ class Schedule:
         """Those of the runs that nobody has done or is at; ``ours``: one that is done was done for this process."""
         found = []
         for spec in specs:
-            if self._runs.is_there(spec):
+            if self._runs.has(spec.digest):
                 self._end(spec, ours)
             elif (holder := self._claims.holder(spec.digest)) is not None:
                 self._leave(spec, holder)
@@ -181,7 +181,7 @@ class Schedule:
         if not self._claims.take(spec.digest):
             self._leave(spec, self._claims.holder(spec.digest) or "another process")
             return
-        ours = not self._runs.is_there(spec)
+        ours = not self._runs.has(spec.digest)
         if ours:
             self._runs.write(spec, failed_record(self._context, spec, reason), {})
         self._claims.release(spec.digest)

@@ -51,7 +51,7 @@ def do_unit(
     for spec in specs:
         if not claims.take(spec.digest):
             on_event(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
-        elif runs.is_there(spec):
+        elif runs.has(spec.digest):
             claims.release(spec.digest)
             on_event(Event("there", (spec.digest,)))
         else:
