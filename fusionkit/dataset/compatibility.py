@@ -36,11 +36,7 @@ def legible_names(stores: Sequence[Store]) -> dict[str, str]:
 
 
 def refuse_strangers(stores: Sequence[Store]) -> None:
-    """Refuse stores whose states do not mean the same.
-
-    Raises:
-        UsageError: another encoder, other rows, another kind of input, or no layer that all have.
-    """
+    """Refuse stores whose states do not mean the same: another encoder, rows or kind of input, or no common layer."""
     facts = [_facts(store) for store in stores]
     shared = set.intersection(*(set(store.layers) for store in stores))
     different = [name for name in facts[0] if len({fact[name] for fact in facts}) > 1]
@@ -53,11 +49,7 @@ def refuse_strangers(stores: Sequence[Store]) -> None:
 
 
 def refuse_without(stores: Sequence[Store], column: str) -> None:
-    """Refuse stores of which some lack the column to learn.
-
-    Raises:
-        UsageError: one does.
-    """
+    """Refuse stores of which some lack the column to learn."""
     found = [list(usual_examples(store).columns) for store in stores]
     lacking = [store for store, columns in zip(stores, found, strict=True) if column not in columns]
     if lacking:
@@ -74,9 +66,6 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
 
     Args:
         names: the labels of each store, by its digest. The tag ``O`` of spans is no label.
-
-    Raises:
-        UsageError: one does not.
     """
     told = {digest: found - {"O"} if are_span_tags(found) else found for digest, found in names.items()}
     for store in stores:

@@ -1,10 +1,8 @@
-"""Reading the columns of labels that a task learns, and what of them is there to learn.
-
-Examples without any label are left out, and counted aloud.
-"""
+"""Reading the columns of labels that a run's task, or several tasks, learn; examples without any are left out."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.dataset.mlm import load_masked
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
+from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tags import are_span_tags
-from fusionkit.tasks import Task
-from fusionkit.tasks.label_column import LabelColumn
+from fusionkit.tasks import TASKS, Task, parts_of
+from fusionkit.tasks.label_column import LabelColumn, has_label
 
 
 def load_task(
@@ -73,8 +73,7 @@ def label_columns(
 ) -> Columns:
     """By split the labels of all examples, and which examples have any; what was left out goes to ``notes``.
 
-    Raises:
-        UsageError: the rows or the column cannot carry the task. DataError: a number is missing.
+    UsageError if the rows or the column cannot carry the task, DataError if a number is missing.
     """
     tokens = store.manifest["columns"]["tokens"]
     if task.unit == "word" and (store.rows in ("cls", "mean") or tokens is None):
@@ -96,11 +95,7 @@ def label_columns(
 
 
 def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
-    """The classes of train's labels in their order; a task of numbers has none.
-
-    Raises:
-        DataError: there are fewer than two.
-    """
+    """The classes of train's labels in their order, DataError for fewer than two; a task of numbers has none."""
     seen = {one for row in gold if row is not None for one in task.classes(row)}
     try:
         names = sorted(seen, key=lambda name: (int(name), name))
@@ -126,3 +121,59 @@ def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[
         return len({name[2:] for name in names if name != "O"}), "O"
     flat = Counter(one for row in gold for one in task.classes(row))
     return max(len(names), 1), max(names, key=lambda name: flat[name], default="")
+
+
+def load_joint(store: Store, spec: RunSpec) -> TaskData:
+    """Match a store's rows with the labels of all tasks of a run, over the examples that have every one.
+
+    Returns:
+        the first task's data with the others behind it: the same examples and rows, split by split. Errors are those of
+        :func:`load_task`.
+    """
+    parts, notes = parts_of(spec), list[str]()
+    among = labelled_by_all(store, parts, notes)
+    data = {
+        name: load_task(store, TASKS[part.task], part.label, part.pool, whole=True, among=among)
+        for name, part in parts.items()
+    }
+    told = (" has no labels: not used", " has no example with all labels: not used")
+    notes += [note.replace(*told) for part in data.values() for note in part.notes]
+    return behind_the_first(data, notes)
+
+
+def behind_the_first(data: Mapping[str, TaskData], notes: list[str]) -> TaskData:
+    """The first task's data with the others behind it, split by split."""
+    (name, first), *_ = data.items()
+    tests = {test: joined({part: each.tests[test] for part, each in data.items()}) for test in first.tests}
+    tested = {part: each.test for part, each in data.items() if each.test is not None}
+    return dataclasses.replace(
+        first,
+        train=joined({part: each.train for part, each in data.items()}),
+        validation=joined({part: each.validation for part, each in data.items()}),
+        test=joined(tested) if len(tested) == len(data) else None,
+        tests=tests,
+        notes=list(dict.fromkeys(notes)),
+        name=name,
+        others={part: each for part, each in data.items() if part != name},
+    )
+
+
+def joined(splits: Mapping[str, TaskSplit]) -> TaskSplit:
+    """The first task's split with the others behind it."""
+    (name, first), *others = splits.items()
+    return dataclasses.replace(first, name=name, others=dict(others))
+
+
+def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]) -> dict[str, NDArray[np.bool_]]:
+    """By split bool ``[examples]``, those that have a label in each column; who lacks tags is noted here."""
+    found = {}
+    for name in store.splits:
+        frame = store[name].examples
+        columns = [frame.get(part.label, [None] * len(frame)) for part in parts.values()]
+        labelled = np.array([[has_label(value) for value in column] for column in columns], dtype=bool)
+        found[name] = np.logical_and.reduce(labelled)  # labelled: [tasks, examples]
+        for part, has in zip(parts.values(), labelled, strict=True):  # who lacks another label: said by the matching
+            lost = int((~has).sum())
+            if lost and found[name].any() and TASKS[part.task].unit == "word":
+                notes.append(f"{name}: {lost} examples have no {part.label}: left out")
+    return found

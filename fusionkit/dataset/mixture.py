@@ -17,8 +17,7 @@ from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disj
 from fusionkit.dataset.concatenation import join_splits
 from fusionkit.dataset.draws import share_draw
 from fusionkit.dataset.infer_task import choose_task, choose_tasks
-from fusionkit.dataset.joint import behind_the_first, labelled_by_all
-from fusionkit.dataset.labels import class_names, counted_classes, label_columns
+from fusionkit.dataset.labels import behind_the_first, class_names, counted_classes, label_columns, labelled_by_all
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
@@ -113,8 +112,7 @@ class Mix:
     def load(self, spec: RunSpec) -> TaskData:
         """The shares that the run's ``data_seed`` draws, joined, and the splits of the evaluation stores.
 
-        Raises:
-            UsageError: a share larger than its store, or labels or rows that do not fit. DataError: too few labels.
+        UsageError if a share is larger than its store or the labels or rows do not fit, DataError for too few labels.
         """
         data, notes = dict[str, TaskData](), list[str]()
         for name, part in parts_of(spec).items():

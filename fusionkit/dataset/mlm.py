@@ -19,11 +19,7 @@ LABEL = "mlm_labels"  # what stands for a column: the store's array
 
 
 def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task, str] | None:
-    """The task ``mlm`` where the store is made for it; None where neither it nor the user says so.
-
-    Raises:
-        UsageError: another task over such a store, ``mlm`` over another, or a column.
-    """
+    """The task ``mlm`` where the store is made for it; UsageError if only store or user says so, None if neither."""
     masked = store.rows == MASKED
     if not masked and task != "mlm":
         return None
@@ -42,11 +38,7 @@ def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task,
 
 
 def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
-    """Refuse a fusion that the encoder's LM head, of width ``hidden``, cannot read.
-
-    Raises:
-        UsageError: one of another width than the head's, or one that looks at whole examples.
-    """
+    """Refuse a fusion that the encoder's LM head, of width ``hidden``, cannot read."""
     if sees_examples(fusion):
         raise UsageError(
             f"fusion {fusion!r} looks at all rows of an example; here are those of its masked sub-tokens alone",
@@ -66,11 +58,7 @@ def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
 
 
 def load_masked(store: Store, task: Task) -> TaskData:
-    """Each masked sub-token an example of its own: its row, and the id it had.
-
-    Raises:
-        DataError: nothing is masked in train or validation. StoreError: the ids or the head are damaged.
-    """
+    """Each masked sub-token an example of its own: its row, and the id it had; DataError if too few are masked."""
     head, notes, splits = read_lm_head(store.path, store.manifest), list[str](), dict[str, TaskSplit]()
     for name in store.splits:
         split = _split(store[name])

@@ -25,10 +25,6 @@ class States(Protocol):
         """Rows, layers, hidden."""
         ...
 
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Sliced like a NumPy array."""
-        ...
-
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``."""
         ...

@@ -34,11 +34,7 @@ def match_splits(
     whole: bool = False,
     unpooled: bool = False,
 ) -> dict[str, TaskSplit]:
-    """The splits that have labels, each matched with its rows; ``names`` are the classes, a class's number its place.
-
-    Raises:
-        UsageError: an example has no row to read.
-    """
+    """The splits that have labels, each matched with its rows; a class's number is its place in ``names``."""
     splits = {}
     for name, (gold, present) in columns.items():
         if not present.any():
@@ -69,11 +65,7 @@ def _unseen(split: TaskSplit, task: Task, names: list[str]) -> int:
 def carve_validation(
     store: Store, train: TaskSplit, notes: list[str], what: str = "training examples"
 ) -> tuple[TaskSplit, TaskSplit]:
-    """What stays of train, and a tenth of it as validation.
-
-    Raises:
-        DataError: there is too little.
-    """
+    """What stays of train, and a tenth of it as validation; DataError if there is too little."""
     if len(train) < 2:
         raise DataError(
             f"{store.path} has no validation split and too little to set one aside",

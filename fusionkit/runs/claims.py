@@ -38,11 +38,7 @@ class Claims:
         self._is_new = not runs.exists()
 
     def work(self) -> bool:
-        """Whether this folder's file system knows locks; without them every claim is granted.
-
-        Raises:
-            FusionkitError: the folder cannot be made or written to.
-        """
+        """Whether this folder's file system knows locks; without them every claim is granted."""
         probe = f"probe-{os.getpid()}"
         try:
             return not self.take(probe) or probe in self._held
@@ -50,11 +46,7 @@ class Claims:
             self.close()
 
     def take(self, digest: str) -> bool:
-        """Claim a run. False where another process, or another of this process's objects, has it.
-
-        Raises:
-            FusionkitError: the folder cannot be written to.
-        """
+        """Claim a run. False where another process, or another of this process's objects, has it."""
         if digest in self._held:
             return True
         try:

@@ -47,11 +47,7 @@ class RunsFolder:
         self.path = path
 
     def claim(self) -> None:
-        """Make sure that runs may be written here.
-
-        Raises:
-            UsageError: the folder holds something else.
-        """
+        """Refuse a folder that holds something else than runs (UsageError)."""
         path = self.path
         if path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir())))):
             raise UsageError(
@@ -62,11 +58,7 @@ class RunsFolder:
             )
 
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
-        """The record of a finished run, or None.
-
-        Raises:
-            StoreError: the record is damaged, or cannot be read.
-        """
+        """The record of a finished run, or None; StoreError for one that is damaged or cannot be read."""
         found = _read(self.path / spec.digest / RECORD)
         # Its spec as of today: a record of an earlier release lacks the fields that came later.
         return None if found is None else {**found, "spec": spec.to_dict()}
@@ -100,11 +92,7 @@ class RunsFolder:
         return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
 
     def records(self) -> list[dict[str, Any]]:
-        """The records of all finished runs, in the order they ended.
-
-        Raises:
-            UsageError: there is none. StoreError: a record is damaged.
-        """
+        """The records of all finished runs, in the order they ended; UsageError for none, StoreError if damaged."""
         if not (found := self.all_records()):
             raise UsageError(
                 f"{self.path} holds no finished run",
@@ -115,11 +103,7 @@ class RunsFolder:
         return found
 
     def all_records(self) -> list[dict[str, Any]]:
-        """The same, each run once, and none of them where there is none.
-
-        Raises:
-            StoreError: a record is damaged, or cannot be read.
-        """
+        """The same, each run once; none is no error."""
         paths: list[tuple[int, Path]] = []
         for path in self.record_files():
             with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now

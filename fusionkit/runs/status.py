@@ -14,11 +14,7 @@ SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # of a 
 
 
 def runs_status(runs: RunsFolder) -> dict[str, Any]:
-    """Plain values: how many runs are ``finished``; ``running``, how many by who trains them; ``failed``, with errors.
-
-    Raises:
-        StoreError: a record is damaged.
-    """
+    """How many runs are ``finished``; ``running``, how many by who trains them; ``failed``, with errors."""
     claims = runs.path / CLAIMS
     there: list[Path] = []
     with contextlib.suppress(FileNotFoundError):  # it goes with the last claim in it

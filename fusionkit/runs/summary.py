@@ -48,11 +48,7 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None, interval: str = 
 
 
 def group_columns(frame: pd.DataFrame, by: list[str] | None = None) -> list[str]:
-    """The columns that tell the groups apart: ``by``, or else the fusion and every axis on which the runs differ.
-
-    Raises:
-        UsageError: a column that does not exist.
-    """
+    """The columns that tell the groups apart: ``by``, or else the fusion and every axis on which the runs differ."""
     for name in by or []:
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from fusionkit.dataset.few_shot import draw_of
+from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
-from fusionkit.dataset.joint import load_joint
-from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
@@ -72,11 +71,7 @@ class SweepContext:
         return self._data[key]
 
     def learned(self, spec: RunSpec) -> int:
-        """How many examples a run learns from.
-
-        Raises:
-            UsageError: its draw is larger than train, or otherwise cannot be made.
-        """
+        """How many examples a run learns from; UsageError if its draw cannot be made."""
         key = (data_key(spec), spec.data_seed, spec.shots, spec.draw, spec.draw_ids)
         if key not in self._learned:
             data = self.data(spec)
@@ -85,11 +80,7 @@ class SweepContext:
         return self._learned[key]
 
     def start(self, spec: RunSpec) -> WarmStart | None:
-        """The run that this one begins with.
-
-        Raises:
-            UsageError: it was not given.
-        """
+        """The run that this one begins with; UsageError if it was not given."""
         if spec.init_from is None:
             return None
         if spec.init_from not in self.starts:

@@ -86,11 +86,7 @@ def kind_of(spec: RunSpec) -> Kind:
 
 
 def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
-    """The factor of a run where so many like it are trained together.
-
-    Raises:
-        MemoryError, RuntimeError: out of memory.
-    """
+    """The factor of a run where so many like it are trained together; errors are those of memory that runs out."""
     data = cost.context.data(spec)
     share = min(SAMPLE_SECONDS * RATE / (runs * cost.products(spec)), 1.0)
     learned = max(round(share * cost.learned(spec)), min(spec.batch_size, cost.learned(spec)))

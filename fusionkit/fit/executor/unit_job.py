@@ -44,8 +44,7 @@ def do_unit(
 ) -> None:
     """Do those runs of a unit that nobody else does or has done, each kept as it ends.
 
-    Raises:
-        FusionkitError: the disk is full, the store is damaged: what stops every other run too.
+    Errors are those that stop every other run too: a full disk, a damaged store.
     """
     mine = []
     for spec in specs:

@@ -39,11 +39,7 @@ class FixedDraws:
 
 
 def open_draws(place: str | Path) -> list[FixedDraws]:
-    """What was drawn: a JSON file's list of ids, or what one or more finished runs kept.
-
-    Raises:
-        UsageError: no such file or run, no list of ids, or runs that drew nothing.
-    """
+    """What was drawn: a JSON file's list of ids, or what finished runs kept; UsageError for anything else."""
     path = Path(place).expanduser()
     if path.is_file():
         return [FixedDraws(_listed(path))]
@@ -74,10 +70,8 @@ def shots_of(drawn: Iterable[FixedDraws]) -> list[int | None]:
 def with_draws(specs: Sequence[RunSpec], drawn: Sequence[FixedDraws]) -> list[RunSpec]:
     """Each run with the examples that were drawn by its ``data_seed`` and ``shots``, or with those of the one list.
 
-    Runs over the same store, then the same column, are taken where there are any.
-
-    Raises:
-        UsageError: none were, different ones were, or a number of shots beside a list.
+    Runs over the same store, then the same column, are taken where there are any. UsageError if none or different ones
+    were drawn, and for a number of shots beside a list.
     """
     return [dataclasses.replace(spec, draw=GIVEN, draw_ids=_drawn_for(spec, drawn).digest) for spec in specs]
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fusionkit.dataset.few_shot import check_draw
+from fusionkit.dataset.draws import check_draw
 from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share, parse_share
@@ -144,11 +144,7 @@ def expand(
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
-    """Options of training by field: those of which several are taken, and the others.
-
-    Raises:
-        UsageError: there is no such option.
-    """
+    """Options of training by field: those of which several are taken, and the others; UsageError for an unknown one."""
     known = {entry.parameter: entry for entry in FIT.values()}
     for name in options:
         if name not in known:
@@ -164,11 +160,7 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[s
 def seed_pairs(
     seeds: int | None = None, data_seeds: int | None = None, init_seeds: int | None = None
 ) -> list[tuple[int, int]]:
-    """The ``data_seed`` and ``init_seed`` of each trial: the same number, or all pairs where they are counted apart.
-
-    Raises:
-        UsageError: both ways of counting at once, or fewer than one.
-    """
+    """The ``data_seed`` and ``init_seed`` of each trial: the same number, or all pairs where they are counted apart."""
     apart = {"--data-seeds": data_seeds, "--init-seeds": init_seeds}
     if seeds is not None and (given := [f"{name} {count}" for name, count in apart.items() if count is not None]):
         raise UsageError(
@@ -186,10 +178,9 @@ def seed_pairs(
 
 
 def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
-    """How many validation examples are scored while training: a number, or a share of those the judge has stored.
+    """How many validation examples are scored while training: a number, or a share of those that are stored.
 
-    Raises:
-        UsageError: it is neither, or a share of a split that is not stored.
+    UsageError if it is neither, or a share of a split that is not stored.
     """
     if not isinstance(given, str):
         return given
@@ -198,23 +189,19 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
         return None
     if not part.endswith("%"):
         return int(part)
-    judge = store.evaluation_stores[0] if isinstance(store, Mix) else store
-    if "validation" not in judge.splits or store.rows == MASKED:
+    chooser = store.evaluation_stores[0] if isinstance(store, Mix) else store
+    if "validation" not in chooser.splits or store.rows == MASKED:
         raise UsageError(
-            f"{judge.path} has no validation split of examples to take a share of",
+            f"{chooser.path} has no validation split of examples to take a share of",
             expected="a number of examples",
             received=f"--validate-on {given}",
             remedy="choose a number, like --validate-on 800",
         )
-    return Share(judge, part).count(len(judge["validation"].examples))
+    return Share(chooser, part).count(len(chooser["validation"].examples))
 
 
 def check_watched(text: str) -> str | None:
-    """The one spelling of a number of validation examples or a share of them; None for all.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """The one spelling of a number of validation examples or a share of them; None for all, UsageError for neither."""
     try:
         return parse_share(text)
     except UsageError as error:

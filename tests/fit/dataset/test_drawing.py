@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.dataset.few_shot import draw_of, watched_split
+from fusionkit.dataset.draws import draw_of, watched_split
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
