@@ -23,8 +23,7 @@ from fusionkit.encode.job import make_job
 from fusionkit.encode.open_plan import is_finished
 from fusionkit.encode.pipeline import encode_job
 from fusionkit.fit import RunsFolder, forecast
-from fusionkit.fit.executor.estimate import Forecast
-from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.store import Store
 

@@ -64,8 +64,7 @@ def refuse_without(stores: Sequence[Store], column: str) -> None:
 def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, set[str]]) -> None:
     """Refuse stores of which one shares no label with any other.
 
-    Args:
-        names: the labels of each store, by its digest. The tag ``O`` of spans is no label.
+    ``names`` are the labels of each store, by its digest. The tag ``O`` of spans is no label.
     """
     told = {digest: found - {"O"} if are_span_tags(found) else found for digest, found in names.items()}
     for store in stores:

@@ -40,18 +40,13 @@ def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
     if spec.shots is None:
         return None
     if spec.draw == "stratified":
+        spans = data.task.unit == "word" and are_span_tags(data.labels)
+        names = sorted({tag[2:] for tag in data.labels if tag != "O"}) if spans else data.labels  # of spans their types
         # A class that is known from elsewhere, and that no example of train holds, is refused as all others that lack.
-        none = dict.fromkeys(_classes(data), np.zeros(0, dtype=np.int64))
+        none = dict.fromkeys(names, np.zeros(0, dtype=np.int64))
         return stratified_draw(none | train.holders, len(train), spec.shots, spec.data_seed)
     draw = nested_draw if spec.draw == "nested" else uniform_draw
     return draw(len(train), spec.shots, data.classes, spec.data_seed)
-
-
-def _classes(data: TaskData) -> list[str]:
-    """What a stratified draw draws of: labels, or of span tags the entity types."""
-    if data.task.unit == "word" and are_span_tags(data.labels):
-        return sorted({tag[2:] for tag in data.labels if tag != "O"})
-    return data.labels
 
 
 def check_draw(spec: RunSpec) -> None:

@@ -38,9 +38,8 @@ def load_task(
         unpooled: the head reads all rows of each example, none of them pooled.
         among: by split bool ``[examples]``, those that may be used; None is all.
 
-    Raises:
-        UsageError: the rows or the column cannot carry the task, or there is no train split.
-        DataError: fewer than two classes or numbers to learn, a number missing, or nothing to judge them on.
+    UsageError if the rows or the column cannot carry the task or there is no train split; DataError for fewer than two
+    classes or numbers to learn, a number missing, or too little to set a validation aside.
     """
     if "train" not in store.splits:
         raise UsageError(

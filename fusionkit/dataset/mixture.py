@@ -45,7 +45,7 @@ class _Matched:
 
 
 class Mix:
-    """Stores to train on together, and stores that the runs are evaluated on.
+    """Stores to train on together, and stores that runs are evaluated on; UsageError if one head cannot read them.
 
     Args:
         parts: what is trained on, in this order. evaluation_stores: whose validation chooses the epoch (the first's)
@@ -54,9 +54,6 @@ class Mix:
     Attributes:
         stores: all of them, each once. layers: those that every one has. rows, hidden, manifest, digest: the first
             one's; where it matters they agree. name: what reports call it, ``en + de:5%``.
-
-    Raises:
-        UsageError: a store twice, one without a train split to train on, or stores that one head cannot read.
     """
 
     def __init__(self, parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> None:
@@ -120,7 +117,9 @@ class Mix:
             drawn = self._drawn(found, spec.data_seed)
             told = ", ".join(f"{len(train):,} examples of {self._names[s.digest]}" for s, train in drawn)
             notes += [*found.data.notes, "train: " + told]
-            train = join_splits([(self._names[store.digest], train, self._positions(store)) for store, train in drawn])
+            train = join_splits(
+                [(self._names[store.digest], train, positions_of(self.layers, store.layers)) for store, train in drawn]
+            )
             data[name] = replace(found.data, train=train, notes=notes)
         return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
 
@@ -230,15 +229,11 @@ class Mix:
             told.append(f"layers {', '.join(map(str, self.layers))}: those that every store has")
         return told + [f"{self._names[digest]}: {note}" for digest, lines in notes.items() for note in lines]
 
-    def _positions(self, store: Store) -> list[int]:
-        """The positions of the shared layers in a store."""
-        return list(positions_of(self.layers, store.layers))
-
     def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
         """A split of one store with the shared layers alone."""
         if store.layers == self.layers:
             return split
-        return join_splits([(self._names[store.digest], split, self._positions(store))])
+        return join_splits([(self._names[store.digest], split, positions_of(self.layers, store.layers))])
 
 
 def _labels(columns: Columns, trained: bool) -> list[Any]:

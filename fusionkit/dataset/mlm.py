@@ -11,7 +11,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import build_fusion, sees_examples
 from fusionkit.specs import MASKED
-from fusionkit.store import Split, Store
+from fusionkit.store import Store
 from fusionkit.store.lm_head_file import read_lm_head
 from fusionkit.tasks import TASKS, Task
 
@@ -61,7 +61,9 @@ def load_masked(store: Store, task: Task) -> TaskData:
     """Each masked sub-token an example of its own: its row, and the id it had; DataError if too few are masked."""
     head, notes, splits = read_lm_head(store.path, store.manifest), list[str](), dict[str, TaskSplit]()
     for name in store.splits:
-        split = _split(store[name])
+        ids = store[name].masked_ids.astype(np.int64)
+        rows, offsets = (np.arange(len(ids) + more, dtype=np.int64) for more in (0, 1))
+        split = TaskSplit(store[name].hidden_states, rows, offsets, ids, ids.tolist(), [str(row) for row in rows])
         if len(split) or name == "train":
             splits[name] = split
         else:
@@ -79,10 +81,3 @@ def load_masked(store: Store, task: Task) -> TaskData:
     if "test" not in splits:
         notes.append("no test split: scores are validation's alone")
     return TaskData(task, LABEL, None, [], 1, "", train, splits["validation"], splits.get("test"), notes, head)
-
-
-def _split(split: Split) -> TaskSplit:
-    ids = split.masked_ids.astype(np.int64)
-    rows = np.arange(len(ids), dtype=np.int64)
-    offsets = np.arange(len(ids) + 1, dtype=np.int64)
-    return TaskSplit(split.hidden_states, rows, offsets, ids, ids.tolist(), [str(row) for row in rows])

@@ -16,8 +16,7 @@ MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in me
 class RunWriter:
     """Writes runs one after the other. A run is synced four times, and training must not wait for that.
 
-    Args:
-        kept: called for each run that is on the disk, in the order of :meth:`write`, by the thread that calls it.
+    ``kept`` is called for each run that is on the disk, in the order of :meth:`write`, by the thread that calls it.
     """
 
     def __init__(self, runs: RunsFolder, kept: Callable[[RunSpec], None]) -> None:

@@ -10,13 +10,15 @@ import contextlib
 import errno
 import os
 import socket
+from collections import Counter
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fusionkit.files import disk_errors
-from fusionkit.locks import holder_of, sign, try_lock, try_lock_in
-from fusionkit.runs.folder import CLAIMS
+from fusionkit.locks import holder_of, is_locked, sign, try_lock, try_lock_in
+from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
 
+SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # of a run that failed
 UNKNOWN_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
 
 
@@ -26,11 +28,7 @@ def this_process() -> str:
 
 
 class Claims:
-    """The claims of one process on the runs of a folder.
-
-    Args:
-        runs: the folder of runs. holder: whom others are told of.
-    """
+    """The claims of one process on the runs of a folder; ``holder`` is whom others are told of."""
 
     def __init__(self, runs: Path, holder: str) -> None:
         self._folder, self._holder = runs / CLAIMS, holder
@@ -97,3 +95,27 @@ class Claims:
     def _drop(self, name: str, file: IO[str]) -> None:
         with file, contextlib.suppress(OSError):  # a folder that went away took the claim along
             (self._folder / name).unlink(missing_ok=True)
+
+
+def runs_status(runs: RunsFolder) -> dict[str, Any]:
+    """How many runs are ``finished``; ``running``, how many by who trains them; ``failed``, with errors."""
+    claims = runs.path / CLAIMS
+    there: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):  # it goes with the last claim in it
+        there = sorted(claims.iterdir())
+    claimed = [path for path in there if not path.name.startswith(UNIT) and is_locked(path)]
+    records = runs.all_records()
+    failed = [record for record in records if record["status"] == "failed"]
+    return {
+        "path": str(runs.path),
+        "finished": len(records) - len(failed),
+        "running": dict(Counter(map(holder_of, claimed))),
+        "failed": [
+            {
+                "digest": digest_of_record(record),
+                **{name: record["spec"][name] for name in SHOWN},
+                "error": record["error"],
+            }
+            for record in failed
+        ],
+    }

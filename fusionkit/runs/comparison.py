@@ -49,9 +49,7 @@ def compare(
         ``smallest_p`` (what so many blocks can give at best) and ``significant`` (``p_corrected`` at most 0.05);
         ``wins``, ``ties``, ``losses`` of ``pairs`` in ``blocks``; ``unpaired`` runs; ``also_differs``, the axes that
         tell the two apart besides the baseline's. A group with less than two blocks has no interval and no p-value.
-
-    Raises:
-        UsageError: an unknown name, a baseline without runs or pairs, or a single block throughout.
+        UsageError for an unknown name, a baseline without runs or pairs, or a single block throughout.
     """
     if test not in TESTS:
         raise unknown_name("test", test, TESTS)

@@ -125,14 +125,9 @@ class RunsFolder:
         return pd.DataFrame(self.rows(metric, each_test))
 
     def rows(self, metric: str | None = None, each_test: bool = False) -> list[dict[str, Any]]:
-        """One row a run: its spec, scores and costs.
+        """One row a run, or with ``each_test`` one for each store that is scored: spec, scores and costs.
 
-        Args:
-            metric: the score to show; None is each task's own. each_test: a row for each store that a run was scored
-                on, where it was several.
-
-        Raises:
-            UsageError: no run has such a score.
+        ``metric`` is the score to show, None each task's own; UsageError if no run has it.
         """
         records = self.records()
         known = {name for record in records for name in record.get("scores", {}).get("validation", {})}

@@ -29,10 +29,8 @@ def results(
         ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds``, where the data came from, of a
         run of several tasks the score of each by its own metric (``topic_accuracy``), and the ``folder``. A run that
         lies in several folders counts once, in the first.
-
-    Raises:
-        UsageError: no folder is named, one holds no finished run, or no run has such a score.
-        StoreError: a record is damaged.
+        UsageError if no folder is named, one holds no finished run, or no run has such a score; StoreError for a
+        damaged record.
     """
     return _of_all(runs, lambda folder: folder.rows(metric, each_test), ["evaluated"] if each_test else [])
 
@@ -47,9 +45,7 @@ def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
         an epoch a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``metric``, then
         ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where it was not scored),
         ``seconds`` (until that epoch's end; of runs trained together each has an equal share) and the ``folder``.
-
-    Raises:
-        UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
+        Errors are those of :func:`results`.
     """
 
     def rows(folder: RunsFolder) -> Rows:
@@ -72,9 +68,7 @@ def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
         a layer a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, then ``layer`` (0 is
         the embeddings), ``weight`` (its mean over the validation rows) and the ``folder``. Runs whose fusions have no
         such weights have no rows; a run of several tasks has rows for each of its columns, as ``label``.
-
-    Raises:
-        UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
+        Errors are those of :func:`results`.
     """
 
     def rows(folder: RunsFolder) -> Rows:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.executor.estimate import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.machine import cores
 from fusionkit.store.manifest import is_complete, is_store

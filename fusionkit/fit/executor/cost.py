@@ -45,11 +45,7 @@ class Sizes:
 
 
 class CostModel:
-    """Counts what the runs of one sweep cost.
-
-    Args:
-        sizes: of the data, where the context holds a sample of it.
-    """
+    """Counts what the runs of one sweep cost; ``sizes`` are the data's, where the context holds a sample of it."""
 
     def __init__(self, context: SweepContext, sizes: Sizes | None = None) -> None:
         self.context, self._sizes = context, sizes

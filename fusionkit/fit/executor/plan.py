@@ -74,11 +74,7 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
 
 
 def makespan(units: Sequence[float], workers: int) -> float:
-    """Seconds until the last of so many workers is done, who take the units in their order.
-
-    Args:
-        units: the seconds of each.
-    """
+    """Seconds until the last of so many workers is done, who take units of these seconds in their order."""
     until = [0.0] * max(workers, 1)
     for seconds in units:
         until[until.index(min(until))] += seconds

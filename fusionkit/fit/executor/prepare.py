@@ -13,7 +13,7 @@ from fusionkit.devices import CPU
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
-from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest, strange_draws
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, strange_draws
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.runs.folder import RunsFolder
@@ -50,16 +50,12 @@ def prepare(
 ) -> Prepared:
     """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
 
-    Args:
-        retry_failed: runs that are there as failed are missing too. device: where they are trained.
-
-    Raises:
-        UsageError: ``runs`` holds other files, a draw is larger than train, or a choice does not suit the data.
-        StoreError: a record in ``runs`` is damaged.
+    With ``retry_failed`` runs that are there as failed are missing too. Errors are those of :func:`fusionkit.fit.fit`,
+    and StoreError for a damaged record in ``runs``.
     """
     runs.claim()
     runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
-    context = SweepContext(store, starts, by_digest(draws), device=device)
+    context = SweepContext(store, starts, {one.digest: one.ids for one in draws}, device=device)
     records = {spec: record for spec in specs if (record := runs.record(spec)) is not None}
     failed = [spec for spec, record in records.items() if record["status"] == "failed"]
     again = {*failed} if retry_failed else set[RunSpec]()

@@ -3,7 +3,7 @@
 The way of a run: ``prepare`` finds what is missing and checks it; ``plan`` lays it into units (``units``), trained
 together; ``scheduler`` gives unit after unit to an executor (``worker_pool``; ``cluster/executor``); a worker process
 (``worker``) opens the stores again (``context``); ``unit_job`` claims the unit's runs, trains them (``fit/train/loop``)
-and writes each with its record (``records``).
+and writes each with its record.
 Killed at any moment, a sweep loses the units that were being trained; run again, it does what is missing. Several
 processes on one folder share the work.
 """
@@ -57,11 +57,8 @@ def fit(
         device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster's is the CPU.
 
     Returns:
-        the records of all the specs, in their order.
-
-    Raises:
-        UsageError: ``runs`` holds other files, a draw is larger than train, or there is no such device.
-        FusionkitError: the disk is full.
+        the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
+        train, or there is no such device; FusionkitError for a full disk.
     """
     prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
     for note in prepared.notes:
@@ -75,31 +72,20 @@ def fit(
                 progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
             if retry_failed:
                 _forget(prepared.failed, runs, claims)
-            _train(prepared, chosen, runs, claims, progress, cluster)
+            schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)
+            executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
+            if note:
+                progress.say(note)
+            cost = CostModel(prepared.context)
+            epochs = {spec: cost.epochs(spec) for spec in prepared.missing}
+            work = {spec.digest: number * cost.products(spec) for spec, number in epochs.items()}
+            progress.begin(len(epochs), sum(epochs.values()), work)
+            with closing(executor):
+                schedule.work(executor)
     else:
         progress.begin(0, 0, {})
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
-
-
-def _train(
-    prepared: Prepared,
-    chosen: Plan,
-    runs: RunsFolder,
-    claims: Claims,
-    progress: FitProgress,
-    cluster: ExecutorFactory | None,
-) -> None:
-    schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)
-    executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
-    if note:
-        progress.say(note)
-    cost = CostModel(prepared.context)
-    epochs = {spec: cost.epochs(spec) for spec in prepared.missing}
-    work = {spec.digest: number * cost.products(spec) for spec, number in epochs.items()}
-    progress.begin(len(epochs), sum(epochs.values()), work)
-    with closing(executor):
-        schedule.work(executor)
 
 
 def _executor(

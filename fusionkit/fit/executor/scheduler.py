@@ -13,8 +13,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.records import failed_record
-from fusionkit.fit.executor.unit_job import Event
+from fusionkit.fit.executor.unit_job import Event, failed_record
 from fusionkit.fit.executor.units import Unit, plan_units
 from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.plural import counted
@@ -31,10 +30,9 @@ class FitProgress(Protocol):
     """Who watches a sweep: the command line's table, or nobody."""
 
     def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
-        """The sweep has this many runs left, of this many epochs together.
+        """The sweep has this many runs left, of this many epochs together, and of so much ``work`` by their digests.
 
-        Args:
-            work: of each run's epochs by its digest, in one unit: many examples and a large fusion take longer.
+        Work has one unit for all runs: many examples and a large fusion take longer.
         """
 
     def epoch(self, work: float) -> None:

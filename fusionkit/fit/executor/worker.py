@@ -46,8 +46,7 @@ def main(channel: Channel) -> None:
 class UnitRunner:
     """A sweep in a worker's process: the stores open, task data loaded once, claims of its own.
 
-    Args:
-        runs: the whole path of the folder. holder: whom claims name.
+    ``runs`` is the whole path of the folder, ``holder`` whom claims name.
     """
 
     def __init__(self, opening: Opening, runs: str, threads: int, holder: str) -> None:

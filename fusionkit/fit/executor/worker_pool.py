@@ -34,7 +34,6 @@ class Executor(Protocol):
     @property
     def free(self) -> bool:
         """Whether a unit can be given."""
-        ...
 
     def give(self, specs: Sequence[RunSpec]) -> None:
         """Begin a unit."""
@@ -52,11 +51,9 @@ class ExecutorFactory(Protocol):
     @property
     def workers(self) -> int:
         """How many units they do at once."""
-        ...
 
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         """For one sweep."""
-        ...
 
 
 class InProcessExecutor:
@@ -85,11 +82,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """Worker processes, begun when there is a unit for them.
-
-    Args:
-        count: at most so many. threads: of each.
-    """
+    """At most ``count`` worker processes of so many threads, begun when there is a unit for them."""
 
     def __init__(self, count: int, opening: Opening, runs: RunsFolder, on_event: OnEvent, threads: int = 1) -> None:
         self._count, self._on_event = count, on_event

@@ -35,8 +35,7 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
 
     Args:
         blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for three that are
-            as the user gives them: ``init_from``, places of runs; ``draw_from``, one of runs or of a list; ``freeze``,
-            parts.
+            the user's: ``init_from``, places of runs; ``draw_from``, one of runs or a list; ``freeze``, parts.
     """
     starts = {places: open_starts(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
     sources = dict.fromkeys(block.get("draw_from") for block in blocks)

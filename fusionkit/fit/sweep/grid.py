@@ -13,7 +13,7 @@ from fusionkit.dataset.share import Share, parse_share
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
-from fusionkit.fit.sweep.fixed_draws import FixedDraws, shots_of, with_draws
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.options.entry import SWEPT, joined
@@ -49,7 +49,7 @@ def expand(
     freeze: str | None = None,
     **options: Any,
 ) -> list[RunSpec]:
-    """Every run of a sweep over one store, or a mix.
+    """Every run of a sweep over one store, or a mix; UsageError for what the store or the head cannot serve.
 
     Args:
         task: a task, or several by their names, ``{"topic": "classification", "slots": "tagging"}``. label: the column;
@@ -64,9 +64,6 @@ def expand(
             one, ``both`` unless said. freeze: the part that is not trained.
         options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
             those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
-
-    Raises:
-        UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
     """
     mix = store if isinstance(store, Mix) else None
     asked = joined(task), joined(label)
@@ -97,7 +94,7 @@ def expand(
         )
     several, single = _split(options)
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
-    shots = shots or shots_of(draws)
+    shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
     fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]

@@ -16,7 +16,7 @@ from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor import plan as planning
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel, Sizes
-from fusionkit.fit.executor.measure import Measurements, kind_of, sampled
+from fusionkit.fit.executor.estimate import Measurements, kind_of, sampled
 from fusionkit.fit.executor.plan import makespan, plan
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.units import plan_units

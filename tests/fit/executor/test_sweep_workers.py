@@ -22,7 +22,7 @@ from fusionkit.dataset.share import Share
 from fusionkit.fit import RunsFolder, expand, fit, open_starts
 from fusionkit.fit.executor import unit_job as work
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
-from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest
+from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train import loop as training
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
@@ -64,7 +64,8 @@ def test_what_workers_open_again_is_the_same_mix_and_the_same_runs_to_start_from
     starts = open_starts([tmp_path / "first"])
     mix = mix_of([Share(store), Share(other, "60%")], [store])
     assert isinstance(mix, Mix)
-    context = SweepContext(mix, starts, by_digest([FixedDraws(("a", "b"))]))
+    drawn = FixedDraws(("a", "b"))
+    context = SweepContext(mix, starts, {drawn.digest: drawn.ids})
     again = open_context(json.loads(json.dumps(opening_of(context))))
     assert isinstance(again.store, Mix)
     assert (again.store.text, again.store.evaluate_on) == (mix.text, mix.evaluate_on)
