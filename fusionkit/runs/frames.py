@@ -91,6 +91,6 @@ def _of_all(
     if not places:
         raise UsageError("no folder of runs is named", remedy='name one or more: results("runs", "more")')
     # One table of all rows: in a table a folder, a column that is empty there would change its type in all.
-    rows = [{**row, "folder": str(place)} for place in places for row in rows_of(RunsFolder(place.expanduser()))]
-    found = pd.DataFrame(rows)
-    return found.drop_duplicates(["digest", *within], ignore_index=True) if rows else found
+    rows = [(str(place), row) for place in places for row in rows_of(RunsFolder(place.expanduser()))]
+    found = pd.DataFrame([row for _, row in rows]).assign(folder=[place for place, _ in rows])
+    return found.drop_duplicates(["digest", *within], ignore_index=True) if rows else pd.DataFrame()
