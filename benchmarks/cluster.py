@@ -22,7 +22,7 @@ import psutil
 
 from fusionkit.cluster import ClusterSettings, open_cluster
 from fusionkit.cluster.part_map import cluster_parts
-from fusionkit.cluster.task_map import map_tasks
+from fusionkit.cluster.task_map import each_done
 from fusionkit.encode import encode
 from fusionkit.encode.job import NoProgress
 from fusionkit.encoder import Encoder, load_encoder
@@ -112,12 +112,11 @@ class Marks(NoProgress):
 def many() -> None:
     with open_cluster(ClusterSettings(workers=2, threads=1, gpus=0)) as cluster:
         work: Callable[[int], dict[str, Any]] = nothing
-        map_tasks(cluster, work, range(100), key=lambda item: f"warm-{item}", on_done=lambda *_: None)
+        list(each_done(cluster, work, range(100), on_aside=print))
         print(f"before: {psutil.Process().memory_info().rss / 1e6:,.1f} MB (scheduler and driver are one process)")
         marks = Marks()
-        map_tasks(
-            cluster, work, range(MARKS[-1]), key=lambda item: f"train-{item:05d}", on_done=lambda *_: marks.advance(1)
-        )
+        for _ in each_done(cluster, work, range(MARKS[-1]), on_aside=print):
+            marks.advance(1)
     print(marks.verdict())
 
 

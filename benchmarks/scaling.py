@@ -25,7 +25,7 @@ import numpy as np
 
 from fusionkit.cluster import Cluster, ClusterSettings, open_cluster
 from fusionkit.cluster.part_map import cluster_parts
-from fusionkit.cluster.task_map import map_tasks
+from fusionkit.cluster.task_map import each_done
 from fusionkit.encode import encode
 from fusionkit.encode.job import NoProgress
 from fusionkit.encode.part_records import all_parts, finished_parts
@@ -85,9 +85,9 @@ def all_runs(sentences: list[str], folder: Path) -> Iterator[tuple[int, int, dic
     for workers in WORKERS:
         settings = ClusterSettings(workers=workers, threads=1, gpus=0)
         with open_cluster(settings) as cluster:
-            while cluster.up < workers:
+            while cluster.count.up < workers:
                 cluster.heal()
-            map_tasks(cluster, warm, range(8 * workers), key=str, on_done=lambda *_: None)
+            list(each_done(cluster, warm, range(8 * workers), on_aside=print))
             measured(cluster, settings, encoder, cut(sentences, SENTENCES, folder), folder / f"warm-{workers}")
             for times in TIMES:
                 runs = [

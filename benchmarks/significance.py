@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.cli.demo import FitBars
+from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
@@ -44,8 +44,8 @@ def differences(data: Path, work: Path, seeds: int) -> dict[str, NDArray[np.floa
     specs = expand(opened, fusions=fusions, shots=(16,), seeds=seeds, epochs=(20,))
     again = [replace(spec, init_seed=OTHER_INIT + spec.init_seed) for spec in specs if spec.fusion == "attention"]
     torch.set_num_threads(1)
-    with FitBars() as bars:
-        fit(opened, [*specs, *again], folder, bars)
+    with SweepTable([*specs, *again]) as progress:
+        fit(opened, [*specs, *again], folder, progress)
     frame = folder.frame()
     frame = frame[frame["data_seed"] < seeds]
     first = frame[frame["init_seed"] < OTHER_INIT]

@@ -47,7 +47,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.train.span_f1 import Spans
+from fusionkit.fit.train.f1 import Spans
 from fusionkit.fusions import build_fusion, fusion_layers
 from fusionkit.heads import build_head
 from fusionkit.specs import TRAINING_DTYPES

@@ -36,22 +36,17 @@ __all__ = [
 
 # Imported when they are asked for: they need torch, and `fusionkit --help` must not wait for it.
 LAZY = {
-    "FusedHead": "fusionkit.exported",
-    "FusionClassifier": "fusionkit.estimator",
-    "FusionRegressor": "fusionkit.estimator",
-    "FusionTagger": "fusionkit.estimator",
-    "Predictor": "fusionkit.predict",
-    "Ragged": "fusionkit.ragged",
-    "Store": "fusionkit.store",
-    "curves": "fusionkit.runs.frames",
-    "layer_weights": "fusionkit.runs.frames",
-    "load": "fusionkit.predict",
-    "open_store": "fusionkit.store",
-    "results": "fusionkit.runs.frames",
+    "fusionkit.estimator": ("FusionClassifier", "FusionRegressor", "FusionTagger"),
+    "fusionkit.exported": ("FusedHead",),
+    "fusionkit.predict": ("Predictor", "load"),
+    "fusionkit.ragged": ("Ragged",),
+    "fusionkit.runs.frames": ("curves", "layer_weights", "results"),
+    "fusionkit.store": ("Store", "open_store"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(LAZY[name]), name)
+    for module, names in LAZY.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

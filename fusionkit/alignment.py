@@ -21,8 +21,8 @@ class Rows:
 
     Attributes:
         row_offsets: int64 ``[examples + 1]``.
-        first, last: int64 ``[rows]``: a row is the mean of sub-tokens ``first:last`` (often just one); an
-            empty span is a masked row. Positions count from the start of the first example.
+        first, last: int64 ``[rows]``: a row is the mean of sub-tokens ``first:last`` (often just one), counted from
+            the first example's first; an empty span is a masked row.
     """
 
     row_offsets: IntArray
@@ -74,13 +74,5 @@ def lay_rows(
     row = row_offsets[example] + word_index[tokens]
     # Sub-tokens come in order, so the last write of the reversed order is a row's first sub-token.
     first[row[::-1]] = tokens[::-1]
-    if kind == "words":
-        last[row] = first[row] + 1
-    else:
-        last[row] = tokens + 1
+    last[row] = first[row] + 1 if kind == "words" else tokens + 1
     return Rows(row_offsets, first, last)
-
-
-def first_pieces(token_offsets: IntArray, word_index: NDArray[np.int32], word_counts: IntArray) -> Rows:
-    """Each word's first sub-token, among rows of ``tokens``: what a tagger reads."""
-    return lay_rows("words", token_offsets, word_index, word_counts)

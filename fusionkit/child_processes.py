@@ -47,13 +47,9 @@ class Channel:
 
 
 class ChildProcess(Channel):
-    """A process that runs ``main(channel)`` of a module.
+    """A process that runs ``main(channel)`` of a module, with more variables in its ``environment``.
 
-    Args:
-        module: like ``fusionkit.fit.executor.worker``. environment: variables beside this process's own.
-
-    Attributes:
-        connection: ready for :func:`multiprocessing.connection.wait` when the child has said something or has ended.
+    Its ``connection`` is ready for :func:`multiprocessing.connection.wait` when it has said something or has ended.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
@@ -73,11 +69,7 @@ class ChildProcess(Channel):
             )
 
     def end(self) -> str:
-        """Kill it if it still runs, and wait until it is gone with all it held.
-
-        Returns:
-            how it ended, with the last line that it or one of its libraries wrote.
-        """
+        """Kill it if it still runs, and wait until it is gone; how it ended, with the last line that was written."""
         self.connection.close()
         self.process.kill()
         status = self.process.wait()

@@ -15,11 +15,7 @@ MOST_STREAMS = 8  # lanes; pieces beyond it share one
 
 
 def device_of(asked: str) -> torch.device:
-    """The device of a name; ``auto`` is the first GPU, or the CPU where there is none.
-
-    Raises:
-        UsageError: a name that torch does not know, or a device that is not there.
-    """
+    """The device of a name; ``auto`` is the first GPU, else the CPU. UsageError where torch has no such device here."""
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -51,9 +47,7 @@ class Streams:
     @contextmanager
     def joined(self, lanes: Sequence[int]) -> Iterator[Sequence[AbstractContextManager[object]]]:
         """A context for the piece of each lane; pieces begin when all that was told before is done, and what is told
-        afterwards begins when all pieces are.
-
-        What a piece allocates must not be freed by another piece.
+        afterwards begins when all pieces are. What a piece allocates must not be freed by another piece.
         """
         if self._device.type != "cuda":
             yield [nullcontext()] * len(lanes)

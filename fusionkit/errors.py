@@ -16,19 +16,11 @@ class FusionkitError(Exception):
     exit_code = 1
 
     def __init__(
-        self,
-        what: str,
-        *,
-        expected: str | None = None,
-        received: str | None = None,
-        remedy: str | None = None,
+        self, what: str, *, expected: str | None = None, received: str | None = None, remedy: str | None = None
     ) -> None:
         self.what, self.expected, self.received, self.remedy = what, expected, received, remedy
-        lines = [what]
-        lines += [f"  expected: {expected}"] if expected else []
-        lines += [f"  received: {received}"] if received else []
-        lines += [f"  remedy:   {remedy}"] if remedy else []
-        super().__init__("\n".join(lines))
+        given = {"expected:": expected, "received:": received, "remedy:": remedy}
+        super().__init__("\n".join([what, *(f"  {name:<9} {text}" for name, text in given.items() if text)]))
 
 
 class UsageError(FusionkitError):

@@ -70,11 +70,7 @@ def write_fields(path: Place, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Place) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        StoreError: the file is missing, cut off, or holds something else.
-    """
+    """A JSON object from a file; StoreError where the file is missing, cut off, or holds something else."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:
@@ -83,11 +79,7 @@ def read_json(path: Place) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, path: Place) -> dict[str, Any]:
-    """The JSON object that a file's content is.
-
-    Raises:
-        StoreError: the content is cut off or something else; the error names ``path``.
-    """
+    """The JSON object that a file's content is; StoreError, with the path, where it is cut off or something else."""
     try:
         value = json.loads(content)
         json.dumps(value, ensure_ascii=False).encode()  # what could not be written again, as half a surrogate pair
@@ -99,7 +91,7 @@ def parse_json(content: bytes, path: Place) -> dict[str, Any]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside a folder durable."""
+    """Make renames inside a folder durable; of a file, what was written."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -110,29 +102,21 @@ def sync_folder(folder: Path) -> None:
 def sync_tree(folder: Path) -> None:
     """Make each file below a folder durable: for files that a library wrote."""
     for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(path)
 
 
 @contextlib.contextmanager
 def disk_errors(
     path: Place, remedy: str = "free some space and run the same command again: finished work is kept"
 ) -> Iterator[None]:
-    """Turn the operating system's refusal to write into one clear error.
-
-    Args:
-        remedy: against a full disk.
-    """
+    """Turn the operating system's refusal to write into one clear error; ``remedy`` is against a full disk."""
     try:
         yield
     except OSError as error:
         if not isinstance(path, Path):
             raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            free = shutil.disk_usage(_existing(path)).free
+            free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
             raise FusionkitError(
                 f"the disk is full: cannot write {path}",
                 received=f"{error.strerror}; {free / GIB:.2f} GiB free there",
@@ -143,9 +127,3 @@ def disk_errors(
                 f"cannot write {path}", received=error.strerror, remedy="check the place and its permissions"
             ) from error
         raise
-
-
-def _existing(path: Path) -> Path:
-    while not path.exists():
-        path = path.parent
-    return path

@@ -21,12 +21,11 @@ from fusionkit.store.layer_positions import positions_of
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """A run and how it reads a batch's rows.
+    """A run, by the name of its head, and how it reads a batch's rows.
 
     Attributes:
-        name: of its head. reading: the rows that the head reads, ``all``, the ``words`` (first sub-tokens) or ``cls``.
-        shares: True where another run has the same fusion. narrows: True where only the rows that the head reads are
-            fused: no neighbour and no other head needs the rest.
+        reading: the rows that the head reads: ``all``, the ``words`` (first sub-tokens) or ``cls``.
+        shares: True where another run has the same fusion.
     """
 
     name: str
@@ -36,6 +35,7 @@ class Reader:
 
     @property
     def narrows(self) -> bool:
+        """True where only the rows that the head reads are fused: no neighbour and no other head needs the rest."""
         return not (self.shares or self.run.sees_examples)
 
 
@@ -61,8 +61,8 @@ class SharedRows:
         states: float32 ``[n, layers, hidden]``. layers: those held, in order. picked: int64 ``[n]``, the rows' numbers
             among all rows of the kind. offsets: int64 ``[sequences + 1]`` into them. words: the words of the examples.
         read: by the way of reading bool ``[n]``, None for all rows, and the offsets among the rows read.
-        block: the last states that were made, behind what for. fused: the last fusion that several heads share, and
-            what it gave. Only the last ones are kept: many heads may read many choices of layers.
+        block, fused: the last layers and reading with their states; the last fusion that several heads share, with
+            what it gave. Only the last are kept: many heads may read many choices of layers.
     """
 
     states: Tensor
@@ -95,7 +95,6 @@ class SharedRows:
         return model.read_out(self.fused[1], bounds, mask), read_offsets
 
     def _reads(self, reading: str) -> tuple[Tensor | None, IntArray]:
-        """The rows that a head reads, and the examples' offsets among them."""
         if reading not in self.read:
             wanted = self.rows.row_offsets[:-1]
             if reading == "words":
@@ -109,7 +108,7 @@ class SharedRows:
         return self.read[reading]
 
     def _of_layers(self, layers: tuple[int, ...], reading: str, mask: Tensor | None) -> Tensor:
-        """The states of some layers, of the rows in the mask, ``[rows, layers, hidden]``."""
+        """``[rows, layers, hidden]`` of some layers and the rows in the mask."""
         if self.block is None or self.block[0] != (layers, reading):
             states = self.states if mask is None else self.states[mask]
             if len(layers) < len(self.layers):
@@ -119,12 +118,7 @@ class SharedRows:
 
 
 def shared_rows(
-    states: tuple[Tensor, ...],
-    layers: list[int],
-    part: PartInput,
-    batch: PaddedBatch,
-    rows: Rows,
-    words: Rows | None,
+    states: tuple[Tensor, ...], layers: list[int], part: PartInput, batch: PaddedBatch, rows: Rows, words: Rows | None
 ) -> SharedRows:
     """The rows of one kind that a batch's hidden states hold, with all layers that some run reads."""
     at, offsets = flat_rows(rows.row_offsets, batch.examples)

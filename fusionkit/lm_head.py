@@ -77,12 +77,10 @@ class LmHead:
         return replace(self, weights={name: weight.to(device) for name, weight in self.weights.items()})
 
     def content(self) -> bytes:
-        """Its weights as a safetensors file."""
         return save(self.weights)
 
     @cached_property
     def sha256(self) -> str:
-        """Of :meth:`content`."""
         return hashlib.sha256(self.content()).hexdigest()
 
 

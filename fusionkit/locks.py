@@ -14,10 +14,8 @@ TRIES = 100  # to lock a file in a folder that other processes remove at the sam
 def try_lock(path: Path) -> IO[str] | None:
     """The open file at ``path``, locked, and made where there is none; None where another holds it.
 
-    Whoever removes such a file does so while holding it.
-
-    Raises:
-        OSError: the folder is not there or may not be written to, or the file system knows no locks.
+    Whoever removes such a file does so while holding it. OSError where the folder is not there or may not be written
+    to, or the file system knows no locks.
     """
     while True:
         file = path.open("a+", encoding="utf-8")
@@ -28,7 +26,7 @@ def try_lock(path: Path) -> IO[str] | None:
                 if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                     return file
         except BlockingIOError:
-            if not _is_looked_at(file):
+            if _is_held(file):
                 file.close()
                 return None
         except BaseException:
@@ -60,25 +58,21 @@ def is_locked(path: Path) -> bool:
     """Whether a process holds the lock of a file; who tries to lock it meanwhile is let through."""
     try:
         with path.open(encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return _is_held(file)
     except OSError:  # no such file, or a file system without locks
         return False
-    return False
 
 
-def _is_looked_at(file: IO[str]) -> bool:
-    """Whether it was locked only by somebody who asks for a moment (:func:`is_locked`), and not by a holder."""
+def _is_held(file: IO[str]) -> bool:
+    """Whether a holder has the lock; others who ask for a moment, with this shared lock, do not count."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def sign(file: IO[str], name: str) -> None:
-    """Write the holder's name into a locked file."""
     os.ftruncate(file.fileno(), 0)
     # Unbuffered: what a full disk refused must not come up again when the file is closed.
     os.write(file.fileno(), name.encode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import resource
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -32,12 +33,9 @@ def resident() -> int:
 
 def keep_freed_memory() -> None:
     """From now on this process keeps up to 256 MiB that it frees, where the C library has such a call."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # another one than glibc
-        return
-    mallopt(M_MMAP_THRESHOLD, LARGEST_BYTES)
-    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+    if mallopt := _glibc("mallopt"):
+        mallopt(M_MMAP_THRESHOLD, LARGEST_BYTES)
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def trim_freed_memory() -> None:
@@ -46,11 +44,16 @@ def trim_freed_memory() -> None:
     Batches of an encode differ in shape, so that freed memory is fragmented and the allocator keeps it: without
     trimming, an encode grows by some 100 MB over a million sub-tokens. A call takes a few milliseconds.
     """
+    if trim := _glibc("malloc_trim"):
+        trim(0)
+
+
+def _glibc(name: str) -> Any:
+    """A function of the C library; None where it is not glibc."""
     try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):  # another allocator than glibc's
-        return
-    trim(0)
+        return getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError, TypeError):
+        return None
 
 
 def out_of_memory(error: Exception) -> str | None:

@@ -31,8 +31,7 @@ def is_better(metric: str, score: float, best: float) -> bool:
 def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
     """Accuracy, micro and macro F1 and Matthews' correlation of one label an example.
 
-    Macro F1 is over the labels that stand in ``gold`` or ``predicted``, as in scikit-learn, whatever ``labels``
-    could be learned.
+    Macro F1 is over the labels in ``gold`` or ``predicted``, as in scikit-learn, whatever ``labels`` could be learned.
     """
     _, numbers = np.unique([*gold, *predicted], return_inverse=True)
     return class_scores(numbers[: len(gold)], numbers[len(gold) :])
@@ -131,22 +130,17 @@ def joint_scores(
         gold, predicted: of the tasks that predict no numbers, by name: an answer an example.
     """
     whole = len(gold) == len(scores)
-    right = [
-        all(one == other for one, other in zip(told, found, strict=True))
-        for told, found in zip(zip(*gold.values(), strict=True), zip(*predicted.values(), strict=True), strict=True)
-    ]
+    told, found = (zip(*side.values(), strict=True) for side in (gold, predicted))
+    right = [one == other for one, other in zip(told, found, strict=True)]
     return {
-        "mean": sum(next(iter(found.values())) for found in scores.values()) / len(scores),
+        "mean": sum(next(iter(each.values())) for each in scores.values()) / len(scores),
         **({"frame": sum(right) / max(len(right), 1)} if whole else {}),
-        **{f"{task}_{name}": value for task, found in scores.items() for name, value in found.items()},
+        **{f"{task}_{name}": value for task, each in scores.items() for name, value in each.items()},
     }
 
 
 def number_scores(gold: list[float], predicted: list[float], labels: list[str]) -> dict[str, float]:
-    """Pearson's and Spearman's correlation of numbers.
-
-    0 where there is none: fewer than two numbers, the same number throughout, or one that is not finite.
-    """
+    """Pearson's and Spearman's correlation; 0 of fewer than two numbers, one throughout, or one that is not finite."""
     from scipy import stats  # a second to import, and for numbers alone
 
     told, found = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)

@@ -8,12 +8,13 @@ asks for. So each library is told to try once, and tries and time are counted he
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,11 +56,7 @@ class UnansweredError(StoreError):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long, and how often.
-
-    Attributes:
-        seconds: how long a server may keep silent. tries: how often one request is sent.
-    """
+    """How many ``seconds`` a server may keep silent, and how often one request is sent."""
 
     seconds: float
     tries: int
@@ -79,21 +76,17 @@ class Limits:
 
 
 def limits() -> Limits:
-    """The limits of this process.
+    """The limits of this process, as its environment has them; UsageError where that has no number above 0."""
+    seconds = _given(TIMEOUT, SECONDS, float, "seconds above 0, like 60")
+    return Limits(seconds, int(_given(TRIES, ATTEMPTS, int, "a whole number above 0, like 5")))
 
-    Raises:
-        UsageError: ``FUSIONKIT_STORAGE_TIMEOUT`` or ``FUSIONKIT_STORAGE_TRIES`` is no number above 0.
-    """
-    given = os.environ.get(TIMEOUT) or str(SECONDS), os.environ.get(TRIES) or str(ATTEMPTS)
-    for name, kind, text in zip((TIMEOUT, TRIES), (float, int), given, strict=True):
-        try:
-            sound = 0 < kind(text) < float("inf")
-        except ValueError:
-            sound = False
-        if not sound:
-            expected = "seconds above 0, like 60" if kind is float else "a whole number above 0, like 5"
-            raise UsageError(f"{name} is wrong", expected=expected, received=text)
-    return Limits(float(given[0]), int(given[1]))
+
+def _given(name: str, default: float, kind: Callable[[str], float], expected: str) -> float:
+    text = os.environ.get(name) or str(default)
+    with contextlib.suppress(ValueError):
+        if 0 < (value := kind(text)) < float("inf"):
+            return value
+    raise UsageError(f"{name} is wrong", expected=expected, received=text)
 
 
 def options_of(filesystem: Any) -> dict[str, Any]:
@@ -119,21 +112,16 @@ def options_of(filesystem: Any) -> dict[str, Any]:
 
 def _given_to_obstore() -> dict[str, str]:
     """What the environment says of obstore's connections, like ``AWS_ALLOW_HTTP``: options replace all of that."""
-    found = {}
-    for name, value in os.environ.items():
-        owner, _, option = name.lower().partition("_")
-        if owner in ("aws", "azure", "google") and option in CLIENT_OPTIONS:
-            found[option] = value
-    return found
+    parts = [(*name.lower().partition("_"), value) for name, value in os.environ.items()]
+    owners = ("aws", "azure", "google")
+    return {option: value for owner, _, option, value in parts if owner in owners and option in CLIENT_OPTIONS}
 
 
 @dataclass(frozen=True)
 class Request:
-    """One operation of fsspec's.
+    """One operation of fsspec's, ``cat_file`` or ``info``, with its arguments, and how many bytes it sends.
 
-    Attributes:
-        operation: ``cat_file``, ``info``, … given, named: its arguments.
-        size: bytes that are sent; None where an answer may be of any length, and only its silence is bounded.
+    The ``size`` is None where an answer may be of any length, and only its silence is bounded.
     """
 
     operation: str
@@ -143,14 +131,7 @@ class Request:
 
 
 def ask(place: UPath, operation: str, *given: Any, size: int | None = 0, tries: int | None = None, **named: Any) -> Any:
-    """The answer to one request about a place; arguments as :class:`Request` has them.
-
-    Args:
-        tries: where they are to be others than :func:`limits` says.
-
-    Raises:
-        UnansweredError: there was none. Others: what the server or the library says of the request.
-    """
+    """The answer to one request about a place; UnansweredError where there was none in so many tries."""
     return ask_all(place, [Request(operation, given, named, size)], tries=tries)[0]
 
 
@@ -224,11 +205,10 @@ def _status(error: BaseException) -> int | None:
 def _unanswered(
     address: str, operation: str, error: Exception, tries: int, seconds: float, bounds: Limits
 ) -> UnansweredError:
-    said = f"{type(error).__name__}: {str(error) or 'no answer'}".splitlines()[0]
     tried = f"{tries} {'try' if tries == 1 else 'tries'} in {seconds:.1f} s"
     return UnansweredError(
         f"cannot use {address}: {DOING[operation]} failed after {tried}",
-        received=said,
+        received=f"{type(error).__name__}: {str(error) or 'no answer'}".splitlines()[0],
         remedy=f"{CREDENTIALS}; then run the same command again: finished work is kept; where the server is slow, "
         f"raise {TIMEOUT} (seconds that it may keep silent, {bounds.seconds:g} now) or {TRIES} ({bounds.tries} now)",
     )
@@ -236,11 +216,7 @@ def _unanswered(
 
 @dataclass(frozen=True)
 class Bounded:
-    """A filesystem of coroutines as Zarr reads from it, each read within the limits.
-
-    Args:
-        filesystem: made for coroutines. address: of what is read, for errors.
-    """
+    """A filesystem of coroutines as Zarr reads from it, each read within the limits; errors name the address."""
 
     filesystem: Any
     address: str

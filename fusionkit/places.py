@@ -31,9 +31,8 @@ EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "obstore", "ab
 def place_of(address: str | Place) -> Place:
     """The place that a path or address names.
 
-    Raises:
-        UsageError: a scheme that fsspec does not know or whose package is not installed, no name behind it, a name
-            that fsspec would take for a pattern, or limits that are no numbers.
+    UsageError for a scheme that fsspec does not know or whose package is not installed, no name behind it, a name that
+    fsspec would take for a pattern, or limits that are no numbers.
     """
     if isinstance(address, (Path, UPath)):
         return address
@@ -77,8 +76,7 @@ def _nameless(scheme: str, address: str) -> UsageError:
 def _filesystem(scheme: str) -> Any:
     """fsspec's class for a scheme, or obstore's where it is installed and the package that fsspec asks for is not.
 
-    Raises:
-        ImportError: neither is installed. ValueError: fsspec does not know the scheme.
+    ImportError where neither is installed, ValueError for a scheme that fsspec does not know.
     """
     try:
         return fsspec.get_filesystem_class(scheme or "none at all")
@@ -110,15 +108,12 @@ def refusal(place: Place, error: Exception) -> StoreError | None:
     ours = isinstance(error, OSError) or type(error).__module__.split(".")[0] in BACKENDS
     if isinstance(place, Path) or not ours:
         return None
-    return StoreError(
-        f"cannot use {place}",
-        received=f"{type(error).__name__}: {error}".splitlines()[0],
-        remedy=CREDENTIALS,
-    )
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    return StoreError(f"cannot use {place}", received=said, remedy=CREDENTIALS)
 
 
 def is_file(place: Place) -> bool:
-    """Whether there is such a file; a place that does not answer is an error here, to pathlib and fsspec it is a No."""
+    """Whether there is such a file. A place that does not answer is an error here, where pathlib and fsspec say No."""
     return place.is_file() if isinstance(place, Path) else _facts(place).get("type") == "file"
 
 
@@ -133,7 +128,6 @@ def is_there(place: Place) -> bool:
 
 
 def size_of(file: Place) -> int:
-    """Bytes of a file that is there."""
     return file.stat().st_size if isinstance(file, Path) else int(_facts(file)["size"])
 
 
@@ -161,14 +155,12 @@ def remove(place: Place) -> None:
 
 
 def remove_below(folder: UPath, names: list[str]) -> None:
-    """Remove some files below a folder that are there."""
     pieces = [names[at : at + REMOVED_AT_ONCE] for at in range(0, len(names), REMOVED_AT_ONCE)]
     paths = [[(folder / name).path for name in piece] for piece in pieces]
     ask_all(folder, [Request("rm", (piece,), size=None) for piece in paths], at_once=3)
 
 
 def upload(files: dict[str, Path], folder: UPath) -> None:
-    """Copy local files to their names below a folder."""
     requests = [
         Request("put_file", (str(file), (folder / name).path), size=file.stat().st_size) for name, file in files.items()
     ]
@@ -206,8 +198,7 @@ def listed(folder: Place) -> list[Place]:
 def read_all(folder: Place, names: list[str]) -> dict[str, bytes]:
     """The contents of some files below a folder; asked for together where the place is remote, absent ones left out."""
     if isinstance(folder, Path):
-        wanted = {name: folder / name for name in names}
-        return {name: path.read_bytes() for name, path in wanted.items() if path.is_file()}
+        return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
     there = sizes_below(folder)  # one request tells of all that are absent
     wanted_there = [name for name in names if name in there]
     requests = [Request("cat_file", ((folder / name).path,), size=None) for name in wanted_there]

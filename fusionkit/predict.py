@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.alignment import Rows, first_pieces, lay_rows
+from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.batches import PartInput
 from fusionkit.encode.duplicates import NONE
 from fusionkit.encode.plan import BATCH_TOKENS
@@ -40,11 +40,7 @@ EXAMPLES = {"texts": "texts", "pairs": "two texts an example", "words": "a list 
 
 @dataclass(frozen=True)
 class Label:
-    """A class for a whole example.
-
-    Attributes:
-        label: the likeliest. probabilities: of every class, where the head has them.
-    """
+    """The likeliest class of a whole example, and the probability of every class where the head has them."""
 
     label: str
     probabilities: dict[str, float] | None
@@ -72,10 +68,10 @@ class Tags:
     """A tag for each word.
 
     Attributes:
-        words: as given. tags: one each; a word that the encoder has no sub-token for, or that was cut, has the tag
-            that such words have in training's scores. spans: where the tags are BIO tags, else None.
-        probabilities: of each word's tag, None for a word without a sub-token; None throughout where the head has
-            none: a CRF decides for the best path, not for words.
+        words: as given. tags: one each; a word that has no sub-token, or was cut, has the tag that such words have in
+            training's scores. spans: where the tags are BIO tags, else None.
+        probabilities: of each word's tag, None for a word without a sub-token; None throughout for a CRF, which
+            decides for the best path, not for words.
     """
 
     words: list[str]
@@ -86,11 +82,7 @@ class Tags:
 
 @dataclass(frozen=True)
 class Labels:
-    """Any number of classes for a whole example.
-
-    Attributes:
-        labels: those whose probability is above the threshold. probabilities: of every class.
-    """
+    """The classes of a whole example whose probability is above the threshold, and the probability of every class."""
 
     labels: list[str]
     probabilities: dict[str, float]
@@ -102,11 +94,7 @@ Answer = Label | Labels | Number | Tags
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the heads say about one example.
-
-    Attributes:
-        heads: each head's answer by its name. cut: True where the text was longer than the encoder was given.
-    """
+    """Each head's answer about one example, by the head's name; ``cut``: the encoder did not get all of the text."""
 
     heads: dict[str, Answer]
     cut: bool
@@ -174,23 +162,20 @@ class Predictor:
     """Heads behind one encoder.
 
     Attributes:
-        runs: the runs by the name of their head: the column they learned, with the run's digest where several
-            learned it; a run of several tasks is there once for each of its columns. encoder: without the layers that
-            none of them reads, where it could be cut.
-        takes: ``texts``, ``pairs`` or ``words``: what the runs were trained over.
+        runs: by the name of their head: the column they learned, with the run's digest where several learned it; a
+            run of several tasks is there for each of its columns. encoder: cut above the highest layer that is read,
+            where it could be. takes: ``texts``, ``pairs`` or ``words``, as the runs were trained.
     """
 
     def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder) -> None:
         runs = [part for run in runs for part in run.parts.values()]
         columns = Counter(run.spec.label for run in runs)
-        self.runs = {
-            run.spec.label if columns[run.spec.label] == 1 else f"{run.spec.label}/{run.digest[:8]}": run
-            for run in runs
-        }
-        self.encoder = encoder
-        self.takes = _kind(runs[0])
+        names = [
+            f"{run.spec.label}/{run.digest[:8]}" if columns[run.spec.label] > 1 else run.spec.label for run in runs
+        ]
+        self.runs = dict(zip(names, runs, strict=True))
+        self.encoder, self.takes, self._two = encoder, _kind(runs[0]), _pair_as(runs[0]) == "two"
         self.max_length: int = runs[0].encoding["max_length"]
-        self._two = _pair_as(runs[0]) == "two"
         for run in runs:
             run.model.to(encoder.device)
         self._readers = readers_of(self.runs.items())
@@ -206,8 +191,7 @@ class Predictor:
         """What every head says about some examples, in their order.
 
         Args:
-            texts: texts, or lists of words where the runs were trained over words. pairs: the second texts, where
-                they were trained over pairs.
+            texts: texts, or lists of words, as the runs were trained. pairs: the second texts of pairs.
 
         Raises:
             UsageError: other input than the runs were trained over, or a text without any sub-token.
@@ -227,7 +211,7 @@ class Predictor:
                 remedy="remove such examples",
             )
         rows = {kind: lay_rows(kind, offsets, tokenized.word_index, counts) for kind in self._layers}
-        words = None if counts is None else first_pieces(offsets, tokenized.word_index, counts)
+        words = None if counts is None else lay_rows("words", offsets, tokenized.word_index, counts)
         part = PartInput(
             token_ids=torch.from_numpy(tokenized.token_ids.astype(np.int64)),
             segments=torch.from_numpy(tokenized.segments.astype(np.int64)),
@@ -242,19 +226,15 @@ class Predictor:
         with torch.inference_mode(), full_float32(self.encoder.device):
             for examples, batches, order in live_groups(part, sequences, budget, self.encoder.pad_id):
                 passes = [(forward(self.encoder, batch), batch) for batch in batches]
-                shared = {
-                    kind: in_order(
-                        [
-                            shared_rows(states, self._layers[kind], part, batch, rows[kind], words)
-                            for states, batch in passes
-                        ],
-                        order,
-                    )
-                    for kind in rows
-                }
+                shared = {}
+                for kind, laid in rows.items():
+                    found = [
+                        shared_rows(states, self._layers[kind], part, each, laid, words) for states, each in passes
+                    ]
+                    shared[kind] = in_order(found, order)
                 for reader in self._readers:
-                    found = _answers(reader, shared[reader.run.rows], examples, texts, words)
-                    for example, answer in zip(examples.tolist(), found, strict=True):
+                    of_head = _answers(reader, shared[reader.run.rows], examples, texts, words)
+                    for example, answer in zip(examples.tolist(), of_head, strict=True):
                         answers[example][reader.name] = answer
         cut: NDArray[np.bool_] = np.logical_or.reduce(tokenized.cut[sequences], axis=1)
         return [Prediction(heads, bool(one)) for heads, one in zip(answers, cut, strict=True)]
@@ -282,36 +262,27 @@ def _answers(
     classes = run.model.head.decode(scores, torch.from_numpy(read_offsets).to(scores.device)).cpu().numpy()
     of_head = getattr(run.model.head, "probabilities", None)
     likely = None if of_head is None else of_head(scores).cpu().numpy()  # [n, classes]
+    threshold = threshold_of(run.model)
     if run.spec.task == "regression":
         yield from (Number(float(value)) for value in classes)
-        return
-    threshold = threshold_of(run.model)
-    if threshold is not None:
+    elif threshold is not None:
         for each in classes:
-            likelihoods = dict(zip(run.labels, map(float, each), strict=True))
-            yield Labels([name for name, chance in likelihoods.items() if chance > threshold], likelihoods, threshold)
-        return
-    if not run.of_words:
+            every = dict(zip(run.labels, map(float, each), strict=True))
+            yield Labels([name for name, chance in every.items() if chance > threshold], every, threshold)
+    elif not run.of_words:
         for at, best in enumerate(classes):
-            every = None if likely is None else dict(zip(run.labels, map(float, likely[at]), strict=True))
-            yield Label(run.labels[best], every)
-        return
-    assert words is not None
-    spans = are_span_tags(run.labels)
-    for at, example in enumerate(examples):
-        has_row = words.mask[words.row_offsets[example] : words.row_offsets[example + 1]]
-        these = slice(read_offsets[at], read_offsets[at + 1])
-        chances = None if likely is None else likely[these]
-        yield _tagged(run, list(texts[example]), has_row, classes[these], chances, spans)
+            chances = None if likely is None else dict(zip(run.labels, map(float, likely[at]), strict=True))
+            yield Label(run.labels[best], chances)
+    else:
+        assert words is not None
+        for at, example in enumerate(examples):
+            has_row = words.mask[words.row_offsets[example] : words.row_offsets[example + 1]]
+            these = slice(read_offsets[at], read_offsets[at + 1])
+            yield _tagged(run, list(texts[example]), has_row, classes[these], None if likely is None else likely[these])
 
 
 def _tagged(
-    run: TrainedRun,
-    words: list[str],
-    has_row: NDArray[np.bool_],
-    classes: NDArray[np.int64],
-    likely: NDArray[np.float32] | None,
-    are_spans: bool,
+    run: TrainedRun, words: list[str], has_row: NDArray[np.bool_], classes: IntArray, likely: NDArray[np.float32] | None
 ) -> Tags:
     tags: list[str] = [run.default] * len(words)
     chances: list[float | None] = [None] * len(words)
@@ -320,7 +291,7 @@ def _tagged(
         if likely is not None:
             chances[word] = float(likely[k, classes[k]])
     spans = None
-    if are_spans:
+    if are_span_tags(run.labels):
         spans = [Span(kind, start, stop, " ".join(words[start:stop])) for kind, start, stop in spans_of(tags)]
     return Tags(words, tags, spans, None if likely is None else chances)
 
@@ -336,15 +307,16 @@ def _pair_as(run: TrainedRun) -> str:
 
 def _refuse_different(runs: list[TrainedRun]) -> None:
     """One pass serves runs over different rows, but not over different encoders or sub-tokens."""
-    inputs = [f"pairs as {_pair_as(run)}" if _kind(run) == "pairs" else _kind(run) for run in runs]
-    known = [{**run.encoding, **run.encoding["encoder"]} for run in runs]
-    first, *others = ({**fields, "input": given} for fields, given in zip(known, inputs, strict=True))
-    for run, other in zip(runs[1:], others, strict=True):
-        fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
-        if different := [name for name in fields if first[name] != other[name]]:
+    fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
+    known = []
+    for run in runs:
+        given = f"pairs as {_pair_as(run)}" if _kind(run) == "pairs" else _kind(run)
+        known.append({**run.encoding, **run.encoding["encoder"], "input": given})
+    for run, other in zip(runs[1:], known[1:], strict=True):
+        if different := [name for name in fields if known[0][name] != other[name]]:
             raise UsageError(
                 "these runs cannot share one pass of one encoder",
-                expected=_listed(runs[0], first, different),
+                expected=_listed(runs[0], known[0], different),
                 received=_listed(run, other, different),
                 remedy="predict with each encoder's and each input's runs by themselves",
             )

@@ -61,11 +61,7 @@ class Ragged:
 def chosen_examples(key: Any, count: int) -> IntArray:
     """The numbers of the examples that an index stands for among ``count``: of no dimension for one example.
 
-    Args:
-        key: an integer, a slice, a mask or index array; or a tuple of one of them and ``...``, as NumPy has it.
-
-    Raises:
-        IndexError: there is no such example.
+    The index is an integer, a slice, a mask or index array; or a tuple of one of them and ``...``, as NumPy has it.
     """
     if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
         key = key[0]
@@ -85,11 +81,7 @@ def offsets_of(lengths: IntArray) -> IntArray:
 
 
 def flat_rows(row_offsets: IntArray, examples: IntArray) -> tuple[IntArray, IntArray]:
-    """The rows of some examples, in their order, and the offsets of the pieces among them.
-
-    Returns:
-        rows ``[n]``, offsets ``[len(examples) + 1]``.
-    """
+    """The rows ``[n]`` of some examples, in their order, and each one's offsets among them, ``[len(examples) + 1]``."""
     starts, lengths = row_offsets[examples], row_offsets[examples + 1] - row_offsets[examples]
     offsets = offsets_of(lengths)
     # One arange over all pieces, shifted a piece at a time: no Python loop over examples.
@@ -133,11 +125,7 @@ def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def side_by_side(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Which row stands where when examples lie side by side.
-
-    Returns:
-        row numbers int64 ``[examples, longest]`` (some row behind each end), mask bool ``[examples, longest]``.
-    """
+    """Examples side by side: row numbers int64 ``[examples, longest]`` (any behind each end), and their bool mask."""
     lengths = offsets.diff().unsqueeze(-1)
     steps = torch.arange(int(lengths.max()) if len(lengths) else 0, device=offsets.device)
     mask = steps < lengths
@@ -145,14 +133,8 @@ def side_by_side(offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows side by side for recurrences over positions.
-
-    Returns:
-        padded ``[examples, longest, …]`` (zeros behind each end), mask bool ``[examples, longest]``.
-    """
-    lengths = offsets.diff()
-    longest = int(lengths.max()) if len(lengths) else 0
-    mask = torch.arange(longest, device=values.device) < lengths.unsqueeze(-1)
-    padded = values.new_zeros(len(lengths), longest, *values.shape[1:])
+    """Rows side by side, ``[examples, longest, …]`` (zeros behind each end), and their bool mask."""
+    _, mask = side_by_side(offsets)
+    padded = values.new_zeros(*mask.shape, *values.shape[1:])
     padded[mask] = values
     return padded, mask

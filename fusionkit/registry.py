@@ -36,11 +36,9 @@ FIRST_DIGITS = 12  # of a hash, where it is shown
 
 @dataclass(frozen=True)
 class Loaded:
-    """An object that an import path names.
+    """An object that an import path names, and the module that defines it, which may be another one than the path's.
 
-    Attributes:
-        module: where it is defined, which may be another one than the path's. sha256: of that module's file as it was
-            when it was imported; None where there is no file.
+    ``sha256`` is of that module's file as it was when it was imported; None where there is no file.
     """
 
     value: Any
@@ -50,11 +48,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Registry:
-    """Names of one kind of thing.
-
-    Attributes:
-        kind: ``fusion`` or ``head``, for errors. group: the entry points' group. table: fusionkit's own, each an import
-            path.
+    """Names of one ``kind`` of thing, fusions or heads: of fusionkit's ``table``, each an import path, and of the entry
+    points of a ``group``.
     """
 
     kind: str
@@ -74,11 +69,7 @@ class Registry:
         return name, options if colon else None
 
     def path(self, name: str) -> str:
-        """The import path that a name stands for.
-
-        Raises:
-            UsageError: an unknown name.
-        """
+        """The import path that a name stands for; UsageError where it is unknown."""
         if (found := self.table.get(name) or _entry_points(self.group).get(name)) is not None:
             return found
         if IMPORT_PATH.fullmatch(name) is None:
@@ -90,30 +81,19 @@ class Registry:
         return name not in self.table
 
     def load(self, name: str) -> Loaded:
-        """What a name means.
-
-        Raises:
-            UsageError: an unknown name, a module that cannot be imported, or one without this object.
-        """
+        """What a name means; UsageError where it is unknown, or its module cannot be imported or lacks the object."""
         path = self.path(name)
         try:
             return load(path)
         except UsageError as error:
             near = difflib.get_close_matches(name.partition(":")[0], self.names(), n=1, cutoff=0.6)
             hint = f", or did you mean {near[0]!r}?" if near and name == path else ""
-            raise UsageError(
-                f"{self.kind} {name!r} cannot be imported: {error.what}",
-                expected=error.expected,
-                received=error.received,
-                remedy=f"{error.remedy}{hint}",
-            ) from error
+            what = f"{self.kind} {name!r} cannot be imported: {error.what}"
+            remedy = f"{error.remedy}{hint}"
+            raise UsageError(what, expected=error.expected, received=error.received, remedy=remedy) from error
 
     def refuse_absent(self, text: str) -> None:
-        """Refuse an import path whose module is nowhere, before anything heavy is imported.
-
-        Raises:
-            UsageError: there is no such module.
-        """
+        """Raise a UsageError for an import path whose module is nowhere, before anything heavy is imported."""
         name, _ = self.split(text)
         if ":" in name and not _is_there(name.partition(":")[0]):
             self.load(name)
@@ -128,11 +108,7 @@ class Registry:
 
 @cache
 def load(path: str) -> Loaded:
-    """The object that ``MODULE:OBJECT`` names, imported once.
-
-    Raises:
-        UsageError: the module cannot be imported, or has no such object.
-    """
+    """The object that ``MODULE:OBJECT`` names, imported once; UsageError where that is not possible."""
     name, _, dotted = path.partition(":")
     module = _imported(name)
     value: Any = module

@@ -57,18 +57,16 @@ class EncodeSpec:
     revision: str | None = option(None, "Revision of a hub encoder.", flag="encoder-revision")
     rows: str | None = option(None, "What a stored row is. [default: by the columns]", choices=ROWS)
     layers: str = option("all", "all, 0,6,12 or -4: (0 is the embeddings).")
-    dtype: str = option(
-        "float16", "Precision of the stored states; int8 has a scale for each row and layer.", choices=STATE_DTYPES
-    )
+    dtype: str = option("float16", "Precision of the stored states; int8 has a scale for each row and layer.",
+                        choices=STATE_DTYPES)  # fmt: skip
     compress: str = option(
         "none",
         "Compression of the stored states: the same numbers in fewer bytes, slower to write and read.",
         choices=COMPRESSIONS,
     )
     compute_dtype: str = option("float32", "Precision of the forward pass.", choices=COMPUTE_DTYPES)
-    max_length: int | None = option(
-        None, "Sub-tokens an example may have. [default: the encoder's limit]", ge=3, unit="sub-tokens"
-    )
+    max_length: int | None = option(None, "Sub-tokens an example may have. [default: the encoder's limit]", ge=3,
+                                    unit="sub-tokens")  # fmt: skip
     pair_as: str | None = option(None, "A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS)
     task: str | None = option(None, "mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
     mask_seed: int = option(0, "With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)
@@ -112,13 +110,9 @@ class RunSpec:
     task: str = field(metadata=about("The task's name; several tasks have names, topic=classification,slots=tagging."))
     label: str = field(metadata=about("The column it learns; of several tasks one each, category,slots."))
     fusion: str = field(metadata=about("A name from the table of fusions with its options, dwatt:scale=yes."))
-    fusion_layers: str | None = option(
-        None,
-        "The layers that the fusion reads where they were chosen, like 0,3,6.",
-        pattern="[0-9]+(,[0-9]+)*",
-        example="layer indices like 0,3,6",
-        later=True,
-    )
+    fusion_layers: str | None = option(None, "The layers that the fusion reads where they were chosen, like 0,3,6.",
+                                       pattern="[0-9]+(,[0-9]+)*", example="layer indices like 0,3,6",
+                                       later=True)  # fmt: skip
     head: str = field(metadata=about("A name from the table of heads; of several tasks one each, classifier+tagger."))
     pool: str | None = option(
         None,
@@ -141,51 +135,29 @@ class RunSpec:
         later=True,
     )
     batch_size: int = option(32, "Examples of a step.", ge=1, lists=SWEPT, parameter="batch_sizes")
-    optimizer: str = option(
-        "adamw",
-        "Whether weight decay acts on the weights (adamw) or is an L2 term (adam).",
-        choices=OPTIMIZERS,
-        later=True,
-    )
+    optimizer: str = option("adamw", "Whether weight decay acts on the weights (adamw) or is an L2 term (adam).",
+                            choices=OPTIMIZERS, later=True)  # fmt: skip
     schedule: str = option("linear", "The rate falls to 0 over all steps, or stays (constant).", choices=SCHEDULES)
-    warmup: float = option(
-        0.0, "Share of the steps in which the rate rises from 0.", ge=0, lt=1, unit="a share of the steps", later=True
-    )
+    warmup: float = option(0.0, "Share of the steps in which the rate rises from 0.", ge=0, lt=1,
+                           unit="a share of the steps", later=True)  # fmt: skip
     weight_decay: float = option(0.0, "Decay of the weights.", ge=0)
     clip_norm: float | None = option(None, "Largest norm of the gradient. [default: none]", gt=0, later=True)
     dropout: float = option(0.0, "Share of what a head's layers read that is set to 0.", ge=0, lt=1)
-    label_smoothing: float = option(
-        0.0, "Share of each target that is spread over all classes.", ge=0, lt=1, later=True
-    )
-    class_weights: str = option(
-        "none",
-        "balanced weighs a class by one over its share of the training labels.",
-        choices=CLASS_WEIGHTS,
-        later=True,
-    )
-    patience: int | None = option(
-        None,
-        "Stop after N epochs without a better validation score. [default: never]",
-        ge=1,
-        unit="epochs",
-        metavar="N",
-        later=True,
-    )
-    validate_on: int | None = option(
-        None, "Choose the epoch by so much of validation. [default: all of it]", ge=1, unit="examples", later=True
-    )
-    validate_every: int = option(
-        1, "Score validation after each N-th epoch, and after the last.", ge=1, unit="epochs", metavar="N", later=True
-    )
-    compute_dtype: str = option(
-        "float32",
-        "Precision of the products while training; weights and reported scores are float32.",
-        choices=TRAINING_DTYPES,
-        later=True,
-    )
-    order: str = option(
-        SHUFFLE, "Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS, later=True
-    )
+    label_smoothing: float = option(0.0, "Share of each target that is spread over all classes.", ge=0, lt=1,
+                                    later=True)  # fmt: skip
+    class_weights: str = option("none", "balanced weighs a class by one over its share of the training labels.",
+                                choices=CLASS_WEIGHTS, later=True)  # fmt: skip
+    patience: int | None = option(None, "Stop after N epochs without a better validation score. [default: never]", ge=1,
+                                  unit="epochs", metavar="N", later=True)  # fmt: skip
+    validate_on: int | None = option(None, "Choose the epoch by so much of validation. [default: all of it]", ge=1,
+                                     unit="examples", later=True)  # fmt: skip
+    validate_every: int = option(1, "Score validation after each N-th epoch, and after the last.", ge=1, unit="epochs",
+                                 metavar="N", later=True)  # fmt: skip
+    compute_dtype: str = option("float32",
+                                "Precision of the products while training; weights and reported scores are float32.",
+                                choices=TRAINING_DTYPES, later=True)  # fmt: skip
+    order: str = option(SHUFFLE, "Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS,
+                        later=True)  # fmt: skip
     joint_fusion: str = option("shared", "Of the heads of several tasks.", choices=JOINT_FUSIONS, later=True)
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
     init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
@@ -208,7 +180,6 @@ class RunSpec:
         return digest_of({k: v for k, v in self.to_dict().items() if not known[k].later or v != known[k].default})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, by field name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
@@ -225,12 +196,8 @@ class RunSpec:
 
 def parse_bytes(text: str) -> int:
     """A number of bytes from ``50GB``, ``1.5TB``, ``300MiB`` or plain digits."""
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(?:([kmgt]?)(i?)b)?\s*", text, re.IGNORECASE)
-    try:
-        number = float(match[1]) if match else -1.0
-    except ValueError:
-        number = -1.0
-    if match is None or number <= 0:
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(?:([kmgt]?)(i?)b)?\s*", text, re.IGNORECASE)
+    if match is None or (number := float(match[1])) <= 0:
         raise UsageError(
             "the number of bytes is out of range",
             expected="like 50GB, 1.5TB or 300MiB",
@@ -241,14 +208,10 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_layers(text: str, count: int, option: str = "--layers") -> tuple[int, ...]:
-    """Layer indices from ``all``, ``0,6,12``, ``-4:`` or ``2:5``.
+    """Ascending, distinct layer indices from ``all``, ``0,6,12``, ``-4:`` or ``2:5``.
 
     Args:
-        text: the choice; negative indices count from the last layer.
-        count: how many layers there are, the embedding output included. option: what the user gave it by.
-
-    Returns:
-        ascending, distinct indices in ``range(count)``.
+        count: how many layers there are, the embedding output included. option: what the user gave the text by.
     """
     expected = f"'all', indices like 0,3,{count - 1} or a slice like -4:, within 0…{count - 1}"
     try:

@@ -22,12 +22,7 @@ def are_span_tags(tags: Iterable[str]) -> bool:
 
 def is_bio2(tags: Sequence[str]) -> bool:
     """True where each ``I-x`` follows ``B-x`` or ``I-x``."""
-    previous = "O"
-    for tag in tags:
-        if tag.startswith("I-") and previous[1:] != tag[1:]:
-            return False
-        previous = tag
-    return True
+    return to_bio2(tags) == list(tags)
 
 
 def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -7,6 +7,7 @@ leaves out: the tests marked ``soak(PART)``, the whole products (``products``), 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -139,3 +140,14 @@ def commit() -> str:
         [*git, "status", "--porcelain", "--", ".", ":!tests/soak.jsonl"], capture_output=True, text=True, check=True
     ).stdout
     return f"{head} with changes" if changes else head
+
+
+@pytest.fixture(scope="session")
+def tables() -> Any:
+    """``docs/tables.py``, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

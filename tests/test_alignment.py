@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fusionkit.alignment import Rows, first_pieces, lay_rows
+from fusionkit.alignment import Rows, lay_rows
 from fusionkit.ragged import offsets_of
 
 # Two examples: [CLS] a a b [SEP], and [CLS] c [SEP] whose words 1 and 2 of three have no sub-token.
@@ -86,7 +86,7 @@ def test_no_examples_give_no_rows() -> None:
 
 
 def test_a_tagger_over_tokens_reads_each_words_first_piece() -> None:
-    assert spans(first_pieces(OFFSETS, WORDS, COUNTS)) == [(1, 2), (3, 4), (6, 7), None, None]
+    assert spans(lay_rows("words", OFFSETS, WORDS, COUNTS)) == [(1, 2), (3, 4), (6, 7), None, None]
 
 
 @pytest.mark.parametrize("kind", ["words", "words-mean"])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fusionkit import demo
 from fusionkit.bundled import travel_desk
+from fusionkit.cli import demo
 from fusionkit.cli.main import main
 from fusionkit.fusions import FUSIONS
 from fusionkit.tasks import TASKS

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.cli.format_cells import cell, group_keys, rows_of
+from fusionkit.plural import counted
 from fusionkit.statistics import LEVEL, TESTS, corrected
 
 NAMES = {"permutation": "sign-flip permutation test", "bootstrap": "shifted bootstrap"}
@@ -17,8 +18,8 @@ MOST_SEEDS = 64
 def comparison_notes(compared: pd.DataFrame, interval: str, test: str, correction: str) -> list[str]:
     """Lines to stand below a table: how it was made, what it cannot show, which runs it leaves out."""
     tested = compared[compared["p"].notna()]
-    m, several = len(tested), "" if len(tested) == 1 else "s"
-    how = f"{CORRECTED[correction]} for {m} comparison{several}" if correction != "none" else "not corrected"
+    several = counted(len(tested), "comparison")
+    how = f"{CORRECTED[correction]} for {several}" if correction != "none" else "not corrected"
     notes = [
         f"paired differences to {compared['baseline'].iloc[0]}: 95 % {interval} interval; p by {NAMES[test]}, {how}; "
         "* p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
@@ -61,6 +62,5 @@ def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
 
 
 def _name(compared: pd.DataFrame, row: dict[str, object]) -> str:
-    """The values that tell a row from the others."""
     keys = [name for name in group_keys(compared) if len(compared[name].drop_duplicates()) > 1]
     return " ".join(cell(row[name]) for name in keys)

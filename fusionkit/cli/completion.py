@@ -8,6 +8,8 @@ import click
 from click.shell_completion import CompletionItem
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+folders: Complete = click.Path(file_okay=False).shell_complete  # whatever folders the shell finds
+files: Complete = click.Path().shell_complete  # and files too
 
 
 def names(known: Mapping[str, str] | Iterable[str]) -> Complete:
@@ -18,13 +20,3 @@ def names(known: Mapping[str, str] | Iterable[str]) -> Complete:
         return [CompletionItem(name, help=help) for name, help in told.items() if name.startswith(beginning)]
 
     return complete
-
-
-def folders(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
-    """Whatever folders the shell finds."""
-    return [CompletionItem(beginning, type="dir")]
-
-
-def files(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
-    """Whatever files and folders the shell finds."""
-    return [CompletionItem(beginning, type="file")]

@@ -10,27 +10,27 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
-from click.shell_completion import CompletionItem
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
 from fusionkit.cli.completion import folders
-from fusionkit.errors import UsageError
+from fusionkit.errors import StoppedError, UsageError
 from fusionkit.places import Place, is_there, place_errors, place_of
 
 if TYPE_CHECKING:
+    from fusionkit.dataset.share import Share
     from fusionkit.store import Store
 
 PIPE_WIDTH = 200
+PLAIN_SECONDS = 10.0  # between two plain lines of progress
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -40,12 +40,10 @@ def out() -> Console:
 
 
 def log() -> Console:
-    """Standard error."""
     return Console(stderr=True, markup=False, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output."""
     click.echo(json.dumps(value, indent=1, ensure_ascii=False))
 
 
@@ -60,25 +58,26 @@ def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[
     return made
 
 
+def count_table(what: str, counts: Mapping[str, Mapping[str, int]], fields: Mapping[str, str]) -> Table:
+    """A table of counts, one row a ``what``; ``fields`` are the headers, by count."""
+    rows = [[name, *(f"{found[field]:,}" for field in fields)] for name, found in counts.items()]
+    return table(None, [(what, "left"), *((header, "right") for header in fields.values())], rows)
+
+
 class PlaceType(click.ParamType[Place]):
     """A folder, or an address on object storage."""
 
     name = "place"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return folders(ctx, param, incomplete)
+    shell_complete = staticmethod(folders)  # type: ignore[assignment]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         return place_of(value)
 
 
-class FolderType(click.ParamType[Path]):
+class FolderType(PlaceType):
     """A folder for runs, on a local disk."""
 
     name = "folder"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return folders(ctx, param, incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         place = place_of(value)
@@ -93,11 +92,7 @@ PLACE, FOLDER = PlaceType(), FolderType()
 
 
 def given_store(path: Place) -> Store:
-    """The store that the user named.
-
-    Raises:
-        UsageError: it is none: a wrong path, not failed work. StoreError: it is unfinished or damaged.
-    """
+    """The store that the user named; UsageError where it is none, StoreError where it is unfinished or damaged."""
     from fusionkit.store import is_store, open_store  # loads zarr
 
     with place_errors(path):
@@ -111,21 +106,63 @@ def given_store(path: Place) -> Store:
     return open_store(path)
 
 
+def given_share(text: str) -> Share:
+    """The store and the share of it that the user named: ``de.store``, ``de.store:5%``, ``s3://bucket/de.store:200``.
+
+    A store whose own name ends like a share is that store, whole. Errors as of :func:`given_store`.
+    """
+    from fusionkit.dataset.share import WRITTEN, Share, parse_share
+    from fusionkit.store import is_store
+
+    def is_there(place: Place) -> bool:
+        with place_errors(place):
+            return is_store(place)
+
+    before, colon, behind = text.rpartition(":")
+    if not colon or not before or "/" in behind or is_there(place_of(text)):
+        return Share(given_store(place_of(text)))
+    if not WRITTEN.fullmatch(behind) and not is_there(place_of(before)):
+        return Share(given_store(place_of(text)))
+    return Share(given_store(place_of(before)), parse_share(behind))
+
+
+@contextmanager
+def _on_sigterm(do: Callable[..., None]) -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, do)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @contextmanager
 def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
     """Turn SIGTERM into an answer for those who ask between two pieces of work."""
     asked = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    try:
+    with _on_sigterm(lambda *_: asked.set()):
         yield asked.is_set
-    finally:
-        signal.signal(signal.SIGTERM, before)
+
+
+def stopped_by_sigterm() -> AbstractContextManager[None]:
+    """Let SIGTERM end the work where it stands, as Ctrl-C does: what is finished is on the disk."""
+
+    def stop(*_: object) -> None:
+        raise StoppedError("stopped by SIGTERM; finished runs are kept", remedy="run the same command to go on")
+
+    return _on_sigterm(stop)
+
+
+def clock(seconds: float) -> str:
+    """``0:07``, ``2:23``, ``1:02:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class ProgressBars:
     """Progress for one command: a bar on a terminal, a plain line now and then otherwise."""
 
-    def __init__(self, every_seconds: float = 10.0) -> None:
+    def __init__(self) -> None:
         self._console = log()
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -136,51 +173,33 @@ class ProgressBars:
             Remaining(),
             TextColumn("{task.fields[note]}"),
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not self._console.is_terminal,  # it counts all the same
         )
-        self._every, self._task, self._note = every_seconds, TaskID(-1), ""
-        self._name, self._unit, self._total, self._done, self._last = "", "", 0, 0, time.monotonic()
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
         """A stage of ``total`` units begins with ``done`` of them already there."""
-        self._name, self._unit, self._total, self._done, self._last = (
-            name,
-            unit,
-            total,
-            done,
-            time.monotonic(),
-        )
+        self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
+        self._last = time.monotonic()
         if self._bar.disable:
             self._console.print(f"{name}: {total:,} {unit}" + (f", {done:,} done already" if done else ""))
-        else:
-            self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
 
     def advance(self, count: int) -> None:
-        """More units of the stage are done."""
-        self._done += count
-        if not self._bar.disable:
-            self._bar.advance(self._task, count)
-        elif time.monotonic() - self._last > self._every:
+        self._bar.advance(self._task, count)
+        if self._bar.disable and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
-            self._console.print(
-                f"{self._name}: {self._done:,} of {self._total:,} {self._unit}" + f", {self._note}" * bool(self._note)
-            )
+            task = self._bar.tasks[-1]
+            done, note = f"{task.completed:,.0f} of {task.total:,.0f}", task.fields["note"]
+            self._console.print(f"{task.description}: {done} {task.fields['unit']}" + (f", {note}" if note else ""))
 
     def note(self, text: str) -> None:
-        """A word behind the bar."""
-        self._note = text
-        if not self._bar.disable:
-            self._bar.update(self._task, note=text)
+        self._bar.update(self._task, note=text)
 
     def say(self, line: str) -> None:
-        """A line the user should see."""
         self._console.print(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.cluster_options import cluster_options, given_cluster, job_of_worker, on_cpus, workers_of
 from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_json, stop_on_sigterm
 from fusionkit.cli.encode_options import encoding_options, load_inputs
+from fusionkit.cli.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job
 from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.specs import parse_bytes
 
 if TYPE_CHECKING:
+    from fusionkit.cluster import ClusterSettings
+    from fusionkit.encode import EncodeReport
     from fusionkit.encode.shard import Shard
 
 
@@ -50,41 +53,22 @@ def encode(
     limit = parse_bytes(budget) if budget else None
     settings = given_cluster(cluster, cluster_config, workers=workers)
     if print_job:
-        click.echo(job_of_worker(settings and (on_cpus(settings) if device == "cpu" else settings)), nl=False)
+        print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
         return
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     from fusionkit.cli.info import store_summary
-    from fusionkit.encode.job import make_job
-    from fusionkit.encode.open_plan import is_finished
-    from fusionkit.encode.pipeline import encode_job
-    from fusionkit.encode.shard import encode_shard
     from fusionkit.store import open_store
 
     shard = given_shard(parts, overwrite, settings is not None)
-    with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
-        # Workers have the GPUs; this process needs the encoder's identity and tokenizer alone.
-        own_device = device if settings is None else "cpu"
-        source, columns, spec, encoder = load_inputs(bars.say, device=own_device, **options)
-        job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit), None
-        # Workers are started last: not for a source that cannot be read or a store that is complete.
-        if settings is not None and (overwrite or not is_finished(job)):
-            cluster_workers = stack.enter_context(workers_of(settings, device))
-            job = replace(job, device=cluster_workers.device)
-            run_parts = cluster_workers.parts(encoder, stop, bars.note)
-        if shard is None:
-            report = encode_job(job, overwrite=overwrite, run_parts=run_parts, stop=stop)
-        else:
-            report = encode_shard(job, shard, stop)
-    if report.outcome == "share":
-        if as_json:
-            print_json({"outcome": "share", "call_seconds": round(report.seconds, 3), "tokens": report.tokens})
-        else:
-            out().print(f"{store}: share {parts} is done; the store is complete when all shares are")
-        return
-    summary = store_summary(open_store(store))
+    report = encode_into(store, options, device, settings, overwrite=overwrite, limit=limit, shard=shard)
+    shared = report.outcome == "share"
+    summary: dict[str, Any] = {"tokens": report.tokens} if shared else store_summary(open_store(store))
     if as_json:
         print_json({"outcome": report.outcome, "call_seconds": round(report.seconds, 3), **summary})
+        return
+    if shared:
+        out().print(f"{store}: share {parts} is done; the store is complete when all shares are")
         return
     if report.outcome == "complete":
         out().print(f"{store} is complete already: nothing to do")
@@ -96,12 +80,41 @@ def encode(
     )
 
 
-def given_shard(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
-    """The share that ``--parts`` names.
+def encode_into(
+    store: Place,
+    options: Mapping[str, Any],
+    device: str,
+    settings: ClusterSettings | None,
+    *,
+    overwrite: bool = False,
+    limit: int | None = None,
+    shard: Shard | None = None,
+) -> EncodeReport:
+    """Encode by this process or by a cluster; SIGTERM ends it between two parts. ``limit``: bytes of the store."""
+    from fusionkit.encode.job import make_job
+    from fusionkit.encode.open_plan import is_finished
+    from fusionkit.encode.pipeline import encode_job
+    from fusionkit.encode.shard import encode_shard
 
-    Raises:
-        UsageError: it is none, or goes with something that it cannot go with.
-    """
+    with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
+        # Workers have the GPUs; this process needs the encoder's identity and tokenizer alone.
+        own_device = device if settings is None else "cpu"
+        source, columns, spec, encoder = load_inputs(bars.say, **{**options, "device": own_device})
+        job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit), None
+        # Workers are started last: not for a source that cannot be read or a store that is complete.
+        if settings is not None and (overwrite or not is_finished(job)):
+            from fusionkit.cluster.encode_workers import open_encode_workers
+
+            workers = stack.enter_context(open_encode_workers(settings, device))
+            job = replace(job, device=workers.device)
+            run_parts = workers.parts(encoder, stop, bars.note)
+        if shard is not None:
+            return encode_shard(job, shard, stop)
+        return encode_job(job, overwrite=overwrite, run_parts=run_parts, stop=stop)
+
+
+def given_shard(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
+    """The share that ``--parts`` names; UsageError where it is none, or stands beside what excludes it."""
     if parts is None:
         return None
     if overwrite:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, ProgressBars, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, ProgressBars, count_table, out, print_json, table
 from fusionkit.cli.encode_options import encoding_options, load_inputs
 
 
@@ -25,8 +25,7 @@ def estimate(as_json: bool, **options: Any) -> None:
         return
     console = out()
     fields = tuple(next(iter(found.splits.values())))
-    rows = [[split, *(f"{counts[name]:,}" for name in fields)] for split, counts in found.splits.items()]
-    console.print(table(None, [("split", "left"), *((name, "right") for name in fields)], rows))
+    console.print(count_table("split", found.splits, dict(zip(fields, fields, strict=True))))
     about = "" if found.exact else "about "
     console.print(f"\nrows of {found.rows}: {about}{found.bytes / 1e6:,.0f} MB in {found.files:,} files")
     console.print(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.cluster_options import cluster_options, given_cluster, job_of_worker, on_cpus
 from fusionkit.cli.completion import folders
-from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
+from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
 from fusionkit.cli.sweep_options import given_sweep, stores_or_file, sweep_options
-from fusionkit.cli.worker_options import print_forecast, working_options
+from fusionkit.cli.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job, working_options
 from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.plural import counted
+
+if TYPE_CHECKING:
+    from fusionkit.fit.executor.estimate import Forecast
 
 
 @click.command()
@@ -50,18 +54,12 @@ def fit(
     de.store:200 for 200 examples). The last one named chooses the epoch and is scored, unless --evaluate-on says
     otherwise: given several times, the first chooses and each is scored.
     """
-    import torch
-
-    from fusionkit.fit import RunsFolder, forecast
+    from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
 
-    # Two threads on products this small win little, and lose much as soon as anything else runs.
-    torch.set_num_threads(threads)
-    given = given_sweep(context, stores)
-    settings = given_cluster(cluster, cluster_config or given.cluster_file, workers=workers)
-    if settings is not None and device == "auto":
-        device = "cpu"
-    if settings is not None and device != "cpu":
+    store, sweep, file = given_sweep(context, stores)
+    settings = given_cluster(cluster, cluster_config or file, workers=workers)
+    if settings is not None and device not in ("auto", "cpu"):
         raise UsageError(
             "the workers of a cluster train heads on their CPUs",
             expected="--device cpu",
@@ -69,22 +67,14 @@ def fit(
             remedy="leave one of them out",
         )
     if print_job:
-        click.echo(job_of_worker(settings and on_cpus(settings)), nl=False)
+        print_slurm_job(settings and on_cpus(settings))
         return
-    sweep = given.sweep
     check_logs(log_to)
+    commands = CliCommands(settings, workers, threads, device, retry_failed, log_to)
     if dry_run:
-        found = forecast(
-            given.store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, workers, retry_failed, device
-        )
-        print_forecast(*found, as_json)
+        print_forecast(*commands.forecast_with_notes(store, sweep, runs), as_json)
         return
-    from fusionkit.cli.train_sweep import train
-
-    records = train(
-        given.store, sweep, runs, workers=workers, retry_failed=retry_failed, settings=settings, log_to=log_to,
-        device=device,
-    )  # fmt: skip
+    records = commands.train(store, sweep, runs)
     _print(records, runs, as_json)
     if records and all(record["status"] == "failed" for record in records):  # what comes next would find no head
         raise FusionkitError(
@@ -106,3 +96,41 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
         return
     out().print(summary_table(summarise(pd.DataFrame([row for each in records for row in flat_tests(each)]))))
     out().print(f"kept in {runs}; `fusionkit results {runs}` shows all of it")
+
+
+def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
+    from fusionkit.fit.executor.estimate import SHOWN
+
+    if as_json:
+        print_json({**asdict(found), "notes": notes})
+        return
+    for note in notes:
+        log().print(note)
+    shown = [name for name in SHOWN if len({part[name] for part in found.parts}) > 1 or name in ("label", "fusion")]
+    rows = []
+    for part in found.parts:
+        kind = ["–" if part[name] is None else str(part[name]) for name in shown]
+        rows.append([*kind, f"{part['runs']:,}", clock(part["seconds"])])
+    if rows:
+        columns = [*((name, "left") for name in shown), ("runs", "right"), ("one process", "right")]
+        out().print(table(None, columns, rows))
+    out().print(forecast_text(found))
+
+
+def forecast_text(found: Forecast) -> str:
+    """A few lines: what is there, what is left, time and memory, and how they were found."""
+    left = found.runs - found.there
+    told = f"{found.runs:,} runs: {found.there:,} there already, {left:,} to train"
+    told += f" ({found.elsewhere:,} of them by another process just now)" if found.elsewhere else ""
+    if not left:
+        return told
+    who = f"{found.workers} processes" if found.workers > 1 else "one process"
+    sampled = f"all {found.kinds}" if found.sampled == found.kinds else f"{found.sampled} of {found.kinds}"
+    return "\n".join(
+        (
+            f"{told} in {counted(found.units, 'unit')} by {who}",
+            f"about {clock(found.seconds)}, as busy as this machine is now; about {found.memory / 1e6:,.0f} MB of "
+            "memory a process",
+            f"counted, and measured on a few epochs or by finished runs of {sampled} kinds of runs",
+        )
+    )

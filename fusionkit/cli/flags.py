@@ -38,7 +38,7 @@ def flag(entry: OptionInfo, **more: Any) -> Decorator[Any]:
 
 
 def flags(entries: Iterable[OptionInfo], more: Mapping[str, Mapping[str, Any]]) -> list[Decorator[Any]]:
-    """The flags of several, with what :func:`flag` is to be told beside, by flag."""
+    """The flags of several; ``more`` by flag."""
     return [flag(entry, **more.get(entry.flag, {})) for entry in entries]
 
 

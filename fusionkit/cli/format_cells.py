@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pandas as pd
@@ -15,7 +16,6 @@ MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # the first that a p-value does n
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows, by column."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict(orient="records")]
 
 
@@ -29,38 +29,44 @@ def times_of(metric: object) -> float:
     return 1.0 if metric in LESS_IS_BETTER else 100.0
 
 
-def score_text(mean: float, std: float, times: float = 100.0) -> str:
+def score_text(mean: float, std: float = nan, times: float = 100.0) -> str:
     """``74.3 ± 0.5``, in percent unless ``times`` says otherwise; a single run has no deviation."""
     return NOTHING if pd.isna(mean) else f"{times * mean:.1f}" + ("" if pd.isna(std) else f" ± {times * std:.1f}")
 
 
-def range_text(low: float, high: float, times: float, signed: bool = False) -> str:
-    """``73.1 … 75.5``; ``signed`` for differences."""
-    form = "+.1f" if signed else ".1f"
+def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
     return NOTHING if pd.isna(low) else f"{times * low:{form}} … {times * high:{form}}"
 
 
-def difference_text(row: dict[str, Any]) -> str:
-    """``+1.3`` or, in the baseline's own row, that it is the one."""
-    if row["is_baseline"]:
-        return "baseline"
-    return NOTHING if pd.isna(row["difference"]) else f"{times_of(row['metric']) * row['difference']:+.1f}"
+def texts_of(row: dict[str, Any]) -> dict[str, str]:
+    """What tables show of a group beside its name; costs and counts that are not there are empty.
+
+    Of a group that is compared with a baseline also the differences, ``record`` (wins, ties, losses) and ``pairs``.
+    """
+    times = times_of(row["metric"])
+    found = {
+        "score": score_text(row["mean"], row["std"], times),
+        "interval": range_text(row["low"], row["high"], times),
+        "parameters": "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
+        "seconds": "" if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}",
+        "stars": "",
+    }
+    if "difference" not in row:
+        return found
+    p, counts = row["p_corrected"], [row[name] for name in ("wins", "ties", "losses")]
+    difference = NOTHING if pd.isna(row["difference"]) else f"{times * row['difference']:+.1f}"
+    return found | {
+        "difference": "baseline" if row["is_baseline"] else difference,
+        "difference_interval": range_text(row["difference_low"], row["difference_high"], times, "+.1f"),
+        "p": NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}",
+        "stars": next((stars for level, stars in MARKS.items() if p <= level), ""),
+        "record": NOTHING if any(map(pd.isna, counts)) else "–".join(f"{count:.0f}" for count in counts),
+        "pairs": "" if pd.isna(row["pairs"]) else f"{row['pairs']:.0f}",
+    }
 
 
-def p_text(p: float) -> str:
-    """Three digits behind the point, or that it is less."""
-    return NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def marks(p: float) -> str:
-    """Stars of a p-value, none above 0.05."""
-    return next((stars for level, stars in MARKS.items() if p <= level), "")
-
-
-def record_text(row: dict[str, Any], between: str = "–") -> str:
-    """Wins, ties and losses."""
-    counts = [row[name] for name in ("wins", "ties", "losses")]
-    return NOTHING if any(map(pd.isna, counts)) else between.join(f"{count:.0f}" for count in counts)
+def runs_text(row: dict[str, Any]) -> str:
+    return f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else "")
 
 
 def cell(value: Any) -> str:

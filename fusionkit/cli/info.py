@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, given_store, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json
 from fusionkit.places import Place, sizes_below
 
 if TYPE_CHECKING:
@@ -62,17 +62,15 @@ def info(path: Place, as_json: bool) -> None:
         return
     identity, provenance = summary["identity"], summary["provenance"]
     columns = {role: name for role, name in summary["columns"].items() if name}
+    shape = f"{summary['rows']} × layers {_text(summary['layers'])} × {summary['hidden']}"
+    packed = summary["compression"]
     facts = [
         ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB)"),
         ("read by", summary["reads"]),
         ("source", f"{summary['source']} · " + ", ".join(f"{k} {_text(v)}" for k, v in columns.items())),
         *([("pairs", f"each as {summary['pair_as']}")] if summary["pair_as"] else []),
         ("encoder", f"{summary['encoder']} · weights {identity['encoder']['weights'][:12]}"),
-        (
-            "states",
-            f"{summary['rows']} × layers {_text(summary['layers'])} × {summary['hidden']}, {summary['dtype']}"
-            + ("" if summary["compression"] == "none" else f", {summary['compression']}"),
-        ),
+        ("states", f"{shape}, {summary['dtype']}" + ("" if packed == "none" else f", {packed}")),
         ("identity", summary["digest"]),
         ("encoded", f"{provenance['created']} on {provenance['device']} in {provenance['seconds']:.1f} s"),
         ("with", ", ".join(f"{name} {version}" for name, version in identity["versions"].items())),
@@ -84,8 +82,7 @@ def info(path: Place, as_json: bool) -> None:
     for name, value in facts:
         console.print(f"{name:<9} {value}")
     fields = [field for field in (*COUNTS, "chunks") if summary["pair_as"] == "two" or field != "sequences"]
-    rows = [[name, *(f"{split[field]:,}" for field in fields)] for name, split in summary["splits"].items()]
-    console.print(table(None, [("split", "left"), *((field, "right") for field in fields)], rows))
+    console.print(count_table("split", summary["splits"], dict(zip(fields, fields, strict=True))))
 
 
 def _show_runs(path: Path, as_json: bool) -> None:

@@ -77,22 +77,18 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.showwarning = _shown
         warnings.filterwarnings("default", category=SourceWarning)
-        _run()
-
-
-def _run() -> None:
-    try:
-        sys.exit(group.main(standalone_mode=False) or 0)
-    except FusionkitError as error:
-        click.echo(f"fusionkit: {error}", err=True)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("fusionkit: interrupted; finished work is kept, run the same command to go on", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has gone; Python must not complain while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        try:
+            sys.exit(group.main(standalone_mode=False) or 0)
+        except FusionkitError as error:
+            click.echo(f"fusionkit: {error}", err=True)
+            sys.exit(error.exit_code)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("fusionkit: interrupted; finished work is kept, run the same command to go on", err=True)
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader of our output has gone; Python must not complain while it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)

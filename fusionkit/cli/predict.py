@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,11 +37,9 @@ def predict(
     text: str | None,
     pair: str | None,
     tokens: str | None,
-    encoder: str | None,
-    device: str,
-    trust_remote_code: bool,
     trusted: tuple[str, ...],
     as_json: bool,
+    **loading: Any,
 ) -> None:
     """Run the heads of RUN… over TEXT… or --input: one pass of the encoder for all of them.
 
@@ -60,9 +59,7 @@ def predict(
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
-    predictor = load(
-        *places, device=device, encoder=encoder, trust_remote_code=trust_remote_code, trust_modules=trusted
-    )
+    predictor = load(*places, trust_modules=trusted, **loading)
     if given is None or given == "-":
         blocks = blocks_of(predictor, sys.stdin if given else texts)
     else:

@@ -69,7 +69,6 @@ def _block(predictor: Predictor, lines: list[str]) -> Block:
 
 
 def blocks_of_file(predictor: Predictor, path: str, named: dict[str, str | None]) -> Iterator[Block]:
-    """The examples of a file, in pieces."""
     source = open_source(path)
     [(split, examples)] = source.splits.items()
     roles = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}[predictor.takes]
@@ -103,7 +102,6 @@ def blocks_of_file(predictor: Predictor, path: str, named: dict[str, str | None]
 def print_answers(
     predictor: Predictor, first: list[Any], second: list[str] | None, found: list[Prediction], as_json: bool
 ) -> None:
-    """A block's answers: a JSON line an example, or a table."""
     shown = [text if isinstance(text, str) else " ".join(text) for text in first]
     if as_json:
         for at, prediction in enumerate(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,15 +18,7 @@ from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
 @click.option("--store", "stores", multiple=True, type=FOLDER, help="Where stores are, if not beside RUNS.")
 @click.option("--title", help="Title of the page.")
 @JSON_OPTION
-def report(
-    runs: tuple[Path, ...],
-    page: Path,
-    figures: Path | None,
-    baseline: str | None,
-    stores: tuple[Path, ...],
-    title: str | None,
-    as_json: bool,
-) -> None:
+def report(runs: tuple[Path, ...], page: Path, figures: Path | None, as_json: bool, **how: Any) -> None:
     """Write a page of the runs in RUNS: tables, charts and a look inside, one file that opens offline.
 
     Sentences with their layer weights, predictions and confusions need the runs' stores. They are looked for beside
@@ -33,7 +26,7 @@ def report(
     """
     from fusionkit.report import write_report
 
-    facts = write_report(runs, page, figures=figures, baseline=baseline, stores=stores, title=title)
+    facts = write_report(runs, page, figures=figures, **how)
     if as_json:
         print_json({
             "page": str(facts.page), "bytes": facts.bytes, "runs": facts.runs,

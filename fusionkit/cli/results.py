@@ -44,7 +44,7 @@ def results(
         if given and not baseline:
             raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
     from fusionkit.cli.comparison_notes import comparison_notes
-    from fusionkit.cli.latex import latex
+    from fusionkit.cli.paper_tables import latex
     from fusionkit.cli.summary_table import summary_table
     from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder

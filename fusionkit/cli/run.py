@@ -6,14 +6,12 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.cluster_options import cluster_of_study, cluster_options
-from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
-from fusionkit.cli.times import clock
-from fusionkit.cli.worker_options import working_options
+from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
+from fusionkit.cli.work_options import cluster_options, given_cluster, print_slurm_job, working_options
 
 if TYPE_CHECKING:
     from fusionkit.study.forecast import Foreseen
@@ -45,35 +43,31 @@ def run(
     work: Path,
     settings: tuple[str, ...],
     only: tuple[str, ...],
-    device: str,
-    trust_remote_code: bool,
-    threads: int,
     workers: int | None,
-    retry_failed: bool,
-    log_to: tuple[str, ...],
     dry_run: bool,
     cluster: str | None,
     cluster_config: Path | None,
     print_job: bool,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Take a study from its sources to tables, figures and a page: encode, fit, compare, draw.
 
     STUDY is a YAML file. Only what is missing is done, told by content; run again, it goes on where it stopped.
     """
-    from fusionkit.cli.study_commands import CliCommands
+    from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
     from fusionkit.study import read_study, run_study
     from fusionkit.study.folder import StudyFolder
     from fusionkit.study.forecast import forecast_study
 
-    check_logs(log_to)
+    check_logs(how["log_to"])
     found = read_study(study, settings, only)
-    where = cluster_of_study(found, cluster, cluster_config, workers=workers)
-    commands = CliCommands(where, workers, threads, device, trust_remote_code, retry_failed, log_to)
+    where = given_cluster(cluster, cluster_config, found, workers=workers)
     if print_job:
-        click.echo(commands.job(), nl=False)
+        print_slurm_job(where)
         return
+    commands = CliCommands(where, workers, **how)
     place = StudyFolder(work)
     if dry_run:
         print_plan(found.title, forecast_study(found, place, commands), as_json)
@@ -94,21 +88,14 @@ def run(
 
 
 def print_plan(title: str, plan: list[Foreseen], as_json: bool) -> None:
-    """Each step with what there is to do: as numbers, or for people."""
     if as_json:
         print_json([each.plain() for each in plan])
         return
     columns = [("step", "left"), ("", "left"), ("MB", "right"), ("time", "right"), ("of", "left")]
-    rows = [
-        [
-            each.step,
-            each.state,
-            f"{each.bytes / 1e6:,.0f}" if each.bytes else "",
-            clock(each.seconds) if each.seconds else "",
-            each.told,
-        ]
-        for each in plan
-    ]
+    rows = []
+    for each in plan:
+        megabytes, time = f"{each.bytes / 1e6:,.0f}" if each.bytes else "", clock(each.seconds) if each.seconds else ""
+        rows.append([each.step, each.state, megabytes, time, each.told])
     out().print(table(title, columns, rows))
     seconds, size = sum(each.seconds or 0.0 for each in plan), sum(each.bytes or 0 for each in plan)
     out().print(f"\nto do: about {clock(seconds)}, as busy as this machine is now, and {size / 1e6:,.0f} MB of states")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, out, print_json
 from fusionkit.errors import UsageError
 from fusionkit.places import Place, is_there, place_errors
 
@@ -43,12 +43,8 @@ def status(path: Place, as_json: bool) -> None:
 def _print_store(found: dict[str, Any]) -> None:
     by = f" by {found['encoder']}" if found["encoder"] else ""
     out().print(f"{found['path']}: {found['state']}{by}")
-    columns = [("split", "left"), *((name, "right") for name in ("parts", "done", "failed", "sub-tokens", "of"))]
-    rows = [
-        [split, *(f"{counts[name]:,}" for name in ("parts", "done", "failed", "tokens_done", "tokens"))]
-        for split, counts in found["splits"].items()
-    ]
-    out().print(table(None, columns, rows))
+    fields = {"parts": "parts", "done": "done", "failed": "failed", "tokens_done": "sub-tokens", "tokens": "of"}
+    out().print(count_table("split", found["splits"], fields))
     for each in found["failed"]:
         out().print(
             f"{each['split']}-{each['chunk']:05d} failed {each['attempts']} times, {each['time']}: {each['error']}"

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from fusionkit.cli import format_cells
 from fusionkit.cli.console import out, table
+from fusionkit.cli.format_cells import NOTHING, cell, group_keys, rows_of, runs_text, texts_of
 
 PERCENT, RANGE = "95 % interval", "95 % of Δ"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
@@ -20,41 +20,29 @@ def summary_table(summary: pd.DataFrame) -> Table:
 
     Its least important columns are left out where the terminal is too narrow; it says which.
     """
-    keys = format_cells.group_keys(summary)
-    shared = [name for name in (*keys, "metric") if name != "fusion" and len(summary) > 1 and _constant(summary[name])]
+    keys = group_keys(summary)
+    same = [name for name in (*keys, "metric") if len(summary[name].drop_duplicates()) == 1 < len(summary)]
+    shared = [name for name in same if name != "fusion"]
     shown = [name for name in (*keys, "metric") if name not in shared]
     header = [(name, "left") for name in shown]
     rows: list[list[str]] = []
-    for row in format_cells.rows_of(summary):
+    for row in rows_of(summary):
         numbers = _numbers(row)
-        rows.append([*(format_cells.cell(row[name]) for name in shown), *numbers.values()])
+        rows.append([*(cell(row[name]) for name in shown), *numbers.values()])
         if len(rows) == 1:
             header += [(name, "right") for name in numbers]
-    title = " · ".join(f"{name} {format_cells.cell(summary[name].iloc[0])}" for name in shared)
+    title = " · ".join(f"{name} {cell(summary[name].iloc[0])}" for name in shared)
     return _fitting(title or None, header, rows, len(shown))
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
-    """A row's cells by their headers."""
-    times = format_cells.times_of(row["metric"])
-    found = {
-        "mean ± std": format_cells.score_text(row["mean"], row["std"], times),
-        PERCENT: format_cells.range_text(row["low"], row["high"], times),
-    }
-    if "difference" in row:
-        p, pairs = row["p_corrected"], row["pairs"]
-        found |= {
-            "Δ": format_cells.difference_text(row),
-            RANGE: format_cells.range_text(row["difference_low"], row["difference_high"], times, signed=True),
-            "p": format_cells.p_text(p) + format_cells.marks(p),
-            "W–T–L": format_cells.record_text(row),
-            "pairs": format_cells.NOTHING if pd.isna(pairs) else f"{pairs:.0f}",
-        }
-    return found | {
-        "runs": f"{row['runs']}" + (f" + {row['failed']} failed" if row["failed"] else ""),
-        "parameters": format_cells.NOTHING if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
-        "s/run": format_cells.NOTHING if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}",
-    }
+    texts = texts_of(row)
+    found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
+    if "difference" in texts:
+        found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"], "p": texts["p"] + texts["stars"]}
+        found |= {"W–T–L": texts["record"], "pairs": texts["pairs"] or NOTHING}
+    costs = {"parameters": texts["parameters"] or NOTHING, "s/run": texts["seconds"] or NOTHING}
+    return found | {"runs": runs_text(row)} | costs
 
 
 def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[str]], naming: int) -> Table:
@@ -78,7 +66,3 @@ def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[s
     if left_out:
         made.caption, made.caption_justify = f"left out for width: {', '.join(left_out)} (--format csv has all)", "left"
     return made
-
-
-def _constant(column: pd.Series[Any]) -> bool:
-    return len(column.drop_duplicates()) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from fusionkit.cli.completion import files, folders, names
-from fusionkit.cli.console import PLACE
+from fusionkit.cli.console import PLACE, given_share, given_store
 from fusionkit.cli.flags import flags, in_one, with_all
 from fusionkit.fusions import REGISTRY as FUSIONS
 from fusionkit.fusions import fusion_usages
@@ -77,36 +76,23 @@ def stores_or_file(context: click.Context, argument: click.Parameter, stores: tu
     return stores
 
 
-@dataclass(frozen=True)
-class RequestedSweep:
-    """The stores and the sweep that the user asked for; ``cluster_file``: the sweep's, if it has such settings."""
-
-    store: Store | Mix
-    sweep: Sweep
-    cluster_file: Path | None
-
-
-def given_sweep(context: click.Context, stores: tuple[str, ...]) -> RequestedSweep:
-    """What flags and file ask for together.
-
-    Raises:
-        click.MissingParameter: no store anywhere. UsageError: what cannot be read, found or trained.
-    """
-    from fusionkit.cli.store_arguments import given_stores
+def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store | Mix, Sweep, Path | None]:
+    """What flags and file ask for together: the stores, the sweep, and its file where that has a cluster's settings."""
+    from fusionkit.dataset.mixture import mix_of
     from fusionkit.fit.sweep.blocks import expand_blocks
     from fusionkit.fit.sweep.file import SweepFile, overlaid, read_sweep
 
     values = context.params
-    given = {
-        name: value
-        for name, value in values.items()
-        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE
-    }
     file = SweepFile((), (), ({},)) if values["sweep"] is None else read_sweep(values["sweep"])
     if not (stores or file.stores):
         [argument] = (param for param in context.command.params if param.name == "stores")
         raise click.MissingParameter(ctx=context, param=argument)
-    opened = given_stores(stores or file.stores, values["evaluate_on"] or tuple(map(place_of, file.evaluate_on)))
-    chosen = {entry.parameter: given[entry.parameter] for entry in FIT.values() if entry.parameter in given}
+    judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
+    opened = mix_of([given_share(text) for text in stores or file.stores], [given_store(place) for place in judges])
+    chosen = {
+        entry.parameter: values[entry.parameter]
+        for entry in FIT.values()
+        if context.get_parameter_source(entry.parameter) == ParameterSource.COMMANDLINE
+    }
     sweep = expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks])
-    return RequestedSweep(opened, sweep, values["sweep"] if file.cluster else None)
+    return opened, sweep, values["sweep"] if file.cluster else None

@@ -6,37 +6,40 @@ The table is drawn in place, a few times a second, and is never taller than the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fusionkit.cli.console import log, table
+from fusionkit.cli.console import PLAIN_SECONDS, clock, log, table
+from fusionkit.cli.format_cells import score_text, times_of
 from fusionkit.cli.sweep_tally import Tally, TallyRow
-from fusionkit.cli.times import clock
-from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
 FRAMES = 4  # a second
-PLAIN_SECONDS = 10.0  # between two plain lines
 LEFT_OVER = 6  # lines of a terminal that are not the table's own
 BAR = 40  # characters
 
 
 class SweepTable:
-    """Watches a sweep (:class:`fusionkit.fit.FitProgress`).
+    """Watches a sweep of ``specs``, some of which ``ended`` before (:class:`fusionkit.fit.FitProgress`).
 
-    Args:
-        specs: all runs. ended: the records of those that are there already.
+    ``on_end`` is told each new record.
     """
 
-    def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]] = ()) -> None:
-        self._console = log()
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        ended: Iterable[dict[str, Any]] = (),
+        console: Console | None = None,
+        on_end: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        self._console, self._on_end = console or log(), on_end
         self._tally = Tally(specs, ended, time.monotonic)
         self._live: Live | None = None
         self._last = time.monotonic()
@@ -44,68 +47,58 @@ class SweepTable:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 
     def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
-        """The sweep has this many runs left."""
         self._tally.begin(work)
         if not runs:
             return
         if not self._console.is_terminal:
-            self._console.print(f"fitting {runs:,} run{'' if runs == 1 else 's'}: {epochs:,} epochs")
+            self._console.print(f"fitting {counted(runs, 'run')}: {epochs:,} epochs")
             return
         # Taken away at the end, where the results are printed.
         self._live = Live(
-            _Frame(self._tally), console=self._console, refresh_per_second=FRAMES, transient=True, redirect_stdout=False
+            get_renderable=lambda: frame(self._tally, self._console.height, self._console.width),
+            console=self._console,
+            refresh_per_second=FRAMES,
+            transient=True,
+            redirect_stdout=False,
         )
         self._live.start()
 
     def epoch(self, work: float) -> None:
-        """One more epoch of one run is done."""
         self._tally.epoch(work)
         self._line()
 
     def run(self, record: dict[str, Any]) -> None:
-        """A run has ended."""
         self._tally.run(record)
         spec = record["spec"]
         if record["status"] == "failed":
             reason = record["error"].splitlines()[0]  # the record has all of it; there may be many
             self.say(f"failed: {spec['fusion']} lr {spec['lr']} seed {spec['data_seed']}: {reason}")
         self._line()
+        self._on_end(record)
 
     def elsewhere(self, record: dict[str, Any]) -> None:
-        """Another process has done a run that was left."""
         self._tally.elsewhere(record)
         self._line()
+        self._on_end(record)
 
     def say(self, line: str) -> None:
         """A line the user should see; it stays above the table."""
         self._console.print(line)
 
     def note(self, text: str) -> None:
-        """A word behind the headline: who is at work."""
         self._tally.note = text
 
     def _line(self) -> None:
         if self._live is None and not self._console.is_terminal and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
-            best = [f"best for {line.label}: {line.fusion} {shown(line)}" for line in self._tally.best()]
+            specs = [(record["spec"], _score(record)) for record in self._tally.best()]
+            best = [f"best for {spec['label']}: {spec['fusion']} {score}" for spec, score in specs]
             self._console.print(", ".join([headline(self._tally), *best]))
-
-
-class _Frame:
-    """The table as it is now, cut to the terminal's height."""
-
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield frame(self._tally, console.height, console.width)
 
 
 def frame(tally: Tally, height: int, width: int) -> Group:
@@ -116,19 +109,18 @@ def frame(tally: Tally, height: int, width: int) -> Group:
     if height >= LEFT_OVER:
         bar = Table.grid()  # a bar alone would not end its line
         bar.add_row(ProgressBar(total=1.0, completed=tally.share, width=min(BAR, width)))
-        parts += [bar, rows_of(lines[:room])]
+        parts += [bar, _rows(tally, lines[:room])]
     if len(lines) > room and height > LEFT_OVER:
         parts.append(Text(f"and {len(lines) - room} more", style="dim"))
     return Group(*parts)
 
 
-def rows_of(lines: Sequence[TallyRow]) -> Table:
-    """Best so far by task and fusion."""
-    columns = [("task", "left"), ("fusion", "left"), ("done", "right"), ("failed", "right"), ("best", "right")]
-    rows = [
-        [line.label, line.fusion, f"{line.done}/{line.runs}", str(line.failed or ""), shown(line), line.how]
-        for line in lines
-    ]
+def _rows(tally: Tally, lines: Sequence[TallyRow]) -> Table:
+    columns = [("task", "left"), ("fusion", "left"), *((name, "right") for name in ("done", "failed", "best"))]
+    rows = []
+    for line in lines:
+        best = ["", ""] if line.best is None else [_score(line.best), tally.told(line.best)]
+        rows.append([line.label, line.fusion, f"{line.done}/{line.runs}", str(line.failed or ""), *best])
     made = table(None, [*columns, ("of", "left")], rows)
     for column in made.columns:  # a line that wraps would push the others off
         column.no_wrap, column.overflow = True, "ellipsis"
@@ -137,20 +129,18 @@ def rows_of(lines: Sequence[TallyRow]) -> Table:
 
 def headline(tally: Tally) -> str:
     """``12 of 48 runs done, 36 left, 1 failed, 14.2 heads a minute, about 2:23 to go``."""
-    parts = [f"{tally.done:,} of {tally.runs:,} runs done", f"{tally.left:,} left"]
-    if tally.failed:
-        parts.append(f"{tally.failed:,} failed")
-    if tally.others:
-        parts.append(f"{tally.others:,} by others")
-    if tally.per_minute is not None:
-        parts.append(f"{tally.per_minute:.3g} heads a minute")
-    if tally.seconds_left is not None:
-        parts.append(f"about {clock(tally.seconds_left)} to go")
-    return ", ".join([*parts, *([tally.note] if tally.note else [])])
+    pace, left = tally.per_minute, tally.seconds_left
+    parts = [
+        f"{tally.done:,} of {tally.runs:,} runs done",
+        f"{tally.runs - tally.done:,} left",
+        f"{tally.failed:,} failed" if tally.failed else "",
+        f"{tally.others:,} by others" if tally.others else "",
+        "" if pace is None else f"{pace:.3g} heads a minute",
+        "" if left is None else f"about {clock(left)} to go",
+        tally.note,
+    ]
+    return ", ".join(part for part in parts if part)
 
 
-def shown(line: TallyRow) -> str:
-    """A score as tables show it."""
-    if line.best is None:
-        return ""
-    return f"{line.best:.1f}" if line.metric in LESS_IS_BETTER else f"{100 * line.best:.1f}"
+def _score(record: dict[str, Any]) -> str:
+    return score_text(record["validation_score"], times=times_of(record["metric"]))

@@ -19,28 +19,22 @@ TELLING_SECONDS, TELLING_SHARE = 5.0, 0.005  # of a pace that says something: it
 
 @dataclass
 class TallyRow:
-    """One task and fusion.
-
-    Attributes:
-        best: the best validation score. how: which run it is of, as far as it differs from the others.
-    """
+    """One task and fusion; ``best`` is the record of the run with the best validation score."""
 
     label: str
     fusion: str
     runs: int = 0
     done: int = 0
     failed: int = 0
-    metric: str | None = None
-    best: float | None = None
-    how: str = ""
+    best: dict[str, Any] | None = None
+
+    def is_best(self, record: dict[str, Any]) -> bool:
+        score = record["validation_score"]
+        return self.best is None or is_better(record["metric"], score, self.best["validation_score"])
 
 
 class Tally:
-    """Counts.
-
-    Args:
-        specs: all runs. ended: the records of those that are there already. clock: seconds, ever more.
-    """
+    """Counts of all runs of a sweep, of which some had ``ended`` before. ``clock`` gives seconds, ever more."""
 
     def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]], clock: Callable[[], float]) -> None:
         self._clock, self._began = clock, clock()
@@ -66,7 +60,6 @@ class Tally:
         self._paced = self._paced or (self._clock(), self._through)
 
     def run(self, record: dict[str, Any]) -> None:
-        """A run has ended here."""
         self._ours += 1
         self._count(record)
 
@@ -76,11 +69,6 @@ class Tally:
         work = self._work.get(RunSpec.from_dict(record["spec"]).digest, 0.0)
         self._through = min(self._through + work, self._of)
         self._count(record)
-
-    @property
-    def left(self) -> int:
-        """Runs."""
-        return self.runs - self.done
 
     @property
     def share(self) -> float:
@@ -108,35 +96,28 @@ class Tally:
         """One a task and fusion, in the order of the sweep."""
         return list(self._lines.values())
 
-    def best(self) -> list[TallyRow]:
-        """The best line of each task that has one."""
+    def best(self) -> list[dict[str, Any]]:
+        """The records of each task's best run."""
         found: dict[str, TallyRow] = {}
         for line in self._lines.values():
-            if line.best is not None and _beats(line, found.get(line.label)):
+            if line.best is not None and (line.label not in found or found[line.label].is_best(line.best)):
                 found[line.label] = line
-        return list(found.values())
+        return [line.best for line in found.values() if line.best is not None]
+
+    def told(self, record: dict[str, Any]) -> str:
+        """Which run a record is of, as far as it differs from the others: ``shots 16, lr 0.1``."""
+        return ", ".join(f"{TOLD[name]}{_plain(record['spec'][name])}" for name in self._differ)
 
     def _count(self, record: dict[str, Any]) -> None:
-        spec = record["spec"]
-        line = self._line(spec["label"], spec["fusion"])
+        line = self._line(record["spec"]["label"], record["spec"]["fusion"])
+        failed = record["status"] == "failed"
         self.done, line.done = self.done + 1, line.done + 1
-        if record["status"] == "failed":
-            self.failed, line.failed = self.failed + 1, line.failed + 1
-            return
-        found = TallyRow(line.label, line.fusion, metric=record["metric"], best=record["validation_score"])
-        if _beats(found, line):
-            line.metric, line.best = found.metric, found.best
-            line.how = ", ".join(f"{TOLD[name]}{_plain(spec[name])}" for name in self._differ)
+        self.failed, line.failed = self.failed + failed, line.failed + failed
+        if not failed and line.is_best(record):
+            line.best = record
 
     def _line(self, label: str, fusion: str) -> TallyRow:
         return self._lines.setdefault((label, fusion), TallyRow(label, fusion))
-
-
-def _beats(line: TallyRow, other: TallyRow | None) -> bool:
-    assert line.best is not None
-    if other is None or other.best is None:
-        return True
-    return is_better(str(line.metric), line.best, other.best)
 
 
 def _plain(value: Any) -> str:

@@ -30,21 +30,21 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
         repaired = {}
         if repair and faults:
             repaired, faults = faults, _repair(opened, faults, bars, **how)
-    if faults and not as_json:
-        _raise(store, seen, faults)
-    differences = [] if sample is None or faults else _compare(opened, sample, **how)
+    differences = []
+    if sample is not None and not faults:
+        from fusionkit.encode.fidelity import compare_sample
+
+        differences = compare_sample(opened, _encoder_of(opened, **how), sample)
     if as_json:
-        print_json(
-            {
-                "store": str(store),
-                "files": seen,
-                "faults": faults,
-                "repaired": sorted(repaired),
-                "sample": [vars(d) for d in differences],
-            }
+        found = {"store": str(store), "files": seen, "faults": faults, "repaired": sorted(repaired)}
+        print_json({**found, "sample": [vars(difference) for difference in differences]})
+    if faults:
+        lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
+        raise StoreError(
+            f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",
+            remedy="`fusionkit verify --repair` encodes damaged chunks again; other files need --overwrite or a backup",
         )
-        if faults:
-            _raise(store, seen, faults)
+    if as_json:
         return
     if repaired:
         out().print(f"{store}: {len(repaired)} chunks encoded again: {', '.join(sorted(repaired))}")
@@ -87,12 +87,6 @@ def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any
     return _read_all(Store(store.path), bars)[1]
 
 
-def _compare(store: Store, sample: int, **how: Any) -> list[Any]:
-    from fusionkit.encode.fidelity import compare_sample
-
-    return compare_sample(store, _encoder_of(store, **how), sample)
-
-
 def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_code: bool) -> Any:
     from fusionkit.encoder import load_encoder
 
@@ -104,12 +98,4 @@ def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_cod
         compute_dtype=identity["compute_dtype"],
         words=identity["columns"]["tokens"] is not None,
         trust_remote_code=trust_remote_code,
-    )
-
-
-def _raise(store: Place, seen: int, faults: dict[str, str]) -> None:
-    lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
-    raise StoreError(
-        f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",
-        remedy="`fusionkit verify --repair` encodes damaged chunks again; other files need --overwrite or a backup",
     )

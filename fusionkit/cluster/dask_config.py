@@ -1,23 +1,26 @@
-"""Dask's configuration and TLS, for schedulers and workers that are started here."""
+"""Dask's configuration and TLS, and starting a scheduler in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Security
+from distributed import Client, Scheduler, Security, SpecCluster
 
 from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.errors import FusionkitError
 
 CONFIGURATION: dict[str, Any] = {
     # A task is not to blame for the workers that died under it: their machines were taken away.
     "distributed.scheduler.allowed-failures": 20,
     # A worker is alive as long as its process: one that computes holds the interpreter for minutes.
     "distributed.scheduler.worker-ttl": None,
-    "distributed.deploy.lost-worker-timeout": "2s",
+    # For a process of this machine that imports what it needs while the machine is busy.
+    "distributed.deploy.lost-worker-timeout": "60s",
     # Tasks return small records; nothing is to be spilled, nor a worker ended for what its encoder takes.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -33,16 +36,67 @@ CONFIGURATION: dict[str, Any] = {
     # Below that, a cluster that is closed tells of each connection it gives up.
     "logging.distributed": "critical",
 }
-# Options of schedulers and workers: their plain HTTP servers, which cannot be left out, have no port that others could
-# have and stay on loopback.
-NO_PAGES = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+START_SECONDS = 60.0  # for a scheduler and the connection to it; workers may come later
 
 
 @contextmanager
-def configured(others: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Dask as this package needs it, while a cluster is open; ``others`` win."""
-    with dask.config.set({**CONFIGURATION, **(others or {})}):
+def configured() -> Iterator[None]:
+    with dask.config.set(CONFIGURATION):
         yield
+
+
+@contextmanager
+def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tuple[SpecCluster, Client]]:
+    """A scheduler in this process and a connection to it; both end with the block.
+
+    Args:
+        workers: what :class:`~distributed.SpecCluster` starts beside it.
+
+    Raises:
+        FusionkitError: the scheduler cannot listen where it shall.
+    """
+    security = security_of(settings)
+    with configured(), ExitStack() as stack:
+        try:
+            running = stack.enter_context(
+                SpecCluster(  # type: ignore[no-untyped-call]
+                    scheduler={"cls": Scheduler, "options": process_options(settings)},
+                    workers=workers,
+                    security=security,
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+            client = stack.enter_context(
+                Client(running, security=security, timeout=START_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FusionkitError(
+                f"no {'cluster' if workers else 'scheduler'} can be started on this machine",
+                received=_cause(error),
+                remedy="check host, interface and certificates",
+            ) from error
+        yield running, client
+
+
+def _cause(error: BaseException) -> str:
+    """What Dask's own errors, which say that something failed, came from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def process_options(settings: ClusterSettings) -> dict[str, Any]:
+    """Options of a scheduler or worker: where it listens, and what it needs to be let in.
+
+    The plain HTTP server, which cannot be left out, has no port that others could have and stays on loopback.
+    """
+    return {
+        "dashboard": False,
+        "dashboard_address": "127.0.0.1:0",
+        "security": security_of(settings),
+        "protocol": "tls://" if settings.tls else "tcp://",
+        **({"interface": settings.interface} if settings.interface else {"host": settings.host}),
+    }
 
 
 def security_of(settings: ClusterSettings) -> Security | None:

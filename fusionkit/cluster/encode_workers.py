@@ -13,7 +13,7 @@ from fusionkit.cluster.open import open_cluster
 from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.task_map import map_tasks
+from fusionkit.cluster.task_map import each_done
 from fusionkit.encode.serial import PartsRunner
 from fusionkit.encoder import Encoder
 from fusionkit.errors import unknown_name
@@ -62,12 +62,9 @@ def _kind(cluster: Cluster, settings: ClusterSettings, device: str) -> str:
         return "cuda" if settings.gpus else "cpu"
     if settings.kind == "local":
         return "cuda" if devices() else "cpu"
-    found: list[bool] = []
-    map_tasks(
-        cluster, _has_gpu, [0], key=lambda _: "device", on_done=lambda _, has: found.append(has),
-        start_timeout=settings.start_timeout,
-    )  # fmt: skip
-    return "cuda" if found == [True] else "cpu"
+    for _, found in each_done(cluster, _has_gpu, [0], on_aside=lambda _: None, start_timeout=settings.start_timeout):
+        return "cuda" if found else "cpu"
+    return "cpu"
 
 
 def _has_gpu(_: int) -> bool:

@@ -1,4 +1,4 @@
-"""Who does a sweep's units: the workers of a cluster, one unit each at a time."""
+"""A sweep's units on the workers of a cluster, one unit a worker at a time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from typing import Any
 
 from distributed import Future, KilledWorker
 
 from fusionkit.cluster.fit_job import FitJob, do_unit_here
-from fusionkit.cluster.protocol import Cluster, submit
+from fusionkit.cluster.protocol import Cluster, workers_text
 from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.submitted import SubmittedTasks
 from fusionkit.cluster.task_map import WorkerGrace
 from fusionkit.errors import StoreError
 from fusionkit.fit.executor.context import Opening
@@ -36,99 +36,71 @@ class ClusterExecutorFactory:
     def __init__(
         self, cluster: Cluster, settings: ClusterSettings, note: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._cluster, self._settings, self._note = cluster, settings, note
+        self.cluster, self.settings, self.note = cluster, settings, note
 
     @property
     def workers(self) -> int:
-        """How many units are done at once."""
-        return self._cluster.workers
+        return self.cluster.workers
 
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
-        """One that is free as long as a worker is."""
-        return ClusterExecutor(self._cluster, self._settings, opening, runs, on_event, self._note)
-
-
-@dataclass(frozen=True, eq=False)
-class _SubmittedUnit:
-    unit: str
-    specs: tuple[RunSpec, ...]
-    future: Future[Any]
+        return ClusterExecutor(self, opening, runs, on_event)
 
 
 class ClusterExecutor:
     """See :class:`fusionkit.fit.executor.worker_pool.Executor`."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        settings: ClusterSettings,
-        opening: Opening,
-        runs: RunsFolder,
-        on_event: OnEvent,
-        note: Callable[[str], None],
-    ) -> None:
-        self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, note
+    def __init__(self, made_by: ClusterExecutorFactory, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> None:
+        cluster, settings = made_by.cluster, made_by.settings
+        self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, made_by.note
         self._patience = WorkerGrace(cluster, settings.start_timeout)
         name = f"fit-{uuid.uuid4().hex}"
         self._job = FitJob(name, opening, str(runs.path.resolve()), settings.threads or 1)
-        self._flying: dict[str, _SubmittedUnit] = {}
-        self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        cluster.client.subscribe_topic(  # type: ignore[no-untyped-call]
-            name, lambda event: self._reports.put(("", event[1]["event"]))
-        )
+        self._units: SubmittedTasks[tuple[str, tuple[RunSpec, ...]]] = SubmittedTasks(cluster.client)
+        self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        cluster.client.subscribe_topic(name, self._receive)  # type: ignore[no-untyped-call]
 
     @property
     def free(self) -> bool:
-        return len(self._flying) < max(self._cluster.workers, self._cluster.up)
+        return len(self._units) < max(self._cluster.workers, self._cluster.count.up)
 
     def give(self, specs: Sequence[RunSpec]) -> None:
         self._submit(uuid.uuid4().hex, tuple(specs))
 
-    def _submit(self, unit: str, specs: tuple[RunSpec, ...]) -> None:
-        name = f"unit-{unit}-{uuid.uuid4().hex[:8]}"
-        values = [spec.to_dict() for spec in specs]
-        future = submit(self._cluster.client, do_unit_here, self._job, unit, values, key=name)
-        self._flying[name] = _SubmittedUnit(unit, specs, future)
-        future.add_done_callback(lambda _: self._reports.put((name, None)))  # type: ignore[no-untyped-call]
-
     def wait(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        try:
-            self._handle(*self._reports.get(timeout=seconds))
-            while time.monotonic() < until:
-                self._handle(*self._reports.get_nowait())
-        except queue.Empty:
-            pass
-        cluster = self._cluster
-        cluster.heal()
-        self._note(f"{cluster.up} of {cluster.workers} workers" + (f", {cluster.lost} lost" if cluster.lost else ""))
+        ended = self._units.ended(seconds)
+        while not self._events.empty():
+            self._pass_on(Event(**self._events.get()))
+        for (unit, specs), future in ended:
+            self._end(unit, specs, future)
+        self._cluster.heal()
+        self._note(workers_text(self._cluster))
         self._patience.refuse_silence()
 
     def close(self) -> None:
         client = self._cluster.client
         if client.status == "running":
             client.unsubscribe_topic(self._job.name)  # type: ignore[no-untyped-call]
-            if self._flying:
-                client.cancel(  # type: ignore[no-untyped-call]
-                    [given.future for given in self._flying.values()], force=True
-                )
-        self._flying.clear()
+        self._units.cancel()
 
-    def _handle(self, name: str, event: Any) -> None:
-        if event is not None:
-            self._pass_on(Event(**event))
-            return
-        if (given := self._flying.pop(name, None)) is None:
-            return
+    def _submit(self, unit: str, specs: tuple[RunSpec, ...]) -> None:
+        values = [spec.to_dict() for spec in specs]
+        self._units.submit((unit, specs), do_unit_here, self._job, unit, values)
+
+    def _receive(self, event: tuple[float, dict[str, Any]]) -> None:
+        """An event of the job; called in Dask's own thread."""
+        self._events.put(event[1]["event"])
+        self._units.wake()
+
+    def _end(self, unit: str, specs: tuple[RunSpec, ...], future: Future[Any]) -> None:
         try:
-            for values in given.future.result():
+            for values in future.result():
                 self._pass_on(Event(**values))
         except CancelledError:  # the scheduler forgot it
-            self._submit(given.unit, given.specs)
+            self._submit(unit, specs)
         except KilledWorker as error:
-            self._on_event(Event("lost", tuple(spec.digest for spec in given.specs), text=str(error).splitlines()[0]))
+            self._on_event(Event("lost", tuple(spec.digest for spec in specs), text=str(error).splitlines()[0]))
         finally:
-            given.future.release()  # type: ignore[no-untyped-call]
+            future.release()  # type: ignore[no-untyped-call]
 
     def _pass_on(self, event: Event) -> None:
         if event.kind in ("run", "there"):

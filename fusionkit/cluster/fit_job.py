@@ -2,8 +2,8 @@
 
 Epochs, notes and ended runs are reported while the unit goes on, as events of the scheduler; the task returns all but
 epochs once more, so that an event that is lost loses nothing. Lost runs and those that others do are in what it returns
-alone: a loss that is reported twice would count as two. A unit whose worker died leaves a mark behind: the worker that
-is given it next does not die of it too, but says so.
+alone: a loss that is reported twice would count as two. A worker marks the unit that it trains. One that gets a marked
+unit reports its runs as lost and does not train it, so that no unit kills one worker after another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ONCE = ("lost", "others")  # events after which a run is given to somebody again
 
 @dataclass(frozen=True)
 class FitJob:
-    """What a worker is told once for all units.
+    """What a worker gets once for all units of a sweep, and what it reports to.
 
     Attributes:
         name: no other job's. opening: of the context, as plain values. runs: the whole path of the folder.
@@ -36,6 +36,10 @@ class FitJob:
     opening: Mapping[str, Any]
     runs: str
     threads: int
+
+    def send(self, value: Any) -> None:
+        """Report a value as an event of the job; called in a worker."""
+        get_worker().log_event(self.name, {"event": value})  # Dask adds keys of its own
 
 
 def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -58,8 +62,7 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     # Locked, for another sweep on this folder clears away what nobody holds.
     marking = Claims(Path(job.runs), this_process())
     events: list[dict[str, Any]] = []
-    # Dask adds keys of its own to what it is given.
-    sender = EventSender(lambda event: get_worker().log_event(job.name, {"event": event}))
+    sender = EventSender(job.send)
 
     def on_event(event: Event) -> None:
         if event.kind not in ONCE:
@@ -77,7 +80,7 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     return events
 
 
-_runners: dict[str, UnitRunner] = {}  # of the job that this process is at, by its name
+_runners: dict[str, UnitRunner] = {}  # by the job's name: of the latest job alone
 
 
 def _runner(job: FitJob) -> UnitRunner:

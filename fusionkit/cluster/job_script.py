@@ -9,9 +9,10 @@ from pathlib import Path
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.specs import parse_bytes
 
-# Seconds in which a worker must find its scheduler: what a job that outlives its driver can take.
+# Seconds after which a worker without a scheduler ends, and its job with it.
 DEATH_TIMEOUT = 60
-# A worker that scancel or the walltime asks to end waits for its task; what it writes is whole at any moment anyway.
+# A worker that gets SIGTERM, of scancel or at the walltime, would wait for its task: it is killed, as files are written
+# aside and renamed.
 ENDING = ("worker=$!", "trap 'kill -KILL $worker' TERM INT", "wait $worker")
 EXPORTS = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -67,7 +68,6 @@ def directives(settings: ClusterSettings, name: str, gpus: int) -> list[str]:
 
 
 def log_file(settings: ClusterSettings, name: str, number: int | str) -> Path:
-    """Where a job says what it says."""
     return Path(settings.log_folder).expanduser().resolve() / f"{name}-{number}.log"
 
 

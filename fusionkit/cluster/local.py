@@ -12,49 +12,34 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from distributed import Client, Nanny, Scheduler, SpecCluster
+from distributed import Client, Nanny, SpecCluster
 
-from fusionkit.cluster.dask_config import NO_PAGES, configured, security_of
+from fusionkit.cluster.dask_config import process_options, started
+from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.worker_count import WorkerCount
-from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.errors import UsageError
 from fusionkit.machine import cores
-
-NANNY_TIMEOUT = "60s"  # a process that imports what it needs on a busy machine
-START_SECONDS = 60.0  # for the scheduler and the connection to it; workers may come later
 
 
 class LocalCluster:
     """See :class:`fusionkit.cluster.protocol.Cluster`."""
 
     def __init__(self, started: SpecCluster, client: Client, workers: int) -> None:
-        self._started, self.client, self._workers = started, client, workers
-        self._census = WorkerCount(client)
-        self._census.look()
-
-    @property
-    def workers(self) -> int:
-        return self._workers
-
-    @property
-    def up(self) -> int:
-        return self._census.up
-
-    @property
-    def lost(self) -> int:
-        return self._census.lost
+        self.client, self.count, self.workers = client, WorkerCount(client), workers
+        self._started = started
+        self.count.look()
 
     def heal(self) -> None:
         """The nannies do; one that did not bring its worker back in time is replaced, with what it was started with."""
-        if self._census.look() and self.up < self.workers and len(self._started.workers) < self.workers:
+        if self.count.look() and self.count.up < self.workers and len(self._started.workers) < self.workers:
             self._started.scale(self.workers)  # type: ignore[no-untyped-call]
 
     def explain(self) -> str | None:
         return "no worker process of this machine stays alive"
 
-    def abandon(self) -> None:
+    def kill(self) -> None:
+        """End all workers at once, whatever they are at: their work is kept or given up."""
         for nanny in self._started.workers.values():
             nanny.auto_restart = False
             if nanny.pid is not None:
@@ -69,57 +54,25 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
     Raises:
         UsageError: more workers than GPUs. FusionkitError: the scheduler cannot listen where it shall.
     """
-    environments = environments_of(settings, devices())
-    security = security_of(settings)
-    where: dict[str, Any] = {
-        "security": security,
-        "protocol": "tls://" if settings.tls else "tcp://",
-        **({"interface": settings.interface} if settings.interface else {"host": settings.host}),
-    }
-    with configured({"distributed.deploy.lost-worker-timeout": NANNY_TIMEOUT}), contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fusionkit-workers-"))
+    with tempfile.TemporaryDirectory(prefix="fusionkit-workers-") as folder:
         of_worker = {
-            **NO_PAGES,
+            **process_options(settings),
             "silence_logs": logging.CRITICAL,
             "preload": "fusionkit.cluster.preload",
             "nthreads": 1,
             "memory_limit": 0,
             "local_directory": folder,
-            **where,
         }
-        try:
-            started = stack.enter_context(
-                SpecCluster(  # type: ignore[no-untyped-call]
-                    scheduler={"cls": Scheduler, "options": {**NO_PAGES, **where}},
-                    workers={
-                        number: {"cls": Nanny, "options": {**of_worker, "env": environment}}
-                        for number, environment in enumerate(environments)
-                    },
-                    security=security,
-                    silence_logs=logging.CRITICAL,
-                )
-            )
-            client = stack.enter_context(
-                Client(  # type: ignore[no-untyped-call]
-                    started, security=security, timeout=START_SECONDS, set_as_default=False
-                )
-            )
-        except (OSError, RuntimeError, ValueError) as error:
-            raise FusionkitError(
-                "no cluster can be started on this machine",
-                received=_cause(error),
-                remedy="check host, interface and certificates",
-            ) from error
-        cluster = LocalCluster(started, client, len(environments))
-        stack.callback(cluster.abandon)  # their work is kept or given up: nobody waits for them to say goodbye
-        yield cluster
-
-
-def _cause(error: BaseException) -> str:
-    """What Dask's own errors, which say that something failed, came from."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+        workers = {
+            number: {"cls": Nanny, "options": {**of_worker, "env": environment}}
+            for number, environment in enumerate(environments_of(settings, devices()))
+        }
+        with started(settings, workers) as (running, client):
+            cluster = LocalCluster(running, client, len(workers))
+            try:
+                yield cluster
+            finally:
+                cluster.kill()  # nobody waits for them to say goodbye
 
 
 def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[str, str]]:

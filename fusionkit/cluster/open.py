@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from fusionkit.cluster.local import open_local
 from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.remote import open_remote
 from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.cluster.slurm import open_slurm
 
 
 def open_cluster(settings: ClusterSettings) -> AbstractContextManager[Cluster]:
@@ -15,13 +18,5 @@ def open_cluster(settings: ClusterSettings) -> AbstractContextManager[Cluster]:
         FusionkitError: it cannot be started or reached.
     """
     if settings.kind == "local":
-        from fusionkit.cluster.local import open_local
-
         return open_local(settings)
-    if settings.kind == "slurm":
-        from fusionkit.cluster.slurm import open_slurm
-
-        return open_slurm(settings)
-    from fusionkit.cluster.remote import open_remote
-
-    return open_remote(settings)
+    return open_slurm(settings) if settings.kind == "slurm" else open_remote(settings)

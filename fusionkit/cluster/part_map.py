@@ -8,20 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.protocol import Cluster, workers_text
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import FailedItem, each_done
 from fusionkit.encode.batches import Part
 from fusionkit.encode.failed_parts import clear_failure, failures, record_failure
 from fusionkit.encode.job import EncodeProgress
 from fusionkit.encode.part_records import PartRecord
+from fusionkit.encode.publish import clear_leftovers
 from fusionkit.encode.serial import PartsRunner
 from fusionkit.encode.worker import UnfitWorkerError, do_part, worker_job
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place
-from fusionkit.store.layout import part_path, states_path
+from fusionkit.store.layout import part_path
 
 
 def cluster_parts(
@@ -49,7 +50,7 @@ def cluster_parts(
         assert encoder.loading is not None, "an encoder that no other process can load"
         job = worker_job(store, plan, encoder.loading, settings.threads)
         aside: list[FailedItem[Part]] = []
-        left, pace = len(parts), Throughput()
+        left, tokens, began = len(parts), 0, 0.0
         known = {(each["split"], each["chunk"]) for each in failures(store)}
 
         def set_aside(one: FailedItem[Part]) -> None:
@@ -58,9 +59,8 @@ def cluster_parts(
             watch.say(f"{name_of(one.item)} failed {one.attempts} times and is set aside: {_first(one.error)}")
 
         def tick() -> None:
-            note(
-                f"{pace.text()}{cluster.up} of {cluster.workers} workers{f', {cluster.lost} lost' * bool(cluster.lost)}"
-            )
+            pace = f"{tokens / max(time.monotonic() - began, 1e-9):,.0f} sub-tokens/s, " if tokens else ""
+            note(f"{pace}{workers_text(cluster)}")
             if stop():
                 raise StoppedError(
                     f"stopped with {left} of {len(parts)} parts of {store} to do",
@@ -71,7 +71,6 @@ def cluster_parts(
             cluster,
             partial(do_part, job),
             parts,
-            key=name_of,
             on_aside=set_aside,
             tick=tick,
             hopeless=_would_meet_all,
@@ -81,35 +80,17 @@ def cluster_parts(
             left -= 1
             if (part.split, part.chunk) in known:
                 clear_failure(store, part)
-            pace.add(record.tokens)
+            if began:
+                tokens += record.tokens
+            else:  # the first part only sets the clock, as workers load their encoders before it
+                began = time.monotonic()
             watch.advance(record.tokens)
             yield record
-        _clear_half_written(store)
+        clear_leftovers(store)  # of workers that died in the middle of a file
         if aside:
             raise _failed(store, aside, len(parts))
 
     return run
-
-
-class Throughput:
-    """Sub-tokens a second since the first part was done."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._tokens = 0
-
-    def add(self, tokens: int) -> None:
-        """A part is done; the first only sets the clock, as workers load their encoders before it."""
-        if self._since is None:
-            self._since = time.monotonic()
-        else:
-            self._tokens += tokens
-
-    def text(self) -> str:
-        """``12,345 sub-tokens/s, ``, or nothing yet."""
-        if self._since is None or not self._tokens:
-            return ""
-        return f"{self._tokens / max(time.monotonic() - self._since, 1e-9):,.0f} sub-tokens/s, "
 
 
 def name_of(part: Part) -> str:
@@ -118,16 +99,8 @@ def name_of(part: Part) -> str:
 
 
 def _would_meet_all(error: Exception) -> bool:
-    """A disk that is full (a plain error of the disk's), a place that does not answer, a worker that is not fit."""
+    """Errors that each other part would meet: a full disk (a plain FusionkitError), a silent place, an unfit worker."""
     return isinstance(error, (UsageError, UnfitWorkerError, UnansweredError)) or type(error) is FusionkitError
-
-
-def _clear_half_written(store: Place) -> None:
-    """What workers that died left in the middle of a file; a remote object is whole or absent."""
-    if isinstance(store, Path):
-        for folder in (states_path(store), store / "parts"):
-            for left in folder.rglob("*.partial"):
-                left.unlink(missing_ok=True)
 
 
 def _failed(store: Place, aside: list[FailedItem[Part]], total: int) -> FusionkitError:

@@ -1,6 +1,6 @@
-"""What a worker process of this machine does before all else: leave Ctrl-C to the process that started it.
+"""Ignore Ctrl-C in a worker process of this machine, before it starts: a terminal sends it to all processes.
 
-A terminal sends it to all of them.
+The process that started the workers ends them.
 """
 
 from __future__ import annotations

@@ -1,67 +1,65 @@
-"""One way to use a cluster, whatever starts its workers."""
+"""One way to use a cluster, whatever starts its workers; and counting the workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import contextlib
+import time
+from typing import Protocol
 
-from distributed import Client, Future
-from distributed.client import ClosedClientError
+from distributed import Client
 
-from fusionkit.errors import FusionkitError
+LOOK_SECONDS = 1.0  # between two questions to a scheduler
+
+
+class WorkerCount:
+    """The workers of a scheduler, told apart by their addresses, which no two workers ever share.
+
+    Attributes:
+        up: workers at the last look. lost: those that were there once and no more.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: set[str] = set()
+        self._looked = 0.0
+        self.up = self.lost = 0
+
+    def look(self) -> bool:
+        """Ask the scheduler, at most once in :data:`LOOK_SECONDS`; whether it was asked."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return False
+        with contextlib.suppress(OSError, ValueError):  # the scheduler is gone: told of by whoever waits for tasks
+            now = set(self._client.nthreads())  # type: ignore[no-untyped-call]
+            self.lost += len(self._known - now)
+            self._known, self.up = now, len(now)
+        self._looked = time.monotonic()
+        return True
 
 
 class Cluster(Protocol):
     """Workers, and who brings lost ones back.
 
     Attributes:
-        client: the connection to the scheduler.
+        client: the connection to the scheduler. count: the workers at the last look, and those lost so far.
     """
 
     client: Client
+    count: WorkerCount
 
     @property
     def workers(self) -> int:
         """How many there should be."""
         ...
 
-    @property
-    def lost(self) -> int:
-        """How many have been lost, whether or not others came for them."""
-        ...
-
-    @property
-    def up(self) -> int:
-        """How many workers were there at the last look."""
-        ...
-
     def heal(self) -> None:
-        """Look how many there are, and bring lost ones back; called now and then while work is waited for."""
+        """Count the workers, and bring lost ones back; called now and then while work is waited for."""
 
     def explain(self) -> str | None:
         """Why workers do not come, where that is known: the end of a job's log."""
         ...
 
-    def abandon(self) -> None:
-        """End all workers at once, whatever they are at: the work is given up."""
 
-
-def submit(client: Client, function: Callable[..., Any], *arguments: Any, key: str) -> Future[Any]:
-    """One task, which is done whether or not another like it was.
-
-    Raises:
-        FusionkitError: the scheduler is gone.
-    """
-    try:
-        return client.submit(function, *arguments, key=key, pure=False)
-    except ClosedClientError as error:
-        raise gone(client) from error
-
-
-def gone(client: Client) -> FusionkitError:
-    """What to tell of a scheduler that is gone."""
-    return FusionkitError(
-        "the scheduler is gone",
-        received=f"the connection is {client.status}",
-        remedy="run the same command again: finished work is kept",
-    )
+def workers_text(cluster: Cluster) -> str:
+    """``3 of 4 workers, 1 lost``."""
+    lost = f", {cluster.count.lost} lost" if cluster.count.lost else ""
+    return f"{cluster.count.up} of {cluster.workers} workers{lost}"

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from distributed import Client
 
 from fusionkit.cluster.dask_config import configured, security_of
+from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.cluster.worker_count import WorkerCount
 from fusionkit.errors import FusionkitError
 
 
@@ -17,31 +17,19 @@ class RemoteCluster:
     """See :class:`fusionkit.cluster.protocol.Cluster`."""
 
     def __init__(self, client: Client, address: str, wanted: int | None) -> None:
-        self.client, self._address, self._wanted = client, address, wanted
-        self._census = WorkerCount(client)
-        self._census.look()
+        self.client, self.count, self._address, self._wanted = client, WorkerCount(client), address, wanted
+        self.count.look()
 
     @property
     def workers(self) -> int:
         """Those asked for, or all that have come."""
-        return max(self._wanted or self._census.up, 1)
-
-    @property
-    def up(self) -> int:
-        return self._census.up
-
-    @property
-    def lost(self) -> int:
-        return self._census.lost
+        return max(self._wanted or self.count.up, 1)
 
     def heal(self) -> None:
-        self._census.look()
+        self.count.look()
 
     def explain(self) -> str | None:
         return f"the scheduler at {self._address} has no workers; start some with `dask worker {self._address}`"
-
-    def abandon(self) -> None:
-        """They are not ours; what they are at they end, and it is kept."""
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class ClusterSettings:
         tls_ca, tls_cert, tls_key: PEM files of the authority, and of scheduler, workers and client.
 
     Raises:
-        UsageError: a value that cannot be meant.
+        UsageError: a value out of range, or settings that do not fit together.
     """
 
     kind: str = "local"

@@ -7,21 +7,19 @@ client waits, a path with a space breaks the job's script, and what is lost come
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from distributed import Client, Scheduler, SpecCluster
+from distributed import Client, Scheduler
 
 from fusionkit.cluster import slurm_commands
-from fusionkit.cluster.dask_config import NO_PAGES, configured, security_of
+from fusionkit.cluster.dask_config import started
 from fusionkit.cluster.job_script import job_script, log_file
+from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
-from fusionkit.cluster.worker_count import WorkerCount
 from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.files import disk_errors
 
@@ -45,9 +43,8 @@ class SlurmCluster:
     """
 
     def __init__(self, client: Client, scheduler: Scheduler, settings: ClusterSettings, name: str, script: str) -> None:
-        self.client, self._scheduler, self._settings = client, scheduler, settings
-        self._workers = settings.workers or 1
-        self._name, self._script, self._census = name, script, WorkerCount(client)
+        self.client, self.count, self.workers = client, WorkerCount(client), settings.workers or 1
+        self._scheduler, self._settings, self._name, self._script = scheduler, settings, name, script
         self._jobs: set[int] = set()  # submitted, and not known to have ended
         self._arrived: dict[int, float] = {}  # of these, those that were workers: when they were last seen
         self._came = False  # whether any job ever was a worker
@@ -55,18 +52,6 @@ class SlurmCluster:
         self._waiting: slurm_commands.JobState | None = None  # the last job that was seen to wait
         self._hopeless: set[int] = set()
         self._pause, self._next_look = FIRST_LOOK, 0.0
-
-    @property
-    def workers(self) -> int:
-        return self._workers
-
-    @property
-    def up(self) -> int:
-        return self._census.up
-
-    @property
-    def lost(self) -> int:
-        return self._census.lost
 
     def start(self) -> None:
         """A job for every worker.
@@ -84,7 +69,7 @@ class SlurmCluster:
             FusionkitError: jobs end before they are workers, or wait for what never comes; with the job's log or
                 Slurm's reason.
         """
-        if not self._census.look():
+        if not self.count.look():
             return
         now = time.monotonic()
         here = self._workers_here()
@@ -137,7 +122,7 @@ class SlurmCluster:
             return f"the scheduler listens on {LOOPBACK}, which no other machine reaches: set interface or host"
         return None
 
-    def abandon(self) -> None:
+    def cancel(self) -> None:
         """Cancel all jobs, and wait until Slurm has ended them."""
         with contextlib.suppress(FusionkitError):
             slurm_commands.cancel(self._name)
@@ -165,38 +150,19 @@ def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
     Raises:
         UsageError: there is no Slurm, or it refuses the job. FusionkitError: the log folder cannot be made.
     """
-    name = f"fusionkit-{uuid.uuid4().hex[:8]}"
-    gpus, security = _gpus(settings), security_of(settings)
-    where: dict[str, Any] = {
-        "security": security,
-        "protocol": "tls://" if settings.tls else "tcp://",
-        **({"interface": settings.interface} if settings.interface else {"host": settings.host}),
-    }
+    name, gpus = f"fusionkit-{uuid.uuid4().hex[:8]}", _gpus(settings)
     log = log_file(settings, name, 0)
     with disk_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-    with configured(), contextlib.ExitStack() as stack:
-        try:
-            running = stack.enter_context(
-                SpecCluster(  # type: ignore[no-untyped-call]
-                    scheduler={"cls": Scheduler, "options": {**NO_PAGES, **where}},
-                    workers={},
-                    security=security,
-                    silence_logs=logging.CRITICAL,
-                )
-            )
-            client = stack.enter_context(Client(running, security=security, set_as_default=False))  # type: ignore[no-untyped-call]
-        except (OSError, RuntimeError, ValueError) as error:
-            raise FusionkitError(
-                "no scheduler can be started on this machine",
-                received=f"{type(error).__name__}: {error}".splitlines()[0],
-                remedy="check host, interface and certificates",
-            ) from error
+    with started(settings, {}) as (running, client):
+        assert isinstance(running.scheduler, Scheduler)
         script = job_script(settings, name, running.scheduler_address, gpus)
         cluster = SlurmCluster(client, running.scheduler, settings, name, script)
-        stack.callback(cluster.abandon)  # first of all to go: their work is kept or given up
-        cluster.start()
-        yield cluster
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.cancel()  # before all else: their work is kept or given up
 
 
 def printed_job(settings: ClusterSettings) -> str:

@@ -1,4 +1,4 @@
-"""Slurm's own programs: what is asked of them, and what they answer."""
+"""Calls of Slurm's own programs: sbatch, squeue, scancel and sinfo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 
 SECONDS = 60  # for one answer; a busy controller takes some
-# What a job says of itself to its own children: a worker's job that is submitted from within a job is another job.
+# Variables that Slurm sets in a job: sbatch hands them on, and the job of a worker must not take them for its own.
 OF_A_JOB = ("SLURM_", "SLURMD_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES")
 OF_A_SITE = ("SLURM_CONF", "SLURM_CLUSTERS")
 
@@ -68,7 +68,7 @@ def offers_gpus(partition: str | None) -> bool:
 
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what the job that it is part of put there: sbatch hands on all of it."""
+    """An environment without the variables of the job that this process is part of."""
     if "SLURM_JOB_ID" not in environment:
         return dict(environment)
     return {name: value for name, value in environment.items() if name in OF_A_SITE or not name.startswith(OF_A_JOB)}

@@ -7,22 +7,22 @@ while the others go on. So the function must be idempotent, and what it makes du
 
 from __future__ import annotations
 
-import queue
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from distributed import Future, KilledWorker
+from distributed import KilledWorker
 
-from fusionkit.cluster.protocol import Cluster, gone, submit
+from fusionkit.cluster.protocol import Cluster
+from fusionkit.cluster.submitted import SubmittedTasks, gone
 from fusionkit.errors import FusionkitError
 
 Item = TypeVar("Item")
 Record = TypeVar("Record")
+ATTEMPTS = 3  # how often a function may raise for one item
 AHEAD = 3  # tasks a worker that the scheduler knows of: one at work, one that waits there, one on its way
 LEAST = 8
 TICK_SECONDS = 0.2
@@ -38,37 +38,12 @@ class FailedItem(Generic[Item]):
     attempts: int
 
 
-def map_tasks(
-    cluster: Cluster,
-    function: Callable[[Item], Record],
-    items: Iterable[Item],
-    *,
-    key: Callable[[Item], str],
-    on_done: Callable[[Item, Record], None],
-    attempts: int = 3,
-    **how: Any,
-) -> list[FailedItem[Item]]:
-    """Do all items; those set aside come back with their errors.
-
-    Args:
-        on_done: called here, once an item, in the order in which they end. others: as :func:`each_done`.
-    """
-    aside: list[FailedItem[Item]] = []
-    for item, record in each_done(
-        cluster, function, items, key=key, attempts=attempts, **{"on_aside": aside.append, **how}
-    ):
-        on_done(item, record)
-    return aside
-
-
 def each_done(
     cluster: Cluster,
     function: Callable[[Item], Record],
     items: Iterable[Item],
     *,
-    key: Callable[[Item], str],
-    on_aside: Callable[[FailedItem[Item]], None],
-    attempts: int = 3,
+    on_aside: Callable[[FailedItem[Item]], object],
     tick: Callable[[], None] = lambda: None,
     hopeless: Callable[[Exception], bool] = lambda _: False,
     start_timeout: float = 300.0,
@@ -76,8 +51,7 @@ def each_done(
     """Do all items but those that are set aside, each with its record as it ends.
 
     Args:
-        function: of an installed package, or pickled by value. key: a short name of an item, like ``train-00003``.
-        on_aside: called as soon as an item is set aside. attempts: how often a function may raise.
+        function: of an installed package, or pickled by value. on_aside: called as soon as an item is set aside.
         tick: called several times a second; what it raises ends the work.
         hopeless: errors that would meet every item: raised where others are set aside.
         start_timeout: seconds without any worker.
@@ -85,37 +59,39 @@ def each_done(
     Raises:
         FusionkitError: no worker came in time, or the scheduler is gone. Others: from ``tick``, or hopeless.
     """
-    work = _Work(cluster, function, key)
-    patience = WorkerGrace(cluster, start_timeout)
-    left, done, given_up = iter(items), 0, 0
+    tasks: SubmittedTasks[tuple[Item, int]] = SubmittedTasks(cluster.client)
+    first, again = ((item, 1) for item in items), deque[tuple[Item, int]]()
+    patience, done, given_up = WorkerGrace(cluster, start_timeout), 0, 0
     try:
         while True:
-            work.fill(left)
-            if not work.flying:
+            window = max(AHEAD * max(cluster.workers, cluster.count.up), LEAST)
+            while len(tasks) < window and (following := again.popleft() if again else next(first, None)) is not None:
+                tasks.submit(following, function, following[0])
+            if not tasks:
                 return
-            for task in work.ended():
+            for (item, attempt), future in tasks.ended(TICK_SECONDS):
                 try:
-                    record = task.future.result()
+                    record: Record = future.result()
                 except CancelledError:  # the scheduler forgot it; it was not at fault
-                    work.submit(task.item, task.attempt)
+                    tasks.submit((item, attempt), function, item)
                 except Exception as error:
-                    if task.attempt < attempts and not isinstance(error, KilledWorker):
-                        work.again.append((task.item, task.attempt + 1))
+                    if attempt < ATTEMPTS and not isinstance(error, KilledWorker):
+                        again.append((item, attempt + 1))
                         continue
                     given_up += 1
                     if hopeless(error) or (not done and given_up >= GIVE_UP):
                         raise
-                    on_aside(FailedItem(task.item, error, task.attempt))
+                    on_aside(FailedItem(item, error, attempt))
                 else:
                     done += 1
-                    yield task.item, record
+                    yield item, record
                 finally:
-                    task.future.release()  # type: ignore[no-untyped-call]
+                    future.release()  # type: ignore[no-untyped-call]
             cluster.heal()
             tick()
             patience.refuse_silence()
     finally:
-        work.cancel()
+        tasks.cancel()
 
 
 class WorkerGrace:
@@ -133,7 +109,7 @@ class WorkerGrace:
         cluster = self._cluster
         if cluster.client.status not in ("running", "connecting"):
             raise gone(cluster.client)
-        if cluster.up:
+        if cluster.count.up:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > self._seconds:
             raise FusionkitError(
@@ -142,59 +118,3 @@ class WorkerGrace:
                 received=cluster.explain(),
                 remedy="check the cluster's settings; start_timeout says how long is waited",
             )
-
-
-@dataclass(frozen=True, eq=False)
-class _Task(Generic[Item]):
-    item: Item
-    attempt: int
-    future: Future[Any]
-
-
-class _Work(Generic[Item, Record]):
-    """The tasks that the scheduler knows of."""
-
-    def __init__(self, cluster: Cluster, function: Callable[[Item], Record], key: Callable[[Item], str]) -> None:
-        self._cluster, self._function, self._key = cluster, function, key
-        self.flying: dict[str, _Task[Item]] = {}
-        self.again: deque[tuple[Item, int]] = deque()
-        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._call = uuid.uuid4().hex[:8]  # two calls over the same items are not the same tasks
-
-    def fill(self, left: Iterable[Item]) -> None:
-        """Submit as many as the window has room for; failed ones first."""
-        room = max(AHEAD * max(self._cluster.workers, self._cluster.up), LEAST) - len(self.flying)
-        while room > 0 and self.again:
-            self.submit(*self.again.popleft())
-            room -= 1
-        if room > 0:
-            for item in left:
-                self.submit(item, 1)
-                if (room := room - 1) <= 0:
-                    break
-
-    def submit(self, item: Item, attempt: int) -> None:
-        """One more task."""
-        # What stands before the first number is the group that Dask keeps count of: one for all.
-        name = f"item-{self._key(item)}-{attempt}-{self._call}-{uuid.uuid4().hex[:8]}"
-        future = submit(self._cluster.client, self._function, item, key=name)
-        self.flying[name] = _Task(item, attempt, future)
-        future.add_done_callback(lambda _: self._ended.put(name))  # type: ignore[no-untyped-call]
-
-    def ended(self) -> list[_Task[Item]]:
-        """Those that have ended since; waits a moment for the first."""
-        keys = []
-        try:
-            keys.append(self._ended.get(timeout=TICK_SECONDS))
-            while True:
-                keys.append(self._ended.get_nowait())
-        except queue.Empty:
-            return [self.flying.pop(key) for key in keys if key in self.flying]
-
-    def cancel(self) -> None:
-        """Forget what is under way."""
-        if self.flying and self._cluster.client.status == "running":
-            self._cluster.client.cancel(  # type: ignore[no-untyped-call]
-                [task.future for task in self.flying.values()], force=True
-            )
-        self.flying.clear()

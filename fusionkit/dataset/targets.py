@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusionkit.alignment import first_pieces
+from fusionkit.alignment import lay_rows
 from fusionkit.dataset.draws import carve
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.errors import DataError, UsageError
@@ -115,7 +115,7 @@ def _words(split: Split, store: Store, examples: IntArray) -> tuple[IntArray, In
     if store.rows == "tokens":
         tokens = store.manifest["columns"]["tokens"]
         counts = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
-        laid = first_pieces(split.token_offsets, split.word_index, counts)
+        laid = lay_rows("words", split.token_offsets, split.word_index, counts)
         words, word_offsets = flat_rows(laid.row_offsets, examples)
         return laid.first[words], word_offsets, laid.mask[words]
     words, word_offsets = flat_rows(split.row_offsets, examples)

@@ -22,13 +22,14 @@ from fusionkit.encode.publish import draft_folder
 from fusionkit.encode.text_pairs import choose_pair_as, first_occurrences, paired
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
-from fusionkit.files import write_json
+from fusionkit.files import write_durably, write_json
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray
 from fusionkit.sources import Columns, Examples, Source
 from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.layout import (
     FORMAT,
+    LM_HEAD,
     NOT_MASKED,
     PAIRS,
     VERSION,
@@ -39,7 +40,7 @@ from fusionkit.store.layout import (
     read_small,
     small_arrays,
 )
-from fusionkit.store.lm_head_file import lm_head_facts, write_lm_head
+from fusionkit.store.lm_head_file import lm_head_facts
 from fusionkit.store.manifest import PLAN, is_two, sequences_of, split_layout
 from fusionkit.store.verify import small_files
 
@@ -145,7 +146,7 @@ def write_plan(
         }
         duplicates, masking = DuplicateFinder(), masking_of(spec, encoder)
         if encoder.masked_lm is not None and masking is not None:
-            write_lm_head(draft, encoder.masked_lm.head)
+            write_durably(draft / LM_HEAD, encoder.masked_lm.head.content())
         for split, examples in source.splits.items():
             fields = _plan_split(draft, split, examples, columns, encoder, plan, duplicates, masking, on_examples)
             plan["splits"][split] = fields

@@ -5,8 +5,7 @@ with one row an example, or a plain table ``[examples, features]``, which counts
 within ``X``: the first is layer 0. With the same options, rows and labels, the weights are those of ``fusionkit fit``.
 """
 
-from fusionkit.estimator.classifier import FusionClassifier
-from fusionkit.estimator.regressor import FusionRegressor
+from fusionkit.estimator.per_example import FusionClassifier, FusionRegressor
 from fusionkit.estimator.tagger import FusionTagger
 
 __all__ = ["FusionClassifier", "FusionRegressor", "FusionTagger"]

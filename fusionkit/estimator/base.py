@@ -1,4 +1,4 @@
-"""What the estimators share: reading X, training a run, and what a run leaves."""
+"""What the estimators share."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ Given = Ragged | Split | ArrayLike
 
 @dataclass(eq=False, repr=False)
 class FusionEstimator(BaseEstimator):  # type: ignore[misc]
-    """What the three share: their parameters, reading X, training a run, and what a run leaves.
-
-    scikit-learn reads the parameters from the signature of ``__init__``, which ``dataclass`` makes.
-    """
+    """Reads X, trains a run; scikit-learn reads its parameters from the ``__init__`` that ``dataclass`` makes."""
 
     fusion: str = "attention"
     _: KW_ONLY
@@ -66,11 +63,12 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             table = validate_data(self, X, reset=reset, dtype=np.float32)
             examples = examples_of(table[:, None])
+        _, layers, hidden = map(int, examples.states.shape)
         if reset:
-            self.n_features_in_, self.n_layers_in_ = examples.hidden, examples.layers
-        elif (examples.layers, examples.hidden) != (self.n_layers_in_, self.n_features_in_):
+            self.n_features_in_, self.n_layers_in_ = hidden, layers
+        elif (layers, hidden) != (self.n_layers_in_, self.n_features_in_):
             raise ValueError(
-                f"X has {examples.layers} layers of {examples.hidden} features, but {type(self).__name__} is expecting "
+                f"X has {layers} layers of {hidden} features, but {type(self).__name__} is expecting "
                 f"{self.n_layers_in_} layers of {self.n_features_in_} features as input"
             )
         return examples
@@ -88,7 +86,6 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         return example_split(examples, spec.pool, whole, *labels, unpooled=unpooled)
 
     def _spec(self, task: str, examples: ArrayExamples) -> RunSpec:
-        """The run that these parameters are."""
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31 - 1)
@@ -119,14 +116,13 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             if not 0 < self.validation_fraction < 1 or len(train) < 2:
                 raise ValueError(f"validation_fraction={self.validation_fraction} of {len(train)} examples leaves none")
             stay, share = carve(len(train), self.validation_fraction)
-        task = TASKS[spec.task]
-        validation = train.subset(share)
+        task, validation = TASKS[spec.task], train.subset(share)
         train = train.subset(stay) if len(share) else train
         data = TaskData(task, spec.label, spec.pool, labels, len(labels), default, train, validation, None)
         count = self.n_layers_in_
         chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count, "fusion_layers")
         layers = fusion_layers(spec.fusion, tuple(range(count)), count, chosen)
-        result = train_run(spec, data, layers, self.n_features_in_, _unwatched)
+        result = train_run(spec, data, layers, self.n_features_in_, lambda: None)
         model = build_model(spec, len(layers), self.n_features_in_, len(labels))
         model.load_state_dict(result.weights)
         self.spec_, self.model_, self.layers_ = spec, model.eval().requires_grad_(False), layers
@@ -147,7 +143,3 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
-
-
-def _unwatched() -> None:
-    """Nobody watches the epochs."""

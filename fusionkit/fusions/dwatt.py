@@ -25,7 +25,7 @@ POSITION = 24
 
 
 class DWAtt(nn.Module):
-    """The last layer plus what it asks of all. Parameters: layers · (d² + 4.5 d) + (d² + 2.5 d) + 25 d."""
+    """``z_L`` plus a weighted sum over layers. Parameters: layers · (d² + 4.5 d) + (d² + 2.5 d) + 25 d."""
 
     positions: Tensor
 

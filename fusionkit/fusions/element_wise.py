@@ -25,7 +25,6 @@ class ElementWise(nn.Module):
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """All layers, the embedding output included."""
         return chosen or tuple(range(last + 1))
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:

@@ -24,7 +24,7 @@ HEAD, STD = 64, 0.02
 
 
 class ExtraLayers(nn.Module):
-    """What more depth alone would give. Parameters: n · (12 d² + 13 d)."""
+    """Transformer layers over the last layer read. Parameters: n · (12 d² + 13 d)."""
 
     whole_examples = True  # a row's output depends on all rows of its example
 

@@ -34,7 +34,6 @@ class Linear(nn.Module):
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None, *, embeddings: bool = True) -> tuple[int, ...]:
-        """All layers, the embedding output included unless ``embeddings`` is False."""
         return tuple(j for j in chosen or range(last + 1) if embeddings or j > 0)
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:

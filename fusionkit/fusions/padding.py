@@ -36,17 +36,11 @@ class PaddedExamples:
 
     def laid(self, rows: Tensor) -> Tensor:
         """``[rows, d]`` → ``[examples · longest, d]``."""
-        if self._whole:
-            return rows
-        found: Tensor = _Pad.apply(rows, self._places, self._own)  # type: ignore[no-untyped-call]
-        return found
+        return rows if self._whole else _moved(rows, self._places, self._own, None)
 
     def taken(self, places: Tensor) -> Tensor:
         """``[examples · longest, d]`` → ``[rows, d]``."""
-        if self._whole:
-            return places
-        found: Tensor = _Unpad.apply(places, self._places, self._own, self._mask)  # type: ignore[no-untyped-call]
-        return found
+        return places if self._whole else _moved(places, self._own, self._places, self._mask)
 
 
 def _chosen(rows: Tensor, at: Tensor) -> Tensor:
@@ -59,44 +53,30 @@ def _chosen(rows: Tensor, at: Tensor) -> Tensor:
     return rows.reshape(-1, width).index_select(0, every).view(runs, len(at), width)
 
 
-class _Pad(torch.autograd.Function):
+class _Move(torch.autograd.Function):
+    """Rows from the places ``to``; the gradient from the places ``back``, where ``mask`` lets it through."""
+
     @staticmethod
-    def forward(rows: Tensor, places: Tensor, own: Tensor) -> Tensor:
-        return _chosen(rows, places)
+    def forward(rows: Tensor, to: Tensor, back: Tensor, mask: Tensor | None) -> Tensor:
+        return _chosen(rows, to)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], rows: Tensor, places: Tensor, own: Tensor
+        info: Any, in_dims: tuple[int | None, ...], rows: Tensor, to: Tensor, back: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, int]:
-        found: Tensor = _Pad.apply(rows.movedim(in_dims[0] or 0, 0), places, own)  # type: ignore[no-untyped-call]
-        return found, 0
+        return _moved(rows.movedim(in_dims[0] or 0, 0), to, back, mask), 0
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return _chosen(gradients[0], ctx.saved_tensors[0]), None, None
+        back, mask = ctx.saved_tensors
+        found = _chosen(gradients[0], back)
+        return found if mask is None else found * mask.unsqueeze(1), None, None, None
 
 
-class _Unpad(torch.autograd.Function):
-    @staticmethod
-    def forward(laid: Tensor, places: Tensor, own: Tensor, mask: Tensor) -> Tensor:
-        return _chosen(laid, own)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1], inputs[3])
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], laid: Tensor, places: Tensor, own: Tensor, mask: Tensor
-    ) -> tuple[Tensor, int]:
-        found: Tensor = _Unpad.apply(laid.movedim(in_dims[0] or 0, 0), places, own, mask)  # type: ignore[no-untyped-call]
-        return found, 0
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        places, mask = ctx.saved_tensors
-        return _chosen(gradients[0], places) * mask.unsqueeze(1), None, None, None
+def _moved(rows: Tensor, to: Tensor, back: Tensor, mask: Tensor | None) -> Tensor:
+    found: Tensor = _Move.apply(rows, to, back, mask)  # type: ignore[no-untyped-call]
+    return found

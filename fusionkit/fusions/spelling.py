@@ -7,17 +7,22 @@ argument.
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
 import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from fusionkit.errors import UsageError, unknown_name
 
 TRUTH = {"yes": True, "no": False}
+HERE = Path(__file__).parent
+SIGNED = ("__init__", "reads")  # whose keyword-only parameters are the options
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,6 @@ class Option:
         return f"{self.name}={'|'.join(self.choices) if self.choices else 'INTEGER'}"
 
     def write(self, value: Any) -> str:
-        """A value as it is written."""
         return str(value) if self.choices is None else next(k for k, v in self.choices.items() if v == value)
 
 
@@ -49,7 +53,7 @@ def options_of(fusion: type[Any]) -> dict[str, Option]:
         TypeError: one of another type than bool, int or ``Literal`` of texts.
     """
     found = []
-    for function in (fusion.__init__, fusion.reads):
+    for function in (getattr(fusion, name) for name in SIGNED):
         types = typing.get_type_hints(function)
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
@@ -58,13 +62,35 @@ def options_of(fusion: type[Any]) -> dict[str, Option]:
     return {option.name: option for option in sorted(found, key=lambda option: not option.required)}
 
 
+def outline(target: str) -> type[Any]:
+    """A class with the signatures of one of fusionkit's own, read off its file: importing it takes torch's seconds.
+
+    Args:
+        target: an import path of the table, ``fusionkit.fusions.last:Last``.
+    """
+    module, _, name = target.partition(":")
+    file = HERE / f"{module.rpartition('.')[2]}.py"
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    [found] = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
+    signed = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name in SIGNED]
+    for function in signed:
+        function.body = [ast.Pass()]
+    found.bases, found.body = [], list(signed)
+    alone = ast.fix_missing_locations(ast.Module([found], []))
+    code = compile(alone, str(file), "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
+    names: dict[str, Any] = {"Literal": Literal, "__name__": __name__}
+    exec(code, names)
+    outlined: type[Any] = names[name]
+    return outlined
+
+
 def _choices(name: str, kind: Any) -> Mapping[str, Any] | None:
     values = typing.get_args(kind)
     if kind is int:
         return None
     if kind is bool:
         return TRUTH
-    if typing.get_origin(kind) is not typing.Literal or not all(isinstance(value, str) for value in values):
+    if typing.get_origin(kind) is not Literal or not all(isinstance(value, str) for value in values):
         raise TypeError(f"its option {name} is neither bool, int nor Literal of texts")
     return {value: value for value in values}
 

@@ -10,8 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fusions.outline import outline
-from fusionkit.fusions.spelling import accepted, named, options_of, parse, spell, usage
+from fusionkit.fusions.spelling import accepted, named, options_of, outline, parse, spell, usage
 from fusionkit.registry import Registry
 
 if TYPE_CHECKING:
@@ -43,9 +42,7 @@ class Fusion(Protocol):
         """The weight each layer had, ``[…, layers]``, where the fusion has such weights."""
         ...
 
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """What it learns."""
-        ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 FUSIONS = {

@@ -1,4 +1,4 @@
-"""Heads: one file a head, one table of them all."""
+"""Heads, and one table of them all."""
 
 from fusionkit.heads.table import (
     HEADS,

@@ -1,4 +1,4 @@
-"""Looking across the rows of a sequence: how a decision asks its scores, and attention from row to row.
+"""Scores by a module that may look across the rows of a sequence, and attention between rows.
 
     c_t = Σ_s softmax_s(x_t · y_s) y_s
 
@@ -16,7 +16,7 @@ from fusionkit.ragged import pad
 
 
 def scores_of(score: nn.Module, states: Tensor, offsets: Tensor) -> Tensor:
-    """What a module makes of rows; one with ``across_rows = True`` is told which of them are a sequence."""
+    """A module's scores of rows; one with ``across_rows = True`` gets the offsets of the sequences too."""
     found: Tensor = score(states, offsets) if getattr(score, "across_rows", False) else score(states)
     return found
 

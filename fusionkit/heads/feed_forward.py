@@ -1,8 +1,10 @@
-"""The feed-forward readout of Cao et al. (2022): two layers of 256, then one score a class."""
+"""Heads that read each fused state alone, by the two layers of Cao et al. (2022) or by one linear map."""
 
 from __future__ import annotations
 
 from torch import nn
+
+from fusionkit.heads.softmax import Softmax
 
 WIDTH = 256
 
@@ -21,3 +23,28 @@ def feed_forward(width: int, classes: int, dropout: float) -> nn.Sequential:
         nn.Dropout(dropout),
         nn.Linear(WIDTH, classes),
     )
+
+
+def classifier(width: int, classes: int, dropout: float) -> Softmax:
+    """One label an example, read off its fused state ``[examples, width]`` by two layers of 256, then softmax.
+
+    Parameters: 256 d + 66,048 + 257 C. Dropout acts on each hidden layer's output. Source: Cao et al. (2022).
+    """
+    return Softmax(feed_forward(width, classes, dropout))
+
+
+def tagger(width: int, classes: int, dropout: float) -> Softmax:
+    """One tag a word, each decided alone, read off the words' fused states ``[words, width]`` by two layers of 256.
+
+    Parameters: 256 d + 66,048 + 257 C. Dropout acts on each hidden layer's output. Source: Cao et al. (2022), without
+    CRF.
+    """
+    return Softmax(feed_forward(width, classes, dropout))
+
+
+def linear_tagger(width: int, classes: int, dropout: float) -> Softmax:
+    """One tag a word from one linear map of its fused state, then softmax.
+
+    Parameters: d C + C. Dropout acts on the fused states. Source: ElNokrashy et al. (2024).
+    """
+    return Softmax(nn.Sequential(nn.Dropout(dropout), nn.Linear(width, classes)))

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from fusionkit.heads.softmax import Softmax
 from fusionkit.lm_head import SHAPES, LmHead, lm_scores
 
-LM_HEADS = ("lm-head", "lm-head-trained")
-
 
 class LmScore(nn.Module):
     """``[n, d]`` → ``[n, V]``, each row alone.
@@ -36,7 +34,7 @@ class LmScore(nn.Module):
 
 
 def lm_head(name: str, head: LmHead, dropout: float) -> Softmax:
-    """One of :data:`LM_HEADS`: the sub-token of each row, trained by cross-entropy."""
+    """One of :data:`fusionkit.heads.LM_HEADS`: the sub-token of each row, trained by cross-entropy."""
     return Softmax(nn.Sequential(nn.Dropout(dropout), LmScore(head, trained=name == "lm-head-trained")))
 
 

@@ -67,9 +67,9 @@ EXAMPLES = ("classification", "pair-classification")
 WORDS, NUMBERS = ("tagging",), ("regression",)
 # The first of a task is its default.
 HEADS = {
-    "classifier": HeadEntry("fusionkit.heads.classifier:classifier", EXAMPLES),
-    "tagger": HeadEntry("fusionkit.heads.tagger:tagger", WORDS),
-    "linear-tagger": HeadEntry("fusionkit.heads.linear_tagger:linear_tagger", WORDS),
+    "classifier": HeadEntry("fusionkit.heads.feed_forward:classifier", EXAMPLES),
+    "tagger": HeadEntry("fusionkit.heads.feed_forward:tagger", WORDS),
+    "linear-tagger": HeadEntry("fusionkit.heads.feed_forward:linear_tagger", WORDS),
     "crf": HeadEntry("fusionkit.heads.crf:crf", WORDS),
     "bilstm-crf": HeadEntry("fusionkit.heads.bilstm_crf:bilstm_crf", WORDS),
     "regressor": HeadEntry("fusionkit.heads.regressor:regressor", NUMBERS),
@@ -114,8 +114,8 @@ def head_entry(name: str) -> HeadEntry:
 
 
 def heads_of(task: str) -> tuple[str, ...]:
-    """The heads of the table that a task can have, its default first."""
-    return tuple(name for name, entry in HEADS.items() if task in entry.tasks)
+    """The heads that a task can have, its default first."""
+    return LM_HEADS if task == "mlm" else tuple(name for name, entry in HEADS.items() if task in entry.tasks)
 
 
 def suits(name: str, task: str) -> bool:
@@ -128,7 +128,6 @@ def suits(name: str, task: str) -> bool:
 
 
 def gives_numbers(name: str) -> bool:
-    """Whether a head can be a regression's."""
     return name not in LM_HEADS and suits(name, "regression")
 
 

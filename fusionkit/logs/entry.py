@@ -23,10 +23,9 @@ class Entry:
 
     Attributes:
         digest: its name. stamp: changes with its record, as when a run that failed is trained again.
-        name: for people. parameters: its spec's fields; those that are None are not set.
-        tags: task, label, fusion, head, store, data, encoder, status and the like.
-        curve: ``(epoch, when, {name: value})``, seconds since 1970. scores: ``test/f1`` and so on, and what it cost.
-        layer_weights: by layer of the encoder. began, ended: seconds since 1970.
+        name: for people. parameters: its spec's fields that are set. tags: task, label, data, encoder, status, …
+        curve: ``(epoch, when, {name: value})``. scores: ``test/f1`` and so on, and what it cost.
+        layer_weights: by layer of the encoder. began, ended (and when, above): seconds since 1970.
     """
 
     digest: str
@@ -40,29 +39,22 @@ class Entry:
     began: float
     ended: float
 
+    def is_stamped(self, file: Path) -> bool:
+        """Whether a file says that this very record is logged."""
+        return file.is_file() and file.read_text(encoding="utf-8") == self.stamp
+
 
 def entry_of(record: dict[str, Any], folder: Path) -> Entry:
-    """The entry of a run.
-
-    Args:
-        record: its ``run.json``, read. folder: where that lies: ``RUNS/{digest}``.
-
-    Raises:
-        OSError: the record has gone.
-    """
+    """The entry of a run, from the ``run.json`` in its folder ``RUNS/{digest}``; OSError where that has gone."""
     path, spec, metric = folder / RECORD, record["spec"], record["metric"]
     ended, seconds = path.stat().st_mtime, record.get("seconds") or 0.0
     began = ended - seconds
     names = {"loss": "loss", f"validation/{metric}": "validation_score"}
-    curve = [
-        (
-            int(point["epoch"]),
-            began + point["seconds"],
-            # Not every epoch is scored.
-            {name: point[key] for name, key in names.items() if point[key] is not None},
-        )
-        for point in timed_curve(record)
-    ]
+    curve = []
+    for point in timed_curve(record):  # not every epoch is scored
+        values = {name: point[key] for name, key in names.items() if point[key] is not None}
+        curve.append((int(point["epoch"]), began + point["seconds"], values))
+    weights, layers = record.get("layer_weights") or [], record["layers"]
     shots = "all of train" if spec["shots"] is None else f"{spec['shots']} shots"
     tags = {name: str(spec[name]) for name in ("task", "label", "fusion", "head", "store")}
     tags |= {name: str(record[name]) for name in TOLD if record.get(name) is not None}
@@ -75,24 +67,16 @@ def entry_of(record: dict[str, Any], folder: Path) -> Entry:
         tags=tags,
         curve=curve,
         scores=_scores(record),
-        layer_weights=_layer_weights(record),
+        layer_weights=dict(zip(layers, weights, strict=True)) if len(weights) == len(layers) else {},
         began=began,
         ended=ended,
     )
 
 
 def _scores(record: dict[str, Any]) -> dict[str, float]:
-    found = {
-        f"{split}/{name}": value
-        for split, scores in (record.get("scores") or {}).items()
-        for name, value in scores.items()
-        if split != "validation"  # the curve's last word has this name; below, at the best epoch
-    }
-    best = (record.get("scores") or {}).get("validation", {})
-    found |= {f"best_validation/{name}": value for name, value in best.items()}
+    found: dict[str, float] = {}
+    for split, scores in (record.get("scores") or {}).items():
+        # "validation/…" is the name of the curve; this is its value at the best epoch.
+        shown = "best_validation" if split == "validation" else split
+        found |= {f"{shown}/{name}": value for name, value in scores.items()}
     return found | {name: record[name] for name in COUNTS if record.get(name) is not None}
-
-
-def _layer_weights(record: dict[str, Any]) -> dict[int, float]:
-    weights, layers = record.get("layer_weights") or [], record["layers"]
-    return dict(zip(layers, weights, strict=True)) if len(weights) == len(layers) else {}

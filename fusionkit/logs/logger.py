@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.locks import try_lock
 from fusionkit.logs.entry import Entry, entry_of
+from fusionkit.plural import counted
 from fusionkit.runs.folder import LOGS, digest_of_record
 
 LOOK_SECONDS = 0.05  # between two looks at a lock that another process holds for the time of one run
@@ -48,26 +50,21 @@ KINDS = {
 
 
 class Logs:
-    """Several logs of one folder of runs. A log that fails is told of once and left alone; its runs are kept.
-
-    Args:
-        kinds: names of :data:`KINDS`. runs: the folder. say: told what the user should know.
-    """
+    """Logs (:data:`KINDS`) of one folder of runs. One that fails is told of once and left alone; its runs are kept."""
 
     def __init__(self, kinds: Sequence[str], runs: Path, say: Callable[[str], None]) -> None:
         self._runs, self._say = runs, say
         self._kinds = list(dict.fromkeys(kinds))
         self._open: dict[str, Logger] = {}
-        self._counts = dict.fromkeys(self._kinds, 0)
+        self._counts = Counter[str]()
         self._seen: set[tuple[str, str, str]] = set()  # logged for sure: not asked about again
 
     def catch_up(self, records: Iterable[dict[str, Any]]) -> None:
-        """Log those of these runs that are not logged yet, also runs of earlier sweeps."""
+        """Log these runs, also of earlier sweeps, where they are not logged yet."""
         for record in records:
             self.log(record)
 
     def log(self, record: dict[str, Any]) -> None:
-        """Log a run that has ended wherever it is not logged yet."""
         for kind in list(self._kinds):
             try:
                 entry = entry_of(record, self._runs / digest_of_record(record))
@@ -86,8 +83,7 @@ class Logs:
         """Say what was logged and where it is."""
         for kind, logger in self._open.items():
             if kind in self._kinds:
-                runs = f"{self._counts[kind]:,} run{'' if self._counts[kind] == 1 else 's'}"
-                self._say(f"{kind}: {runs} logged now; {logger.where}")
+                self._say(f"{kind}: {counted(self._counts[kind], 'run')} logged now; {logger.where}")
                 logger.close()
 
     def _log(self, kind: str, entry: Entry) -> bool:
@@ -105,11 +101,7 @@ class Logs:
 
 
 def check_logs(kinds: Iterable[str]) -> None:
-    """Check that logs can be written, before any work.
-
-    Raises:
-        UsageError: the package of one is not installed.
-    """
+    """Raise a UsageError, before any work, where the package of a log is not installed."""
     for kind in kinds:
         if absent := [name for name in KINDS[kind][1] if importlib.util.find_spec(name) is None]:
             raise UsageError(

@@ -76,17 +76,16 @@ def _metrics(entry: Entry, ended: int) -> Iterator[Metric]:
 @contextmanager
 def _impatient() -> Iterator[None]:
     """Fewer tries: by MLflow's own settings a sweep would wait four minutes for a server that was never there."""
-    own = {name: value for name in TRIES if (value := os.environ.get(name)) is not None}
-    os.environ |= TRIES | own
+    added = {name: value for name, value in TRIES.items() if name not in os.environ}
+    os.environ |= added
     try:
         yield
     finally:
-        for name in TRIES.keys() - own.keys():
+        for name in added:
             del os.environ[name]
 
 
 def open_logger(folder: Path, runs: Path) -> Mlflow:
-    """The log of a folder of runs."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or runs.resolve().name
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         with _impatient():

@@ -22,8 +22,7 @@ class TensorBoard:
         self.where = f"tensorboard --logdir '{folder}'"
 
     def has(self, entry: Entry) -> bool:
-        stamp = self._folder / entry.digest / STAMP
-        return stamp.is_file() and stamp.read_text(encoding="utf-8") == entry.stamp
+        return entry.is_stamped(self._folder / entry.digest / STAMP)
 
     def log(self, entry: Entry) -> None:
         # Its name begins with a point: TensorBoard's own walk over the folder passes it by.
@@ -56,5 +55,4 @@ def _write(writer: SummaryWriter, entry: Entry) -> None:
 
 
 def open_logger(folder: Path, runs: Path) -> TensorBoard:
-    """The log of a folder of runs."""
     return TensorBoard(folder)

@@ -25,13 +25,11 @@ class Wandb:
         self._folder, self._group = folder, group
         self._place = Path(os.environ.get("WANDB_DIR") or folder)
         self._mode: Any = os.environ.get("WANDB_MODE", "offline")
-        self.where = f"`wandb sync {self._place / 'wandb'}/offline-run-*` sends them" if self._mode == "offline" else (
-            f"mode {self._mode}"
-        )  # fmt: skip
+        sync = f"`wandb sync {self._place / 'wandb'}/offline-run-*` sends them"
+        self.where = sync if self._mode == "offline" else f"mode {self._mode}"
 
     def has(self, entry: Entry) -> bool:
-        stamp = self._folder / entry.digest
-        return stamp.is_file() and stamp.read_text(encoding="utf-8") == entry.stamp
+        return entry.is_stamped(self._folder / entry.digest)
 
     def log(self, entry: Entry) -> None:
         name = f"{entry.digest}-{entry.stamp[:8]}"
@@ -67,5 +65,4 @@ class Wandb:
 
 
 def open_logger(folder: Path, runs: Path) -> Wandb:
-    """The log of a folder of runs."""
     return Wandb(folder, runs.resolve().name)

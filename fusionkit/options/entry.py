@@ -1,4 +1,4 @@
-"""An option as one entry: what it is for, which values it takes, and what it is where nothing is said.
+"""An option as one entry: what it is for, which values it takes, and its default.
 
     warmup: float = option(0.0, "Share of the steps in which the rate rises from 0.", ge=0, lt=1)
 
@@ -77,7 +77,6 @@ class OptionInfo:
 
     @cached_property
     def bounds(self) -> list[tuple[str, float]]:
-        """Those of :data:`BOUNDS` that a number has to keep."""
         return [(name, bound) for name in BOUNDS if (bound := getattr(self, name)) is not None]
 
     @property

@@ -27,20 +27,21 @@ class YamlNode:
     value: dict[str, Any]
     places: dict[Keys, str]
 
-    def where(self, *keys: str) -> str:
-        """``study.yaml, line 12``: of the innermost of these keys that has a place."""
+    def _place(self, keys: tuple[str, ...]) -> str:
+        """Of the innermost of these keys that has a place; ``""`` where none has."""
         ends = range(len(keys), 0, -1)
-        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), None)
-        return f"{self.path}, {found}" if found else str(self.path)
+        return next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), "")
+
+    def where(self, *keys: str) -> str:
+        """``study.yaml, line 12``."""
+        place = self._place(keys)
+        return f"{self.path}, {place}" if place else str(self.path)
 
     def folder_of(self, *keys: str) -> Path:
         """What a relative path there is relative to: the file's folder, or for --set the working directory."""
-        ends = range(len(keys), 0, -1)
-        found = next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), "")
-        return Path() if found.startswith("--set") else self.path.parent
+        return Path() if self._place(keys).startswith("--set") else self.path.parent
 
     def wrong(self, keys: Sequence[str], what: str, **told: Any) -> UsageError:
-        """The error for what stands there."""
         return UsageError(f"{self.where(*keys)}: {what}", **told)
 
     def placed(self, keys: Sequence[str], error: UsageError) -> UsageError:

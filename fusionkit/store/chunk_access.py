@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fusionkit.errors import StoreError
 from fusionkit.places import Place, is_file, place_errors
 from fusionkit.store.cache import ChunkCache
-from fusionkit.store.chunks import map_chunk, read_rows
+from fusionkit.store.chunks import map_chunk, missing, read_rows
 from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path, damaged, open_array
 
 AHEAD = 4  # chunks fetched before they are asked for
@@ -34,27 +34,7 @@ class ChunkStates(NamedTuple):
     """
 
     states: NDArray[Any]
-    scales: NDArray[Any] | None
-
-
-class ChunkReader(Protocol):
-    """A way of reading chunks."""
-
-    def read(self, chunk: int) -> ChunkStates:
-        """One chunk. Raises StoreError: it is missing or damaged."""
-
-    def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """Copy rows of one layer of a chunk into ``out``, from row ``start`` of the chunk on.
-
-        Args:
-            array: the array's index in the layout. layer: its position. out: ``[rows, …]`` of its type, contiguous.
-
-        Raises:
-            StoreError: the chunk is missing or damaged.
-        """
-
-    def announce(self, chunks: Sequence[int]) -> None:
-        """These chunks will be read next, in this order."""
+    scales: NDArray[Any] | None = None
 
 
 class MappedChunks:
@@ -70,20 +50,28 @@ class MappedChunks:
         return MappedChunks, (*self._place, self._layout)
 
     def read(self, chunk: int) -> ChunkStates:
+        """One chunk. Raises StoreError: it is missing or damaged."""
         found = self._held[chunk]
         if found is None:
             paths = [chunk_path(*self._place, chunk, array.name) for array in self._layout.arrays]
             maps = [map_chunk(path, array) for path, array in zip(paths, self._layout.arrays, strict=True)]
-            found = self._held[chunk] = ChunkStates(maps[0], maps[1] if len(maps) > 1 else None)
+            found = self._held[chunk] = ChunkStates(*maps)
         return found
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """As :meth:`ChunkReader.copy`; one read, no map."""
+        """Copy rows of one layer of a chunk into ``out``, from row ``start`` of the chunk on: one read, no map.
+
+        Args:
+            array: the array's index in the layout. layer: its position. out: ``[rows, …]`` of its type, contiguous.
+
+        Raises:
+            StoreError: the chunk is missing or damaged.
+        """
         kind = self._layout.arrays[array]
         read_rows(chunk_path(*self._place, chunk, kind.name), kind, layer, start, out)
 
     def announce(self, chunks: Sequence[int]) -> None:
-        return
+        """These chunks will be read next, in this order."""
 
 
 class FetchedChunks:
@@ -146,7 +134,7 @@ class FetchedChunks:
         return block
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """As :meth:`ChunkReader.copy`; from the map of the cached file."""
+        """As :meth:`MappedChunks.copy`, from the map of the cached file."""
         found = self.read(chunk)[array]
         assert found is not None
         out[:] = found[layer, start : start + len(out)]
@@ -170,15 +158,14 @@ class FetchedChunks:
         return found
 
     def _fetch(self, chunk: int) -> ChunkStates:
-        arrays = [self._one(array, chunk) for array in self._layout.arrays]
-        return ChunkStates(arrays[0], arrays[1] if len(arrays) > 1 else None)
+        return ChunkStates(*(self._cached(array, chunk) for array in self._layout.arrays))
 
     def _array(self, name: str) -> zarr.Array[Any]:
         if name not in self._arrays:
             self._arrays[name] = open_array(self._store, self._split, name)
         return self._arrays[name]
 
-    def _one(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
+    def _cached(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
         return self._cache.get(f"{self._name}-{array.name}-{chunk}", array, lambda: self._decoded(array, chunk))
 
     def _decoded(self, array: ChunkedArray, chunk: int) -> NDArray[Any]:
@@ -189,8 +176,7 @@ class FetchedChunks:
         try:
             with place_errors(place):
                 if not is_file(place):  # to Zarr a missing chunk is a chunk of zeros
-                    remedy = "see `fusionkit verify`, then encode again"
-                    raise StoreError(f"chunk {place} is missing", remedy=remedy)
+                    raise missing(place)
                 whole[:, : stop - start] = np.swapaxes(np.asarray(self._array(array.name)[start:stop]), 0, 1)
         except StoreError:
             raise
@@ -202,7 +188,9 @@ class FetchedChunks:
         return whole
 
 
-# A forked child (a DataLoader's worker) has none of the threads that fetch: it would wait for them for ever.
+ChunkReader: TypeAlias = MappedChunks | FetchedChunks
+
+# A forked child (a DataLoader's worker) has none of the threads that fetch, and would wait for them for ever.
 _alive: weakref.WeakSet[FetchedChunks] = weakref.WeakSet()
 
 

@@ -58,7 +58,7 @@ def map_chunk(path: Path, array: ChunkedArray) -> NDArray[Any]:
     try:
         _check_size(path, path.stat().st_size, array)
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise missing(path) from None
     # A plain view: slicing the memmap subclass costs more than copying a few rows.
     return np.memmap(path, dtype=array.dtype, mode="r", shape=array.chunk_shape).view(np.ndarray)
 
@@ -83,10 +83,10 @@ def read_rows(path: Path, array: ChunkedArray, layer: int, start: int, out: NDAr
                     raise damaged(path, EOFError("it ends early"))
                 done += got
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise missing(path) from None
 
 
-def _missing(path: Path) -> StoreError:
+def missing(path: Place) -> StoreError:
     return StoreError(f"chunk {path} is missing", remedy="see `fusionkit verify`, then encode again")
 
 

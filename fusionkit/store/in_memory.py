@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
-from fusionkit.store.chunk_access import ChunkReader
+from fusionkit.store.chunk_access import ChunkReader, ChunkStates
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.store.layout import StatesLayout
 
@@ -39,7 +39,7 @@ class LoadedStates:
         layers: Sequence[int],
         reuse: LoadedStates | None = None,
     ) -> None:
-        self.shape = (layout.rows, layout.layers, layout.hidden)
+        self.shape = layout.shape
         self.rows, self.positions = rows, list(layers)
         self.arrays: list[NDArray[Any]] = []
         self._memory: list[NDArray[np.uint8]] = []
@@ -72,17 +72,27 @@ class LoadedStates:
         if len(rows) and not (at.max() < len(self.rows) and np.array_equal(self.rows[at], rows)):
             raise IndexError("rows that were not read")
         picked = self.positions if layers is None else layers
-        states, *scales = self.arrays
-        out = np.empty((len(picked), len(rows), self.shape[2]), "float32" if scales else states.dtype)
+        states, scales = ChunkStates(*self.arrays)
+        out = np.empty((len(picked), len(rows), self.shape[2]), states.dtype if scales is None else "float32")
         for k, position in enumerate(positions_of(picked, self.positions)):
-            if scales:
-                np.multiply(states[position, at], scales[0][position, at, None], out=out[k])
-            else:
-                np.take(states[position], at, axis=0, out=out[k], mode="clip")
-        tensor = torch.from_numpy(out)
-        if self._bfloat16:
-            tensor = tensor.view(torch.bfloat16)
-        return tensor.transpose(0, 1)  # [rows, layers, hidden]
+            take_rows(states, scales, position, at, out[k])
+        return as_tensor(out, self._bfloat16)
+
+
+def take_rows(
+    states: NDArray[Any], scales: NDArray[Any] | None, position: int, rows: IntArray, out: NDArray[Any]
+) -> None:
+    """Rows of one layer into ``out`` ``[rows, hidden]``, multiplied by their scales where there are any."""
+    if scales is None:
+        np.take(states[position], rows, axis=0, out=out, mode="clip")
+    else:
+        np.multiply(states[position, rows], scales[position, rows, None], out=out)
+
+
+def as_tensor(states: NDArray[Any], bfloat16: bool) -> Tensor:
+    """``[layers, rows, hidden]`` → a view ``[rows, layers, hidden]``; ``bfloat16`` states come as their bits."""
+    tensor = torch.from_numpy(states)
+    return (tensor.view(torch.bfloat16) if bfloat16 else tensor).transpose(0, 1)
 
 
 def load(

@@ -15,6 +15,7 @@ array ``scales`` beside them, ``[rows, layers]``, chunked and ordered in the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,31 +42,22 @@ ZARR_DTYPES = {"float16": "float16", "bfloat16": "uint16", "float32": "float32",
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1}
 SCALE_BYTES = 4  # float32, one a row and layer of int8 states
 ZSTD_LEVEL = 3
+# Of each small array NumPy's name of its type, and its axis. An axis has one length in a group, or xarray refuses to
+# open it: offsets are one longer than the examples.
 SMALL_ARRAYS = {
-    "row_offsets": "int64",
-    "row_mask": "bool",
-    "token_offsets": "int64",
-    "token_ids": "int32",
-    "word_index": "int32",
-    "segments": "uint8",
-    "first_alike": "int64",
+    "row_offsets": ("int64", "offsets"),
+    "row_mask": ("bool", "rows"),
+    "token_offsets": ("int64", "offsets"),
+    "token_ids": ("int32", "tokens"),
+    "word_index": ("int32", "tokens"),
+    "segments": ("uint8", "tokens"),
+    "first_alike": ("int64", "examples"),
 }
-# Beside rows of masked-tokens alone: a chosen sub-token's own id, and this for all others, as transformers' masked LMs
-# take their labels.
-LABELS = {"mlm_labels": "int32"}
+# Beside rows of masked-tokens alone: a chosen sub-token's own id, and NOT_MASKED for all others, as transformers'
+# masked LMs take their labels.
+LABELS = {"mlm_labels": ("int32", "tokens")}
 NOT_MASKED = -100
 LM_HEAD = "lm_head.safetensors"
-# An axis has one length in a group, or xarray refuses to open it: offsets are one longer than the examples.
-AXES = {
-    "row_offsets": "offsets",
-    "row_mask": "rows",
-    "token_offsets": "offsets",
-    "token_ids": "tokens",
-    "word_index": "tokens",
-    "segments": "tokens",
-    "first_alike": "examples",
-    "mlm_labels": "tokens",
-}
 
 # Only where a pair of texts is stored as two sequences: which two sequences each example has. The other arrays are
 # then of sequences; otherwise an example is one sequence.
@@ -92,7 +84,6 @@ class ChunkedArray:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one layer of a row."""
         return int(np.prod(self.chunk_shape[2:])) * np.dtype(self.dtype).itemsize
 
 
@@ -113,6 +104,16 @@ class StatesLayout:
     compression: str = "none"
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of ``hidden_states``."""
+        return self.rows, self.layers, self.hidden
+
+    @property
+    def chunk_shape(self) -> tuple[int, int, int]:
+        """Of its chunks, in the order of the array's axes."""
+        return self.rows_per_chunk, self.layers, self.hidden
+
+    @property
     def arrays(self) -> tuple[ChunkedArray, ...]:
         """``hidden_states``, and ``scales`` where there are any."""
         shape = (self.layers, self.rows_per_chunk, self.hidden)
@@ -122,7 +123,6 @@ class StatesLayout:
 
     @property
     def chunks(self) -> int:
-        """How many chunks each array has."""
         return -(-self.rows // self.rows_per_chunk)
 
     @property
@@ -131,7 +131,6 @@ class StatesLayout:
         return sum(array.chunk_bytes + CHECKSUM_BYTES for array in self.arrays)
 
     def chunk_rows(self, chunk: int) -> tuple[int, int]:
-        """The rows of one chunk, half-open."""
         start = chunk * self.rows_per_chunk
         return start, min(start + self.rows_per_chunk, self.rows)
 
@@ -174,20 +173,19 @@ def create_states(store: Path, split: str, layout: StatesLayout, layers: tuple[i
     """The empty arrays of states: their metadata, no chunk yet."""
     group = zarr.open_group(states_path(store), mode="a")
     compressors = [ZstdCodec(level=ZSTD_LEVEL)] if layout.compression == "zstd" else []
-    names = ("rows", "layers", "hidden")
     for array in layout.arrays:
         rank = len(array.chunk_shape)
         group.create_array(
             f"{split}/{array.name}",
-            shape=(layout.rows, layout.layers, layout.hidden)[:rank],
-            chunks=(layout.rows_per_chunk, layout.layers, layout.hidden)[:rank],
+            shape=layout.shape[:rank],
+            chunks=layout.chunk_shape[:rank],
             dtype=array.dtype,
             filters=[TransposeCodec(order=(1, 0, 2)[:rank])],
             serializer=BytesCodec(endian=None if array.dtype == "int8" else "little"),
             compressors=[*compressors, Crc32cCodec()],
             fill_value=0,
             attributes={"dtype": layout.dtype if rank == 3 else array.dtype, "layers": list(layers)},
-            dimension_names=names[:rank],
+            dimension_names=("rows", "layers", "hidden")[:rank],
         )
 
 
@@ -231,7 +229,10 @@ class SmallArray:
 
     def __init__(self, store: Place, split: str, name: str) -> None:
         self._of = store, split, name
-        self._array: zarr.Array[Any] | None = None
+
+    @cached_property
+    def _array(self) -> zarr.Array[Any]:
+        return open_array(*self._of)
 
     def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """A slice of it.
@@ -240,8 +241,6 @@ class SmallArray:
             StoreError: its files are missing or damaged.
         """
         try:
-            if self._array is None:
-                self._array = open_array(*self._of)
             return np.asarray(self._array[start:stop])
         except StoppedError:
             raise
@@ -251,11 +250,7 @@ class SmallArray:
 
 
 def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """A slice of one of the small arrays.
-
-    Raises:
-        StoreError: its files are missing or damaged.
-    """
+    """As :meth:`SmallArray.read`, once."""
     return SmallArray(store, split, name).read(start, stop)
 
 
@@ -274,32 +269,30 @@ class Appender:
     """Appends to one of the small arrays block by block; holds less than one chunk in memory.
 
     Args:
-        axis: the axis' name, where it is not that of :data:`AXES`.
+        axis: the axis' name, where it is not that of :data:`SMALL_ARRAYS`.
     """
 
     def __init__(self, store: Path, split: str, name: str, axis: str | None = None) -> None:
-        group = zarr.open_group(states_path(store), mode="a")
-        wide = name == PAIRS
-        self.array = group.create_array(
+        dtype, own = ("int64", "examples") if name == PAIRS else (SMALL_ARRAYS | LABELS)[name]
+        inner = (SIDES,) if name == PAIRS else ()
+        self.array = zarr.open_group(states_path(store), mode="a").create_array(
             f"{split}/{name}",
-            shape=(0, SIDES) if wide else (0,),
-            chunks=(SMALL_CHUNK, SIDES) if wide else (SMALL_CHUNK,),
-            dtype="int64" if wide else (SMALL_ARRAYS | LABELS)[name],
-            compressors=[ZstdCodec(level=3), Crc32cCodec()],
-            dimension_names=("examples", "sides") if wide else (axis or AXES[name],),
+            shape=(0, *inner),
+            chunks=(SMALL_CHUNK, *inner),
+            dtype=dtype,
+            compressors=[ZstdCodec(level=ZSTD_LEVEL), Crc32cCodec()],
+            dimension_names=(axis or own, *(["sides"] if inner else [])),
         )
         self.pending: list[NDArray[Any]] = []
         self.pending_rows = 0
 
     def append(self, values: NDArray[Any]) -> None:
-        """Add values at the end."""
         self.pending.append(values)
         self.pending_rows += len(values)
         if self.pending_rows >= SMALL_CHUNK:
             self._write(self.pending_rows - self.pending_rows % SMALL_CHUNK)
 
     def close(self) -> None:
-        """Write what is left."""
         self._write(self.pending_rows)
 
     def _write(self, count: int) -> None:

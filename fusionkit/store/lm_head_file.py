@@ -1,4 +1,4 @@
-"""The file of the encoder's LM head in a store of masked sub-tokens: writing and reading it.
+"""The file of the encoder's LM head in a store of masked sub-tokens: its fields in the manifest, and reading it.
 
     STORE/lm_head.safetensors     dense, layer_norm and decoder, each with weight and bias, float32
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load
 
 from fusionkit.errors import StoreError
-from fusionkit.files import write_durably
 from fusionkit.lm_head import LmHead
 from fusionkit.places import Place, place_errors, read_bytes
 from fusionkit.store.layout import LM_HEAD
@@ -25,11 +23,6 @@ from fusionkit.store.layout import LM_HEAD
 def lm_head_facts(head: LmHead) -> dict[str, Any]:
     """The fields of a head in the manifest."""
     return {"sha256": head.sha256, "activation": head.activation, "layer_norm_eps": head.layer_norm_eps}
-
-
-def write_lm_head(store: Path, head: LmHead) -> None:
-    """Write a head into the draft folder of a plan."""
-    write_durably(store / LM_HEAD, head.content())
 
 
 def read_lm_head(store: Place, manifest: Mapping[str, Any]) -> LmHead:

@@ -62,7 +62,6 @@ def is_store(path: Place) -> bool:
 
 
 def is_complete(path: Place) -> bool:
-    """True where a store was finished."""
     return is_file(path / MANIFEST)
 
 
@@ -91,7 +90,6 @@ def read_manifest(path: Place) -> dict[str, Any]:
 
 
 def read_plan(path: Place) -> dict[str, Any]:
-    """The plan of a store under way."""
     return checked(path / PLAN)
 
 
@@ -107,8 +105,8 @@ def checked(path: Place) -> dict[str, Any]:
         )
     shapes = (PLANNED, FINISHED) if path.name == MANIFEST else (PLANNED,)
     for shape in (*shapes, MASKING) if value.get("rows") == MASKED else shapes:
-        if (field := _misfit(value, shape, "")) is not None:
-            _require(False, path, field)
+        field = _misfit(value, shape, "")
+        _require(field is None, path, field or "")
     _require(value["dtype"] in ITEM_BYTES, path, "dtype")
     _require(value["compression"] in COMPRESSIONS, path, "compression")
     for name in ("hidden", "batch_tokens", "layers"):
@@ -167,13 +165,9 @@ def disagreement(store: Place, manifest: Mapping[str, Any], split: str) -> str |
         arrays = [open_array(store, split, array.name) for array in layout.arrays]
         labels = open_array(store, split, "mlm_labels") if manifest["rows"] == MASKED else tokens
         states = arrays[0]
-        shape, chunks = (
-            (layout.rows, layout.layers, layout.hidden),
-            (layout.rows_per_chunk, layout.layers, layout.hidden),
-        )
         pairs = {
-            "shape": ([a.shape for a in arrays], [shape[: a.ndim] for a in arrays]),
-            "chunks": ([a.chunks for a in arrays], [chunks[: a.ndim] for a in arrays]),
+            "shape": ([a.shape for a in arrays], [layout.shape[: a.ndim] for a in arrays]),
+            "chunks": ([a.chunks for a in arrays], [layout.chunk_shape[: a.ndim] for a in arrays]),
             "codecs": ([codecs_of(a) for a in arrays], [expected_codecs(layout, a) for a in layout.arrays]),
             "dtype": (states.attrs["dtype"], layout.dtype),
             "types": ([str(a.dtype) for a in arrays], [a.dtype for a in layout.arrays]),

@@ -39,7 +39,6 @@ class Split:
         self._store, self._rows = store, rows
 
     def __len__(self) -> int:
-        """How many examples there are."""
         return self.sequences if self.sides == 1 else len(self.pairs)
 
     @property
@@ -189,13 +188,12 @@ class Store:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of its splits."""
         return tuple(self.manifest["splits"])
 
     @property
     def reads(self) -> str:
         """Which way chunks come into memory."""
-        if _is_mapped(self.path, self.manifest):
+        if self._is_mapped:
             return "memory map"
         cache = default_cache()
         return f"Zarr, then a cache of {cache.limit / 1e9:g} GB in {cache.folder}"
@@ -205,27 +203,25 @@ class Store:
             raise unknown_name("split", split, self.splits)
         if split not in self._splits:
             layout = agreed_layout(self.path, self.manifest, split)
-            states = HiddenStates(_blocks_of(self.path, self.manifest, split, layout), layout)
+            states = HiddenStates(self._chunks(split, layout), layout)
             self._splits[split] = Split(self.path, split, states, self.rows, self.sides)
         return self._splits[split]
 
+    @property
+    def _is_mapped(self) -> bool:
+        """Whether chunk files are raw arrays on this machine's disk."""
+        return isinstance(self.path, Path) and self.manifest["compression"] == "none"
+
+    def _chunks(self, split: str, layout: StatesLayout) -> ChunkReader:
+        if isinstance(self.path, Path) and self._is_mapped:
+            return MappedChunks(self.path, split, layout)
+        # The chunks' checksums are the content: a store made anew at the same address has other names in the cache.
+        recorded = self.manifest["splits"][split]["chunks"]
+        name = digest_of([self.manifest["identity"], split, recorded])
+        return FetchedChunks(self.path, split, layout, name, default_cache(), recorded)
+
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}, splits={list(self.splits)}, rows={self.rows!r}, layers={self.layers})"
-
-
-def _is_mapped(path: Place, manifest: dict[str, Any]) -> bool:
-    """Whether chunk files are raw arrays on this machine's disk."""
-    return isinstance(path, Path) and manifest["compression"] == "none"
-
-
-def _blocks_of(path: Place, manifest: dict[str, Any], split: str, layout: StatesLayout) -> ChunkReader:
-    if isinstance(path, Path) and _is_mapped(path, manifest):
-        return MappedChunks(path, split, layout)
-    # The chunks' checksums are the content: a store made anew at the same address has other names in the cache.
-    recorded = manifest["splits"][split]["chunks"]
-    return FetchedChunks(
-        path, split, layout, digest_of([manifest["identity"], split, recorded]), default_cache(), recorded
-    )
 
 
 def open_store(path: str | Place) -> Store:

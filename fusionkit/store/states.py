@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
 from fusionkit.store.chunk_access import ChunkReader
-from fusionkit.store.in_memory import LoadedStates, load
+from fusionkit.store.in_memory import LoadedStates, as_tensor, load, take_rows
 from fusionkit.store.layout import ZARR_DTYPES, StatesLayout
 
 
@@ -26,7 +25,7 @@ class HiddenStates:
     def __init__(self, blocks: ChunkReader, layout: StatesLayout) -> None:
         self._blocks = blocks
         self._layout = layout
-        self.shape = (layout.rows, layout.layers, layout.hidden)
+        self.shape = layout.shape
         self.dtype: np.dtype[Any] = np.dtype("float32" if layout.dtype == "int8" else ZARR_DTYPES[layout.dtype])
         self.ndim = 3
 
@@ -72,28 +71,10 @@ class HiddenStates:
         """
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise IndexError(f"rows {rows.min()} … {rows.max()} of {len(self)}")
-        picked = list(range(self.shape[1])) if layers is None else list(layers)
-        out = np.empty((len(picked), len(rows), self.shape[2]), self.dtype)  # [layers, rows, hidden]
-        chunk_of = rows // self._layout.rows_per_chunk
-        for chunk in self._chunks(np.unique(chunk_of)):
-            at = np.flatnonzero(chunk_of == chunk)
-            local = rows[at] - chunk * self._layout.rows_per_chunk
-            states, scales = self._blocks.read(chunk)
-            whole = len(at) == len(rows)
-            for k, position in enumerate(picked):
-                if scales is not None:
-                    out[k, at] = states[position, local] * scales[position, local, None]
-                elif whole:
-                    np.take(states[position], local, axis=0, out=out[k], mode="clip")
-                else:
-                    out[k, at] = states[position, local]
-        tensor = torch.from_numpy(out)
-        if self._layout.dtype == "bfloat16":
-            tensor = tensor.view(torch.bfloat16)
-        return tensor.transpose(0, 1)  # [rows, layers, hidden]
+        out = self._layers(rows, range(self.shape[1]) if layers is None else layers)
+        return as_tensor(out, self._layout.dtype == "bfloat16")
 
     def chunk_of(self, rows: IntArray) -> IntArray:
-        """The chunk that each row lies in."""
         return rows // self._layout.rows_per_chunk
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: LoadedStates | None = None) -> LoadedStates:
@@ -101,40 +82,40 @@ class HiddenStates:
         return load(self._blocks, self._layout, rows, layers, reuse)
 
     def _run(self, start: int, stop: int, layers: slice) -> NDArray[Any]:
-        """Consecutive rows: one copy out of each chunk they touch."""
+        """Consecutive rows ``[rows, layers, hidden]``: one copy out of each chunk they touch."""
         height = self._layout.rows_per_chunk
-        first = start // height
-        if start < stop <= (first + 1) * height and self._layout.dtype != "int8":
-            states, _ = self._blocks.read(first)
-            block = states[layers, start - first * height : stop - first * height]
-            return block.transpose(1, 0, 2).copy()  # [layers, rows, hidden] → [rows, layers, hidden]
         out = np.empty((stop - start, len(range(self.shape[1])[layers]), self.shape[2]), self.dtype)
-        for chunk in self._chunks(range(first, -(-stop // height) if stop > start else first)):
+        for chunk in self._chunks(range(start // height, -(-stop // height) if stop > start else 0)):
             low, high = max(start, chunk * height), min(stop, (chunk + 1) * height)
             inside = slice(low - chunk * height, high - chunk * height)
-            self._copy(chunk, (layers, inside), out[low - start : high - start])
+            states, scales = self._blocks.read(chunk)
+            block, place = states[layers, inside].transpose(1, 0, 2), out[low - start : high - start]
+            if scales is None:
+                place[:] = block
+            else:
+                np.multiply(block, scales[layers, inside].T[..., None], out=place)
         return out
 
     def _take(self, rows: IntArray, layers: slice) -> NDArray[Any]:
-        """Rows in any order."""
-        out = np.empty((len(rows), len(range(self.shape[1])[layers]), self.shape[2]), self.dtype)
-        chunk_of = rows // self._layout.rows_per_chunk
+        """Rows in any order, ``[rows, layers, hidden]``."""
+        return self._layers(rows, range(self.shape[1])[layers]).transpose(1, 0, 2)
+
+    def _layers(self, rows: IntArray, layers: Sequence[int]) -> NDArray[Any]:
+        """Rows in any order of the layers at these positions, ``[layers, rows, hidden]``."""
+        out = np.empty((len(layers), len(rows), self.shape[2]), self.dtype)
+        chunk_of = self.chunk_of(rows)
         for chunk in self._chunks(np.unique(chunk_of)):
             at = np.flatnonzero(chunk_of == chunk)
             local = rows[at] - chunk * self._layout.rows_per_chunk
-            taken = np.empty((len(at), *out.shape[1:]), self.dtype)
-            self._copy(chunk, (layers, local), taken)
-            out[at] = taken
+            states, scales = self._blocks.read(chunk)
+            for k, position in enumerate(layers):
+                if len(at) == len(rows):
+                    take_rows(states, scales, position, local, out[k])
+                elif scales is None:
+                    out[k, at] = states[position, local]
+                else:
+                    out[k, at] = states[position, local] * scales[position, local, None]
         return out
-
-    def _copy(self, chunk: int, key: tuple[slice, slice | IntArray], out: NDArray[Any]) -> None:
-        """Layers and rows of one chunk into ``out`` ``[rows, layers, hidden]``."""
-        states, scales = self._blocks.read(chunk)
-        block = states[key].transpose(1, 0, 2)
-        if scales is None:
-            out[:] = block
-        else:
-            np.multiply(block, scales[key].T[..., None], out=out)
 
     def _chunks(self, wanted: Sequence[int] | IntArray) -> list[int]:
         """The chunks to be read, announced so that they may be fetched ahead."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from fusionkit.errors import StoreError
 from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, is_file, place_errors, read_bytes
 from fusionkit.store.chunks import chunk_fault
-from fusionkit.store.layout import LM_HEAD, ChunkedArray, chunk_path
+from fusionkit.store.layout import LM_HEAD, chunk_path
 from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
 
 READERS = 4  # remote files read at once
@@ -37,7 +36,7 @@ def verify_store(path: Place) -> Iterator[Checked]:
     """
     with place_errors(path):
         manifest = read_manifest(path)
-    checks: list[Callable[[], Checked]] = []
+    checks: list[tuple[str, Callable[[], str | None]]] = []
     for split, fields in manifest["splits"].items():
         layout = split_layout(manifest, split)
         try:
@@ -57,10 +56,11 @@ def verify_store(path: Place) -> Iterator[Checked]:
                 if chunk >= len(recorded):
                     yield Checked(name, "not recorded")
                     continue
-                checks.append(partial(_chunk, file, name, array, layout.compression, recorded[chunk]))
-    checks += [partial(_file, path / name, name, digest) for name, digest in manifest["files"].items()]
-    with place_errors(path):
-        yield from (check() for check in checks) if isinstance(path, Path) else _in_parallel(checks)
+                checks.append((name, partial(chunk_fault, file, array, layout.compression, recorded[chunk])))
+    checks += [(name, partial(_file_fault, path / name, digest)) for name, digest in manifest["files"].items()]
+    # Remote files are slow to open: a few at once.
+    with place_errors(path), ThreadPoolExecutor(1 if isinstance(path, Path) else READERS) as pool:
+        yield from pool.map(lambda check: Checked(check[0], check[1]()), checks)
 
 
 def small_files(path: Path) -> dict[str, str]:
@@ -87,24 +87,10 @@ def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
         )
 
 
-def _in_parallel(checks: list[Callable[[], Checked]]) -> Iterator[Checked]:
-    """Run the checks in order, a few at once: remote files are slow to open."""
-    with ThreadPoolExecutor(READERS) as pool:
-        remaining = iter(checks)
-        running = [pool.submit(check) for check in islice(remaining, READERS)]
-        while running:
-            yield running.pop(0).result()
-            running += [pool.submit(check) for check in islice(remaining, 1)]
-
-
-def _chunk(file: Place, name: str, array: ChunkedArray, compression: str, recorded: int) -> Checked:
-    return Checked(name, chunk_fault(file, array, compression, recorded))
-
-
-def _file(file: Place, name: str, digest: Any) -> Checked:
+def _file_fault(file: Place, digest: Any) -> str | None:
     if not is_file(file):
-        return Checked(name, "missing")
-    return Checked(name, None if _sha256(file) == digest else "its bytes do not match its checksum")
+        return "missing"
+    return None if _sha256(file) == digest else "its bytes do not match its checksum"
 
 
 def _sha256(file: Place) -> str:

@@ -1,4 +1,4 @@
-"""Tasks: one file a task, one table of them all."""
+"""Tasks: one table of them all."""
 
 from fusionkit.tasks.joint import ALONE, SHORT, parts_of, tasks_of
 from fusionkit.tasks.table import TASKS

@@ -1,10 +1,60 @@
-"""The table of tasks."""
+"""The tasks: one entry each, with what it does otherwise than classification."""
 
-from fusionkit.tasks.classification import CLASSIFICATION
-from fusionkit.tasks.mlm import MLM
-from fusionkit.tasks.multi_label import MULTI_LABEL
-from fusionkit.tasks.pair_classification import PAIR_CLASSIFICATION
-from fusionkit.tasks.regression import REGRESSION
-from fusionkit.tasks.tagging import TAGGING
+from __future__ import annotations
 
-TASKS = {task.name: task for task in (CLASSIFICATION, PAIR_CLASSIFICATION, TAGGING, REGRESSION, MULTI_LABEL, MLM)}
+import math
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from fusionkit.metrics import label_scores, label_set_scores, language_model_scores, number_scores, tag_scores
+from fusionkit.tasks.label_column import read_label_lists, read_numbers, read_tags
+from fusionkit.tasks.task import Targets, Task, class_numbers
+
+
+def tag_numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
+    """int64 ``[words]``."""
+    return class_numbers(list(chain.from_iterable(gold)), number)
+
+
+def distinct_number(number: float) -> Iterable[str]:
+    """What tells a number from others: fewer than two different ones cannot be learned."""
+    return (f"{number:g}",) if math.isfinite(number) else ()
+
+
+def numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
+    """float32 ``[examples]``."""
+    return np.array(gold, dtype=np.float32)
+
+
+def class_marks(gold: list[Any], number: Mapping[str, int]) -> Targets:
+    """float32 ``[examples, classes]``, 1 where an example has a class; a class without a number has no column."""
+    marks = np.zeros((len(gold), len(number)), dtype=np.float32)
+    for example, labels in enumerate(gold):
+        marks[example, [number[label] for label in labels if label in number]] = 1
+    return marks
+
+
+KINDS = (
+    # One label an example: intent, sentiment, topic.
+    Task("classification", "example", label_scores),
+    # One label a pair of texts: paraphrase, entailment.
+    Task("pair-classification", "example", label_scores, needs_pair=True),
+    # One tag a word, read off the word's row: entities, slots, parts of speech.
+    Task("tagging", "word", tag_scores, read=read_tags, classes=iter, targets=tag_numbers),
+    # One number an example or a pair of texts: similarity, rating.
+    Task(
+        "regression", "example", number_scores,
+        numeric=True, read=read_numbers, classes=distinct_number, targets=numbers,
+    ),
+    # Any number of labels an example, each decided alone by one threshold for all.
+    Task(
+        "multi-label", "example", label_set_scores,
+        several=True, read=read_label_lists, classes=iter, targets=class_marks,
+    ),
+    # The sub-token behind each mask, told from the fused state in its place.
+    Task("mlm", "row", language_model_scores),
+)  # fmt: skip
+TASKS = {task.name: task for task in KINDS}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fusionkit.heads import heads_of
 from fusionkit.tasks.label_column import Gold, LabelColumn, read_labels
 
 UNSEEN = -1  # the number of a class that train lacks
@@ -32,10 +33,9 @@ class Task:
     Attributes:
         name: as on the command line. unit: what carries a label, a whole ``example``, each ``word`` or each
             stored ``row``.
-        heads: names of the heads that fit, the default first.
-        needs_pair: True where examples are pairs of texts.
         scores: gold and predicted labels, and the labels of train → named scores, the task's own metric first.
             What is scored depends on train's labels alone, so that all splits have the same scores.
+        needs_pair: True where examples are pairs of texts.
         numeric: True where a label is a number to predict, not a class.
         several: True where an example may have any number of classes.
         read: a split's column → a label an example, and which examples have one.
@@ -45,14 +45,18 @@ class Task:
 
     name: str
     unit: Literal["example", "word", "row"]
-    heads: tuple[str, ...]
-    needs_pair: bool
     scores: Callable[[Any, Any, list[str]], dict[str, float]]
+    needs_pair: bool = False
     numeric: bool = False
     several: bool = False
     read: Callable[[LabelColumn], Gold] = read_labels
     classes: Callable[[Any], Iterable[str]] = one_class
     targets: Callable[[list[Any], Mapping[str, int]], Targets] = class_numbers
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Names of fusionkit's heads that fit, the default first."""
+        return heads_of(self.name)
 
     @property
     def of_lists(self) -> bool:

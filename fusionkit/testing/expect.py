@@ -1,15 +1,14 @@
-"""What the checks share: comparing, weights that are all random, a file and back, training side by side."""
+"""What the checks share: comparing, import paths, training side by side."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
-from torch import Tensor, nn
+from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.errors import UsageError
@@ -21,7 +20,6 @@ from fusionkit.specs import RunSpec
 
 EXACT: Any = {"rtol": 1e-11, "atol": 1e-11}  # in float64
 STEPS, ALIKE = 5, 1e-9
-ROUNDED: Mapping[torch.dtype, float] = {torch.float32: 1e-4, torch.bfloat16: 0.15}
 
 
 def expect(holds: bool, what: str) -> None:
@@ -56,27 +54,6 @@ def path_of(given: type | str) -> str:
         raise AssertionError(f"workers import it by its path, and {error}") from error
     expect(found is given, f"{path} is another object: workers import it by its path")
     return path
-
-
-def filled(module: nn.Module, seed: int, scale: float = 1.0) -> None:
-    """Put random numbers into all weights."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weights in module.parameters():
-            weights.copy_(scale * torch.randn(weights.shape, generator=generator))
-
-
-def through_a_file(module: nn.Module) -> dict[str, Tensor]:
-    """A module's state, written to safetensors and read again."""
-    return load(save({name: value.contiguous() for name, value in module.state_dict().items()}))
-
-
-def expect_rounding(exact: Tensor, found: Tensor, dtype: torch.dtype, what: str) -> None:
-    """Raise AssertionError unless numbers of a precision are those of float64, but for its rounding."""
-    expect(found.dtype == dtype, f"{what} in {dtype} gave {found.dtype}")
-    found, exact = found.detach(), exact.detach()
-    far = float((found.double() - exact).norm() / exact.norm().clamp(min=1e-6)) if exact.numel() else 0.0
-    expect(far <= ROUNDED[dtype], f"{what} in {dtype} is {far:.2g} of its size from float64; at most {ROUNDED[dtype]}")
 
 
 def expect_alone_and_stacked(spec: RunSpec, sizes: tuple[int, int, int, int], batches: Sequence[Batch]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fusionkit.cli.console import out
 from fusionkit.cli.format_cells import score_text
-from fusionkit.cli.latex import latex
+from fusionkit.cli.paper_tables import latex
 from fusionkit.cli.summary_table import summary_table
 from fusionkit.fit import RunsFolder, summarise
 from fusionkit.runs.folder import flat_record

@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from fusionkit.cli.store_arguments import given_share
+from fusionkit.cli.console import given_share
 from fusionkit.errors import UsageError
 from fusionkit.store import open_store
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fusionkit.cli.console import clock
 from fusionkit.cli.sweep_table import SweepTable, frame, headline
 from fusionkit.cli.sweep_tally import Tally
-from fusionkit.cli.times import clock
 from fusionkit.specs import RunSpec
 
 Command = Callable[..., Any]
@@ -64,7 +64,7 @@ def test_a_tally_counts_runs_the_pace_of_ours_and_the_epochs_left() -> None:
     work = {spec.digest: 4 * (9.0 if spec.lr == 0.2 else 1.0) for spec in SPECS[1:]}
     tally.begin(work)
     of = 6 * 4 * 9 + 5 * 4
-    assert (tally.runs, tally.done, tally.left, tally.per_minute, tally.seconds_left) == (12, 1, 11, None, None)
+    assert (tally.runs, tally.done, tally.per_minute, tally.seconds_left) == (12, 1, None, None)
     clock.now = 124.0
     tally.epoch(9.0)
     assert tally.seconds_left is None  # the time until the first is not that of any other
@@ -97,7 +97,7 @@ def test_the_table_shows_the_best_of_each_task_and_fusion_and_what_it_differs_by
         ["intent", "concat", "2/2", "55.0", "lr", "0.1"],
     ]
     assert lines[6].split() == ["tone", "last", "0/2"]
-    assert [(line.label, line.fusion) for line in tally.best()] == [("intent", "last")]
+    assert [(best["spec"]["label"], best["spec"]["fusion"]) for best in tally.best()] == [("intent", "last")]
 
 
 def test_of_perplexities_the_smaller_is_the_better_and_shown_as_it_is() -> None:
@@ -105,7 +105,7 @@ def test_of_perplexities_the_smaller_is_the_better_and_shown_as_it_is() -> None:
     for spec, score in zip(SPECS, (12.34, 11.0, 15.0), strict=False):
         tally.run(record(spec, score, "perplexity"))
     assert "11.0" in told(tally, height=40)[3]
-    assert tally.best()[0].fusion == "last"
+    assert tally.best()[0]["spec"]["fusion"] == "last"
 
 
 @pytest.mark.parametrize("height", [1, 5, 6, 7, 9, 12, 40])

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from fusionkit.cluster import Cluster
-from fusionkit.cluster.task_map import AHEAD, LEAST, map_tasks
+from fusionkit.cluster.task_map import AHEAD, LEAST, FailedItem, each_done
 from fusionkit.errors import FusionkitError, UsageError
 
 Pids = Callable[[], list[int]]
 
 
-def name(item: int) -> str:
-    return f"item-{item:05d}"
+def refused(failed: FailedItem[int]) -> None:
+    raise AssertionError(f"{failed.item} is set aside: {failed.error}")
 
 
 def test_every_item_is_done_once_and_few_are_known_to_the_scheduler_at_a_time(cluster: Cluster) -> None:
@@ -31,13 +31,10 @@ def test_every_item_is_done_once_and_few_are_known_to_the_scheduler_at_a_time(cl
             taken.append(item)
             yield item
 
-    def done(item: int, record: int) -> None:
-        nonlocal most
+    for item, record in each_done(cluster, lambda item: item * item, items(), on_aside=refused):
         most = max(most, len(taken) - len(found))
         assert item not in found
         found[item] = record
-
-    assert map_tasks(cluster, lambda item: item * item, items(), key=name, on_done=done) == []
     assert found == {item: item * item for item in range(200)}
     assert most <= max(AHEAD * cluster.workers, LEAST)
 
@@ -51,8 +48,8 @@ def test_a_function_that_fails_is_tried_three_times_and_the_others_go_on(cluster
             raise UsageError(f"item {item}", expected="another", remedy="none")
         return item
 
-    done: list[int] = []
-    aside = map_tasks(cluster, work, range(20), key=name, on_done=lambda item, _: done.append(item))
+    aside: list[FailedItem[int]] = []
+    done = [item for item, _ in each_done(cluster, work, range(20), on_aside=aside.append)]
     assert sorted(done) == [item for item in range(20) if item != 7]
     assert [(each.item, each.attempts) for each in aside] == [(7, 3)]
     error = aside[0].error
@@ -69,7 +66,7 @@ def test_what_fails_everywhere_ends_the_work_at_once(cluster: Cluster, tmp_path:
         raise ValueError(f"item {item}")
 
     with pytest.raises(ValueError, match="item "):
-        map_tasks(cluster, work, range(1000), key=name, on_done=lambda *_: None)
+        list(each_done(cluster, work, range(1000), on_aside=lambda _: None))
     assert len(list(tmp_path.iterdir())) < 100
 
 
@@ -79,11 +76,11 @@ def test_a_hopeless_error_is_raised_as_it_came(cluster: Cluster) -> None:
             raise FusionkitError("the disk is full", received="no space")
         return item
 
+    working = each_done(
+        cluster, work, range(50), on_aside=refused, hopeless=lambda error: isinstance(error, FusionkitError)
+    )
     with pytest.raises(FusionkitError, match="the disk is full") as caught:
-        map_tasks(
-            cluster, work, range(50), key=name, on_done=lambda *_: None,
-            hopeless=lambda error: isinstance(error, FusionkitError),
-        )  # fmt: skip
+        list(working)
     assert caught.value.received == "no space"
 
 
@@ -101,12 +98,11 @@ def test_a_task_whose_worker_is_killed_again_and_again_is_not_to_blame(
             os.kill(os.getpid(), signal.SIGKILL)
         return item
 
-    before = cluster.lost
-    done: list[int] = []
-    assert map_tasks(cluster, work, range(10), key=name, on_done=lambda item, _: done.append(item)) == []
-    assert sorted(done) == list(range(10))
+    before = cluster.count.lost
+    done = sorted(item for item, _ in each_done(cluster, work, range(10), on_aside=refused))
+    assert done == list(range(10))
     assert deaths.read_text() == "xxxx"
-    assert cluster.lost > before
+    assert cluster.count.lost > before
     assert len(pids()) == 2
 
 
@@ -115,4 +111,4 @@ def test_who_is_asked_between_two_looks_can_end_the_work(cluster: Cluster) -> No
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        map_tasks(cluster, lambda item: item, range(10**9), key=name, on_done=lambda *_: None, tick=stop)
+        list(each_done(cluster, lambda item: item, range(10**9), on_aside=refused, tick=stop))

@@ -20,8 +20,8 @@ from distributed import Client
 
 from fusionkit.cluster import ClusterSettings, open_cluster
 from fusionkit.cluster.part_map import cluster_parts
-from fusionkit.cluster.protocol import submit
-from fusionkit.cluster.task_map import map_tasks
+from fusionkit.cluster.submitted import SubmittedTasks
+from fusionkit.cluster.task_map import each_done
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError
 
@@ -57,9 +57,7 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
         address = json.loads(file.read_text())["address"]
         with open_cluster(ClusterSettings(kind=address)) as cluster:
             with pytest.raises(FusionkitError, match="no worker for 1 seconds") as caught:
-                map_tasks(
-                    cluster, lambda item: item, [1], key=str, on_done=lambda *_: None, start_timeout=1.0
-                )  # fmt: skip
+                list(each_done(cluster, lambda item: item, [1], on_aside=print, start_timeout=1.0))
             assert f"start some with `dask worker {address}`" in str(caught.value.received)
         settings = ClusterSettings(kind=address, threads=1)
         patience = dataclasses.replace(settings, start_timeout=15)  # with a scheduler that is gone
@@ -69,10 +67,10 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
             assert content(tmp_path / "s") == content(whole_of("float16"))
             scheduler.kill()
             with pytest.raises(FusionkitError, match="the scheduler is gone"):
-                map_tasks(cluster, lambda item: item, range(9), key=str, on_done=lambda *_: None)
+                list(each_done(cluster, lambda item: item, range(9), on_aside=print))
             until(lambda: cluster.client.status == "closed")  # what was under way is submitted anew by then, or never
             with pytest.raises(FusionkitError, match="the scheduler is gone"):
-                submit(cluster.client, abs, 1, key="late")
+                SubmittedTasks[str](cluster.client).submit("late", abs, 1)
     with (
         pytest.raises(FusionkitError, match="no scheduler answers"),
         open_cluster(ClusterSettings(kind=address, start_timeout=0.5)),
@@ -82,8 +80,7 @@ def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same
 
 def test_under_tls_only_those_with_a_certificate_are_let_in(certificates: dict[str, Any]) -> None:
     with open_cluster(ClusterSettings(workers=1, gpus=0, **certificates)) as cluster:
-        found: list[int] = []
-        map_tasks(cluster, lambda item: item + 1, range(5), key=str, on_done=lambda _, record: found.append(record))
+        found = [record for _, record in each_done(cluster, lambda item: item + 1, range(5), on_aside=print)]
         assert sorted(found) == [1, 2, 3, 4, 5]
         address = str(cluster.client.scheduler_info()["address"])
         assert re.fullmatch(r"tls://127\.0\.0\.1:\d+", address)

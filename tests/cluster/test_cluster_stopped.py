@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fusionkit.cli.worker_options import stopped_by_sigterm
+from fusionkit.cli.console import stopped_by_sigterm
 from fusionkit.cluster import ClusterSettings, slurm_commands
 from fusionkit.cluster.slurm import SlurmCluster
 from fusionkit.errors import StoppedError

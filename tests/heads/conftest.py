@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,14 +210,3 @@ def cases() -> list[HeadCase]:
 def case(request: pytest.FixtureRequest) -> Any:
     """Each of them."""
     return request.param
-
-
-@pytest.fixture(scope="session")
-def tables() -> Any:
-    """``docs/tables.py``, which is no module of a package."""
-    spec = importlib.util.spec_from_file_location("tables", Path(__file__).parent.parent.parent / "docs" / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -176,7 +176,7 @@ def test_few_rows_at_once_give_the_same_scores(store: GetStore, monkeypatch: pyt
     data = data_of(store("bert"))
     model = build_model(spec_of(), 1, D, 0, 1, data.lm_head)
     whole = predict(model, data, data.validation, (3,))
-    monkeypatch.setattr("fusionkit.fit.train.masked_predictions.SCORE_BYTES", 4 * V * 3)
+    monkeypatch.setattr("fusionkit.fit.train.decisions.SCORE_BYTES", 4 * V * 3)
     pieces = predict(model, data, data.validation, (3,))
     assert [best for _, best in pieces] == [best for _, best in whole]
     np.testing.assert_allclose([nats for nats, _ in pieces], [nats for nats, _ in whole], rtol=1e-5)

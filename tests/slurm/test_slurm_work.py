@@ -40,7 +40,7 @@ def workers(slurm: Any, tmp_path_factory: pytest.TempPathFactory, until: Until) 
 def up(elsewhere: EncodeWorkers) -> int:
     """The workers that are there."""
     elsewhere.cluster.heal()
-    return elsewhere.cluster.up
+    return elsewhere.cluster.count.up
 
 
 def cancelled(slurm: Any, workers: EncodeWorkers, until: Until) -> Callable[[], None]:
@@ -86,7 +86,7 @@ def test_a_job_that_is_cancelled_in_the_middle_leaves_the_bytes_of_one_process(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(layout, "CHUNK_BYTES", CHUNK_BYTES)
     elsewhere, opened = workers, open_source(source)
-    lost = elsewhere.cluster.lost
+    lost = elsewhere.cluster.count.lost
     for out, runner, watch in (
         (tmp_path / "serial", None, NoProgress()),
         (
@@ -103,7 +103,7 @@ def test_a_job_that_is_cancelled_in_the_middle_leaves_the_bytes_of_one_process(
     serial = content(tmp_path / "serial")
     assert sum(name.startswith("parts/") for name in serial) >= 12
     assert content(tmp_path / "cluster") == serial
-    assert elsewhere.cluster.lost > lost
+    assert elsewhere.cluster.count.lost > lost
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -142,11 +142,11 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
         epochs=(8,),
     )  # fmt: skip
     cluster, harm = workers.cluster, cancelled(slurm, workers, until)
-    lost, elsewhere = cluster.lost, ClusterExecutorFactory(cluster, workers.settings)
+    lost, elsewhere = cluster.count.lost, ClusterExecutorFactory(cluster, workers.settings)
     shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, cluster=elsewhere)
     alone = fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
     assert [record["status"] for record in shared] == ["finished"] * len(specs)
-    assert cluster.lost > lost
+    assert cluster.count.lost > lost
     for one, other in zip(shared, alone, strict=True):
         assert one["spec"] == other["spec"]
         assert one["scores"] == other["scores"]
@@ -158,10 +158,10 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
 @pytest.mark.soak("slurm")
 def test_a_job_that_is_out_of_time_is_replaced(slurm: Any, workers: EncodeWorkers, until: Until) -> None:
     until(lambda: up(workers) == 2)
-    doomed, lost = max(slurm.jobs()), workers.cluster.lost
+    doomed, lost = max(slurm.jobs()), workers.cluster.count.lost
     slurm.run("scontrol", "update", f"jobid={doomed}", "endtime=now")
     until(lambda: doomed not in slurm.jobs(), 180)  # Slurm looks for such jobs every half minute
     assert "TIMEOUT" in slurm.run("scontrol", "show", "job", doomed)
     until(lambda: up(workers) == 2)
     assert len(slurm.jobs()) == 2
-    assert workers.cluster.lost > lost
+    assert workers.cluster.count.lost > lost

@@ -15,7 +15,7 @@ from fusionkit.cluster.job_script import job_script
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.slurm import SlurmCluster, open_slurm, printed_job
 from fusionkit.cluster.slurm_commands import outside_of_jobs
-from fusionkit.cluster.task_map import map_tasks
+from fusionkit.cluster.task_map import FailedItem, each_done
 from fusionkit.errors import FusionkitError, UsageError
 
 Until = Callable[..., None]
@@ -28,7 +28,7 @@ def settings(folder: Path, **given: Any) -> ClusterSettings:
 def healed(cluster: SlurmCluster) -> int:
     """The workers that are there."""
     cluster.heal()
-    return cluster.up
+    return cluster.count.up
 
 
 def working() -> tuple[Any, Any]:
@@ -64,17 +64,16 @@ def test_each_worker_is_one_job_with_one_gpu_and_one_that_is_cancelled_is_replac
         assert {each[2:] for each in told} == {("1", "yes")}
         records: dict[int, int] = {}
 
-        def done(item: int, record: int) -> None:
+        aside: list[FailedItem[int]] = []
+        for item, record in each_done(cluster, slowly, range(120), on_aside=aside.append):
             assert item not in records
             records[item] = record
             if len(records) == 10:
                 empty.run("scancel", min(first))
                 until(lambda: min(first) not in empty.jobs())
-
-        aside = map_tasks(cluster, slowly, range(120), key=str, on_done=done)
         assert aside == []
         assert records == {item: item * item for item in range(120)}
-        assert cluster.lost == 1
+        assert cluster.count.lost == 1
         until(lambda: healed(cluster) == 2)
         assert len(set(empty.jobs()) - first) == 1
         logs = sorted((folder / "logs").glob("*.log"))
@@ -113,7 +112,7 @@ def test_a_full_cluster_is_waited_for_and_its_reason_told(empty: Any, folder: Pa
             open_slurm(settings(folder)) as cluster,
             pytest.raises(FusionkitError, match=r"(?s)no worker for 1.5 seconds.*PENDING in Slurm's queue: (Res|Prio)"),
         ):
-            map_tasks(cluster, working()[1], range(2), key=str, on_done=print, start_timeout=1.5)
+            list(each_done(cluster, working()[1], range(2), on_aside=print, start_timeout=1.5))
         assert list(empty.jobs()) == [int(holding)]
     finally:
         empty.run("scancel", holding)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from upath import UPath
 
-from fusionkit.cli.worker_options import stopped_by_sigterm
+from fusionkit.cli.console import stopped_by_sigterm
 from fusionkit.errors import StoppedError
 from fusionkit.fit.executor import context
 from fusionkit.fit.executor.context import SweepContext, opening_of

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import pytest
 
-from fusionkit.cli.cluster_options import cluster_of_study
 from fusionkit.cli.encode import encode
+from fusionkit.cli.work_options import given_cluster
 from fusionkit.cluster import ClusterSettings
 from fusionkit.errors import UsageError
 from fusionkit.study.keys import ENCODING
@@ -154,19 +154,19 @@ cluster:
 
 
 def test_a_study_may_say_which_cluster_does_its_work(written: Read, tiny: str, tmp_path: Path) -> None:
-    assert cluster_of_study(written(tiny), None, None) is None
+    assert given_cluster(None, None, written(tiny)) is None
     study = written(tiny + CLUSTER, "cluster.workers=4")
-    found = cluster_of_study(study, None, None)
+    found = given_cluster(None, None, study)
     assert found == ClusterSettings(
         kind="slurm", workers=4, walltime="01:00:00", public=True, environment=("module load cuda",)
     )
-    flags = cluster_of_study(study, "local", None, workers=2)
+    flags = given_cluster("local", None, study, workers=2)
     assert flags is not None
     assert (flags.kind, flags.workers, flags.walltime) == ("local", 2, "01:00:00")
     (named := tmp_path / "cluster.yaml").write_text("workers: 7")
-    assert cluster_of_study(study, None, named) == ClusterSettings(workers=7)
+    assert given_cluster(None, named, study) == ClusterSettings(workers=7)
     with pytest.raises(UsageError, match="partitoin") as caught:
-        cluster_of_study(written(tiny + CLUSTER, "cluster.partitoin=long"), None, None)
+        given_cluster(None, None, written(tiny + CLUSTER, "cluster.partitoin=long"))
     assert "partition" in str(caught.value)
     with pytest.raises(UsageError, match="'cluster' is a block"):
-        cluster_of_study(written(tiny + "cluster: slurm\n"), None, None)
+        given_cluster(None, None, written(tiny + "cluster: slurm\n"))

@@ -24,7 +24,7 @@ from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.schedule import length_of
-from fusionkit.fit.vectorized.shape import shape_of
+from fusionkit.fit.vectorized.width import shape_of
 from fusionkit.heads import reads_sequences
 from fusionkit.memory import KEPT_BYTES, resident
 from fusionkit.specs import RunSpec

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fusionkit.fit.vectorized.shape import shape_of
+from fusionkit.fit.vectorized.width import shape_of
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import SHUFFLE, RunSpec

@@ -1,14 +1,13 @@
 """Minibatches on a GPU, gathered from states in its memory into buffers that are used for every step.
 
 A recorded step (:mod:`fusionkit.fit.vectorized.cuda_graphs`) reads the same buffers each time it is replayed.
-Minibatches of words differ in their number of rows. They are padded to a few sizes, so that few steps are recorded and
-several data seeds can share a stack. The row indices of an epoch are sent to the device once.
+Minibatches of words are padded to a few sizes, so that few steps are recorded and data seeds can share a stack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -31,37 +30,10 @@ def filled(rows: int) -> int:
     return size
 
 
-@dataclass(frozen=True)
-class _Epoch:
-    """The plan of an epoch: examples and padded rows of each step, and the content of the buffers for each seed.
-
-    Attributes:
-        places: ``[steps, seeds, most rows]``. targets: the same, with ``classes`` behind where a row may have several.
-        offsets: ``[steps, seeds, most examples + 1]``.
-    """
-
-    shapes: list[tuple[int, int]]
-    places: Tensor
-    targets: Tensor
-    offsets: Tensor
-
-
-@dataclass(frozen=True)
-class _Buffers:
-    """Buffers for minibatches of one shape, of all seeds; ``batches`` are views of them."""
-
-    states: Tensor
-    targets: Tensor
-    offsets: Tensor
-    batches: Minibatches
-
-
 class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
-    Args:
-        draws: of each data seed, as :func:`~fusionkit.fit.loader.minibatches.load_all_into_memory` loads them: as many
-            examples each, with one sequence each, all of whose rows are read. orders: of each. device: that holds them.
+    Draws are in the device's memory, as many examples each, with one sequence each, all of whose rows are read.
     """
 
     def __init__(
@@ -73,25 +45,26 @@ class GpuLoader:
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
         self._several = one.targets.shape[1:]  # as many numbers as there are classes, where a row may have several
         self._dense = all(draw.is_dense for draw in draws.values())
-        self._rooms: dict[tuple[int, int], _Buffers] = {}
+        self._buffers: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
         self._seeds: tuple[int, ...] = ()
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
-        """As :class:`~fusionkit.fit.loader.minibatches.Loader` says; the next step overwrites a step's minibatches."""
+        """The minibatches of these data seeds, step by step; the next step overwrites a step's minibatches."""
         if self._seeds != tuple(seeds):
             self._seeds = tuple(seeds)
-            self._rooms = {}
-        plan = self._planned(epoch)
-        for step, (examples, rows) in enumerate(plan.shapes):
-            if (examples, rows) not in self._rooms:
-                self._rooms[examples, rows] = self._room(examples, rows)
-            room = self._rooms[examples, rows]
-            self._held.select(plan.places[step, :, :rows].flatten(), room.states.flatten(0, 1))
-            room.targets.copy_(plan.targets[step, :, :rows])
-            room.offsets.copy_(plan.offsets[step, :, : examples + 1])
-            yield room.batches
+            self._buffers = {}
+        shapes, places, targets, offsets = self._plan(epoch)
+        for step, (examples, rows) in enumerate(shapes):
+            if (examples, rows) not in self._buffers:
+                self._buffers[examples, rows] = self._allocated(examples, rows)
+            states, own_targets, own_offsets, batches = self._buffers[examples, rows]
+            self._held.select(places[step, :, :rows].flatten(), states.flatten(0, 1))
+            own_targets.copy_(targets[step, :, :rows])
+            own_offsets.copy_(offsets[step, :, : examples + 1])
+            yield batches
 
-    def _room(self, examples: int, rows: int) -> _Buffers:
+    def _allocated(self, examples: int, rows: int) -> tuple[Tensor, Tensor, Tensor, Minibatches]:
+        """Buffers for minibatches of one shape: states, targets and offsets of all seeds, and the views of each."""
         count, (_, layers, hidden) = len(self._seeds), self._held.shape
         states = torch.empty(count, rows, layers, hidden, device=self._device)
         targets = torch.empty(count, rows, *self._several, dtype=self._kind, device=self._device)
@@ -101,33 +74,36 @@ class GpuLoader:
             seed: Batch(states[k], offsets[k], targets[k], None, offsets[k], place=place)
             for k, seed in enumerate(self._seeds)
         }
-        return _Buffers(states, targets, offsets, Minibatches(batches, lasting=True))
+        return states, targets, offsets, Minibatches(batches)
 
-    def _planned(self, epoch: int) -> _Epoch:
-        """The row indices of each minibatch; padding repeats the first row."""
-        starts = np.arange(0, len(self._draws[self._seeds[0]]), self._size)
-        examples = np.diff(np.append(starts, len(self._draws[self._seeds[0]])))
-        found, counts = [], []
+    def _plan(self, epoch: int) -> tuple[list[tuple[int, int]], Tensor, Tensor, Tensor]:
+        """The row indices of each minibatch; padding repeats the first row.
+
+        Returns:
+            examples and padded rows of each step; on the device the rows' places ``[steps, seeds, most rows]``, their
+            targets, with ``classes`` behind where a row may have several, and offsets ``[steps, seeds, most examples +
+            1]``.
+        """
+        found = []
         for seed in self._seeds:
             draw, order = self._draws[seed], self._orders[seed].examples(epoch)
             at, offsets = flat_rows(draw.offsets, order)
-            bounds = np.append(offsets[starts], len(at))  # of the minibatches' rows
-            targets = draw.targets[at] if draw.kept is not None else draw.targets[order]
-            found.append((draw.rows[at], targets, offsets, bounds))
-            counts.append(np.diff(bounds))
-        most = np.max(counts, 0)
+            found.append((draw.rows[at], draw.targets[at if draw.kept is not None else order], offsets))
+        bounds = np.append(np.arange(0, len(order), self._size), len(order))  # of the minibatches' examples
+        examples = np.diff(bounds)
+        most = np.max([np.diff(offsets[bounds]) for _, _, offsets in found], 0)
         rows = most if self._dense else np.array([filled(count) for count in most])
-        shape = len(starts), len(self._seeds), int(rows.max())
+        shape = len(examples), len(self._seeds), int(rows.max())
         places = np.zeros(shape, dtype=np.int64)
         targets = np.full((*shape, *self._several), FILLING, dtype=found[0][1].dtype)
         inside = np.zeros((*shape[:2], int(examples.max()) + 1), dtype=np.int64)
-        for k, (lies, told, offsets, bounds) in enumerate(found):
-            step = np.repeat(np.arange(len(starts)), counts[k])
-            column = np.arange(len(lies)) - bounds[step]
-            places[step, k, column], targets[step, k, column] = lies, told
-            for number, first in enumerate(starts):
-                own = offsets[first : first + examples[number] + 1]
-                inside[number, k, : len(own)] = own - own[0]
+        for k, (lies, told, offsets) in enumerate(found):
+            for step, (first, last) in enumerate(pairwise(bounds)):
+                own = offsets[first : last + 1]
+                here = slice(own[0], own[-1])
+                places[step, k, : own[-1] - own[0]] = lies[here]
+                targets[step, k, : own[-1] - own[0]] = told[here]
+                inside[step, k, : len(own)] = own - own[0]
         shapes = list(zip(examples.tolist(), rows.tolist(), strict=True))
-        sent = (torch.from_numpy(each).to(self._device) for each in (places, targets, inside))
-        return _Epoch(shapes, *sent)
+        sent = [torch.from_numpy(each).to(self._device) for each in (places, targets, inside)]
+        return shapes, sent[0], sent[1], sent[2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.split import States, TaskSplit
 from fusionkit.devices import CPU
 from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.ragged import IntArray, flat_rows
 
 Layers = tuple[int, ...]
@@ -78,28 +79,24 @@ def held_bytes(split: TaskSplit, layers: Sequence[int]) -> int:
 def load_into_memory(
     split: TaskSplit, layers: Sequence[int], order: IntArray | None = None, device: torch.device = CPU
 ) -> TaskSplit:
-    """Load the chosen layers of a split into memory.
-
-    Args:
-        order: the examples in the order of their rows in memory; rows that are read together are then one view.
-        device: where the memory is.
-    """
-    at = np.arange(len(split.rows)) if order is None else flat_rows(split.offsets, split.sequences(order))[0]
-    rows, first, places = np.unique(split.rows[at], return_index=True, return_inverse=True)
-    lies = first.argsort().argsort()
-    where = np.empty(len(split.rows), dtype=np.int64)
-    where[at] = lies[places]
-    return split.over(_read(split.states, rows, lies, layers, device), where)
+    """A split with the chosen layers in memory, its examples in this order: rows read together are then one view."""
+    at = None if order is None else flat_rows(split.offsets, split.sequences(order))[0]
+    return load_all_into_memory([split], layers, device, at)[0]
 
 
 def load_all_into_memory(
-    splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU
+    splits: Sequence[TaskSplit], layers: Sequence[int], device: torch.device = CPU, order: IntArray | None = None
 ) -> list[TaskSplit]:
-    """Load several splits of one store; a row that several of them have is in memory once."""
-    rows, places = np.unique(np.concatenate([split.rows for split in splits]), return_inverse=True)
-    held = _read(splits[0].states, rows, np.arange(len(rows)), layers, device)
+    """Several splits of one store; a row that several of them have is in memory once, in this order of all rows."""
+    rows = np.concatenate([split.rows for split in splits])
+    order = np.arange(len(rows)) if order is None else order
+    stored, first, places = np.unique(rows[order], return_index=True, return_inverse=True)
+    lies = first.argsort().argsort()
+    where = np.empty(len(rows), dtype=np.int64)
+    where[order] = lies[places]
+    held = _read(splits[0].states, stored, lies, layers, device)
     ends = np.cumsum([len(split.rows) for split in splits])
-    return [split.over(held, where) for split, where in zip(splits, np.split(places, ends[:-1]), strict=True)]
+    return [split.over(held, own) for split, own in zip(splits, np.split(where, ends[:-1]), strict=True)]
 
 
 def _read(
@@ -115,47 +112,24 @@ def _read(
 
 
 class Minibatches:
-    """The minibatches of one step, by data seed.
+    """The minibatches of one step, by data seed. A loader may give the same object again, with other numbers in it."""
 
-    Args:
-        lasting: whether the same object is given again for another step, with new numbers in the same memory.
-    """
-
-    def __init__(self, batches: Mapping[int, Batch], lasting: bool = False) -> None:
+    def __init__(self, batches: Mapping[int, Batch]) -> None:
         self.batches = batches
-        self._views: dict[tuple[tuple[int, ...], Layers], list[Batch]] | None = {} if lasting else None
+        self._views: dict[tuple[tuple[int, ...], Layers], list[Batch]] = {}
 
     def of(self, seeds: tuple[int, ...], positions: Layers) -> list[Batch]:
         """The minibatches of some seeds, with some of their layers. A smaller draw may have none left."""
-        if self._views is None or not are_neighbours(positions):
-            return [layers_of_batch(self.batches[seed], positions) for seed in seeds if seed in self.batches]
-        if (seeds, positions) not in self._views:
-            self._views[seeds, positions] = [layers_of_batch(self.batches[seed], positions) for seed in seeds]
-        return self._views[seeds, positions]
-
-
-class Loader(Protocol):
-    """Gives the minibatches of all data seeds of a unit of runs."""
-
-    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
-        """The minibatches of these data seeds, step by step; a seed without any left is not in the step."""
-        ...
-
-
-class SeedLoader(Protocol):
-    """Gives the minibatches of one data seed."""
-
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Every example once, in minibatches, in the order of this epoch."""
-        ...
+        found = self._views.get((seeds, positions))
+        if found is None:
+            found = [layers_of_batch(self.batches[seed], positions) for seed in seeds if seed in self.batches]
+            if are_neighbours(positions):  # a copy would keep the numbers of this step
+                self._views[seeds, positions] = found
+        return found
 
 
 class GatherLoader:
-    """Gathers the rows of one minibatch at a time, from memory or from mapped chunks.
-
-    Args:
-        split: the draw, of the layers at ``layers``. device: where the minibatches go.
-    """
+    """Gathers the rows of one minibatch at a time, from memory or from mapped chunks, and puts it on a device."""
 
     def __init__(
         self, split: TaskSplit, layers: Sequence[int], order: Sampler, batch_size: int, device: torch.device = CPU
@@ -164,20 +138,23 @@ class GatherLoader:
         self._order, self._size, self._device = order, batch_size, device
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """As :class:`SeedLoader` says."""
+        """Every example once, in minibatches, in the order of this epoch."""
         order = self._order.examples(epoch)
         for start in range(0, len(order), self._size):
             yield self.split.batch(order[start : start + self._size], self.layers).on(self._device)
 
 
+SeedLoader = GatherLoader | StreamingLoader
+
+
 class SeparateLoaders:
-    """One :class:`SeedLoader` for each data seed."""
+    """A loader for each data seed."""
 
     def __init__(self, loaders: Mapping[int, SeedLoader]) -> None:
         self._loaders = loaders
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
-        """As :class:`Loader` says."""
+        """The minibatches of these data seeds, step by step; a seed without any left is not in the step."""
         feeds = {seed: self._loaders[seed].epoch(epoch) for seed in seeds}
         while batches := {seed: batch for seed, feed in feeds.items() if (batch := next(feed, None)) is not None}:
             yield Minibatches(batches)

@@ -31,10 +31,7 @@ def usual_order(store: Store | Mix) -> str:
 
 
 def begin_chunks(split: TaskSplit) -> IntArray:
-    """The chunk in which each example begins, int64 ``[examples]``; 0 for states without chunks.
-
-    An example without rows belongs to the chunk of the next example.
-    """
+    """The chunk in which each example begins, or the next one where it has no rows; 0 for states without chunks."""
     if not isinstance(split.states, ChunkedStates) or not len(split.rows):
         return np.zeros(len(split), dtype=np.int64)
     first = np.minimum(split.offsets[: -1 : split.sides], len(split.rows) - 1)
@@ -42,11 +39,7 @@ def begin_chunks(split: TaskSplit) -> IntArray:
 
 
 class Sampler:
-    """Gives the order of each epoch of one draw.
-
-    Args:
-        split: the draw as it is stored.
-    """
+    """Gives the order of each epoch of one draw, given as it is stored."""
 
     def __init__(self, split: TaskSplit, kind: str, data_seed: int) -> None:
         self._count, self._seed = len(split), data_seed

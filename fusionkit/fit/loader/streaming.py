@@ -1,8 +1,7 @@
 """Splits larger than memory: one window of rows is read while runs train on the window before it.
 
-A window holds the rows of some examples in the precision of the store, with the chosen layers only. Two windows are in
-memory at a time. A window usually has the examples that begin in a few chunks. Then each chunk is read once, together
-with the rows of its last example that lie in the next chunk.
+A window holds the rows of some examples in the precision of the store, with the chosen layers only. It usually has the
+examples that begin in a few chunks: each chunk is read once, with the rows of its last example in the next chunk.
 """
 
 from __future__ import annotations
@@ -22,21 +21,11 @@ from fusionkit.ragged import IntArray, flat_rows
 
 
 class WindowReader:
-    """Reads the windows of a split, one ahead. It uses the same memory in every pass.
-
-    Args:
-        split: of states that lie in chunks. layers: positions among the stored layers.
-    """
+    """Reads the windows of a split of chunked states, one ahead. It uses the same memory in every pass."""
 
     def __init__(self, split: TaskSplit, layers: Sequence[int]) -> None:
         self.split, self.layers = split, tuple(layers)
         self._rooms: list[States | None] = [None, None]
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row in memory."""
-        states = self.split.states
-        return len(self.layers) * states.shape[2] * states.gather(self.split.rows[:0], self.layers).element_size()
 
     def windows(self, windows: Sequence[IntArray]) -> Iterator[tuple[IntArray, States]]:
         """The examples of each window, with their states. The states are valid until the next window is asked for."""
@@ -52,8 +41,7 @@ class WindowReader:
 
     def states(self, examples: IntArray, here: States) -> Tensor:
         """The rows of some examples of a window, in order, float32 ``[rows, layers, hidden]``."""
-        states = here.gather(self._rows(examples), self.layers)
-        return float_rows(states)
+        return float_rows(here.gather(self._rows(examples), self.layers))
 
     def _rows(self, examples: IntArray) -> IntArray:
         return self.split.rows[flat_rows(self.split.offsets, self.split.sequences(examples))[0]]
@@ -77,9 +65,11 @@ class StreamingLoader:
     @property
     def memory(self) -> int:
         """Bytes of the two windows."""
-        lengths = np.diff(self._stream.split.offsets[:: self._stream.split.sides])
+        split, layers = self._stream.split, self._stream.layers
+        lengths = np.diff(split.offsets[:: split.sides])
         rows = max((int(lengths[examples].sum()) for examples in self._order.windows(0)), default=0)
-        return 2 * rows * self._stream.row_bytes
+        size = split.states.gather(split.rows[:0], layers).element_size()
+        return 2 * rows * len(layers) * split.states.shape[2] * size
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every example once, in minibatches. A minibatch at the edge of a window takes rows of both windows."""

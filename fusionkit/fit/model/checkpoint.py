@@ -31,13 +31,10 @@ class TrainedRun:
     """One finished run, ready to score states.
 
     Attributes:
-        folder: where it was kept. spec: what it is. model: fusion and head in evaluation mode.
-        labels: class names in the order of the scores. default: the tag of words without a row.
-        rows: the kind of rows it reads. layers: the encoder's layers its fusion reads.
-        encoder: the encoder's name. encoding: what the encoder must be and be given.
-        digest: the run's name. whole: the module whose weights were kept: the model, or that of all of a run's tasks.
-        name: of this task, where a run has several. others: its other tasks by their names; each one's spec is that
-            of a single task.
+        labels: class names in the order of the scores. default: the tag of words without a row. layers: the encoder's
+            that its fusion reads. encoding: what the encoder must be and be given. digest: the run's name. whole: the
+            module whose weights were kept: the model, or that of all of a run's tasks. name: of this task, where a run
+            has several. others: its other tasks by their names; each one's spec is that of a single task.
     """
 
     folder: Path
@@ -71,10 +68,7 @@ class TrainedRun:
 
 
 def find_run(place: str | Path) -> list[Path]:
-    """The folders of the finished runs that a user means.
-
-    Args:
-        place: a run's folder, a folder of runs (all that finished), or the beginning of a run's folder.
+    """The finished runs that a user means by a run's folder, a folder of runs, or the beginning of a run's folder.
 
     Raises:
         UsageError: there is no such run, or the beginning fits several.
@@ -87,7 +81,8 @@ def find_run(place: str | Path) -> list[Path]:
         found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
         found = [folder for folder in found if read_json(folder / RECORD).get("status") != "failed"]
     else:
-        found = [file.parent for file in sorted(path.parent.glob(f"*/{RECORD}")) if _begins(file.parent, path.name)]
+        records = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
+        found = [record.parent for record in records if record.parent.name.startswith(path.name)]
         if len(found) > 1:
             names = ", ".join(folder.name for folder in found)
             raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
@@ -135,10 +130,7 @@ def open_run(folder: Path) -> TrainedRun:
 
 
 def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGAIN) -> TrainedRun:
-    """The run that a record and a file of weights are.
-
-    Args:
-        record: has all of :data:`NEEDED`. place: where it was read. remedy: against damage.
+    """The run of a record, read at ``place`` with all of :data:`NEEDED`, and a file of weights.
 
     Raises:
         StoreError: they do not fit together, or the weights are not the recorded ones.
@@ -164,15 +156,11 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     }  # fmt: skip
     runs = {
         part: TrainedRun(
-            spec=parts[part],
-            model=model.parts[part],
-            labels=list(found["labels"]),
-            default=found["default"],
-            name=part,
-            **shared,
+            spec=parts[part], model=model.parts[part], labels=list(found["labels"]), default=found["default"],
+            name=part, **shared,
         )
         for part, found in told.items()
-    }
+    }  # fmt: skip
     return dataclasses.replace(runs[name], others={other: runs[other] for other in more})
 
 
@@ -193,7 +181,3 @@ def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remed
 def damaged(path: Path, expected: str, received: str, remedy: str) -> StoreError:
     """The error for a record or weights that are not what they were."""
     return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)
-
-
-def _begins(folder: Path, start: str) -> bool:
-    return len(start) >= 4 and folder.name.startswith(start)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from typing import TypeVar
-
 import torch
 from torch import Tensor, nn
 
@@ -19,24 +16,17 @@ from fusionkit.lm_head import LmHead
 from fusionkit.ragged import segment_max, segment_mean
 from fusionkit.specs import RunSpec
 
-Module = TypeVar("Module", bound=nn.Module)
-
 
 class FusedModel(nn.Module):
     """States of all layers → scores: the layer axis is fused first, tokens are pooled after (the papers' order).
-
-    A fusion that looks at whole examples gets all of their rows; the head reads some of them.
 
     Two sequences an example (a pair stored as two) are pooled to ``u`` and ``v``, and the head reads
     ``[u; v; |u−v|; u∗v]``, as sentence encoders are used (Conneau et al. 2017). A head that reads whole sequences gets
     all of their rows instead.
 
     Args:
-        layers: how many layers the fusion reads. hidden: their width. classes: how many there are.
-        sides: sequences an example has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
-
-    Raises:
-        UsageError: a pool before a head that reads whole sequences.
+        layers: how many the fusion reads. hidden: their width. classes: how many there are. sides: sequences an example
+            has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
     """
 
     def __init__(
@@ -54,35 +44,29 @@ class FusedModel(nn.Module):
         self.layers, self.hidden, self.sides = layers, hidden, sides
         self.compares = sides == 2 and not reads_sequences(spec.head)
         width = 4 * self.fusion.width if self.compares else self.fusion.width
-        self.head = (
-            build_head(spec.head, width, classes, spec.dropout)
-            if given is None
-            else lm_head(spec.head, given, spec.dropout)
-        )
+        if given is None:
+            self.head = build_head(spec.head, width, classes, spec.dropout)
+        else:
+            self.head = lm_head(spec.head, given, spec.dropout)
         self.pool = spec.pool
 
     def forward(self, states: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
-        """The scores of a batch.
+        """Scores ``[examples, classes]`` of pooled rows or a head that reads sequences, else ``[rows read, classes]``.
 
         Args:
             states: ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]``, sequences in the rows.
             read: bool ``[rows]``, those the head reads; None is all.
-
-        Returns:
-            ``[examples, classes]`` where rows are pooled or the head reads sequences, else ``[rows read, classes]``.
         """
         return self.read_out(self.fusion(states, offsets), offsets, read)
 
     def read_out(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
         """The scores of rows that are fused already, ``[rows, width]``; the rest as for :meth:`forward`."""
-        read_offsets = offsets if read is None else nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
-        return self.head(self.gathered(fused, offsets, read), read_offsets)  # type: ignore[no-any-return]
-
-    def gathered(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
-        """What the head reads of fused rows, ``[n, width]``."""
         if read is not None:
-            fused = fused[read]
-            offsets = nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+            fused, offsets = fused[read], nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+        return self.head(self.pooled(fused, offsets), offsets)  # type: ignore[no-any-return]
+
+    def pooled(self, fused: Tensor, offsets: Tensor) -> Tensor:
+        """What the head reads of fused rows, ``[n, width]``; offsets of those rows that are read."""
         if self.pool is not None:
             fused = widened(fused)  # in bfloat16 a sum stands still where a row is below 1/256 of it
         if self.pool == "mean":
@@ -113,10 +97,6 @@ class FusedModel(nn.Module):
         """What the one head decides, ``[n]``, by the name ``""``."""
         return {"": self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets)}
 
-    def parameters_of(self, part: Fusion | nn.Module) -> int:
-        """How many numbers a part learns, unless it is frozen."""
-        return sum(p.numel() for p in part.parameters())
-
 
 def build_model(
     spec: RunSpec, layers: int, hidden: int, classes: int, sides: int = 1, given: LmHead | None = None
@@ -132,17 +112,6 @@ def threshold_of(model: FusedModel) -> float | None:
     return float(model.head.threshold) if isinstance(model.head, Sigmoid) else None
 
 
-def twin(module: Module) -> Module:
-    """The same module with weights of its own; ``copy.deepcopy`` takes ten times as long over one this small.
-
-    Not of one that keeps its weights in a second place too, as ``nn.LSTM`` does.
-    """
-    found = copy.copy(module)
-    held = vars(found)
-    held["_parameters"] = {
-        name: None if p is None else nn.Parameter(p.detach().clone(), p.requires_grad)
-        for name, p in module._parameters.items()
-    }
-    held["_buffers"] = {name: None if b is None else b.clone() for name, b in module._buffers.items()}
-    held["_modules"] = {name: None if child is None else twin(child) for name, child in module._modules.items()}
-    return found
+def parameters_of(module: Fusion | nn.Module, *, trained: bool = False) -> int:
+    """How many numbers a module has to learn; ``trained`` leaves out what is frozen."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad or not trained)

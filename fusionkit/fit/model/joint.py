@@ -2,9 +2,9 @@
 
     loss = sum over tasks of the loss of its head
 
-All count alike, each as its head has it alone: the mean over examples for a classifier, over words for a tagger, over
-sentences for a CRF. The heads read one fusion, or one each. Each task starts with the weights that a run of its own
-would have, and with a fusion each it learns what that run learns: the loss is a sum, and they share nothing.
+Each loss is what its head has alone: the mean over examples for a classifier, over words for a tagger, over sentences
+for a CRF. Each task starts with the weights that a run of its own would have; with a fusion each it learns what that
+run learns.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ from fusionkit.tasks import parts_of
 
 
 class JointModel(nn.Module):
-    """Several heads over one fusion, or over one each.
-
-    Args:
-        classes: how many each task has, by its name. sides: sequences an example has.
+    """Several heads over one fusion, or over one each; ``classes`` are counts by task.
 
     Attributes:
         parts: by name each task's fusion and head. fusion, head: the same modules by the names that a run's weights
@@ -64,7 +61,7 @@ class JointModel(nn.Module):
         return sum(others, start=first)
 
     def decide(self, batch: Batch) -> dict[str, Tensor]:
-        """By task what its head decides, as for a run of its own."""
+        """By task what its head decides."""
         found = self(batch)
         return {name: self.parts[name].head.decode(found[name], own.read_offsets) for name, own in batch.parts.items()}
 
@@ -83,8 +80,7 @@ def model_of(
     """The model that a run trains, its weights by ``init_seed`` alone.
 
     Args:
-        classes: how many labels there are, by the names of the run's tasks; of one task by ``""``. given: the
-            encoder's LM head, for a task that reads by it.
+        classes: how many labels each task has, by its name; of one task by ``""``. given: the encoder's LM head.
     """
     if len(parts_of(spec)) > 1:
         return JointModel(spec, layers, hidden, classes, sides)

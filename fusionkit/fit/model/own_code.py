@@ -31,11 +31,7 @@ def own_parts(fusion: str, head: str) -> list[tuple[Registry, str]]:
 
 
 def sources_of(spec: RunSpec) -> Sources | None:
-    """What a run's record says of code that is not fusionkit's; None where there is none.
-
-    Raises:
-        UsageError: a module that cannot be imported.
-    """
+    """What a run's record says of code that is not fusionkit's; UsageError where it cannot be imported."""
     found = [registry.source(name) for registry, name in own_parts(spec.fusion, spec.head)]
     return [source for source in found if source is not None] or None
 
@@ -49,21 +45,14 @@ def source_notes(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) ->
 
 
 def warn_of_sources(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> None:
-    """Warn of a run whose code has changed, where it is loaded; of many runs with one code once."""
+    """Warn of a run whose code has changed; Python shows equal warnings once."""
     for note in source_notes(spec, recorded):
         warnings.warn(SourceWarning(f"{note}; scores and predictions may differ from training's"), stacklevel=2)
 
 
 def refuse_untrusted(fusion: str, head: str, trusted: Iterable[str], place: Path) -> None:
-    """Refuse to import what somebody else's record names, unless the user has named it too.
-
-    What an installed package brings under a short name was installed on purpose; an import path may be any module.
-
-    Args:
-        trusted: modules, or packages with all below them.
-
-    Raises:
-        UsageError: an import path of a module that is not trusted.
+    """Refuse, as UsageError, an import path in somebody else's record unless the user trusts the module or a package
+    above it. What an installed package brings under a short name was installed on purpose.
     """
     named = [name.partition(":")[0] for _, name in own_parts(fusion, head) if ":" in name]
     untold = [module for module in named if not any(f"{module}.".startswith(f"{one}.") for one in trusted)]

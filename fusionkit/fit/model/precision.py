@@ -1,9 +1,8 @@
 """The precision of a training step's products.
 
-``float32``, or ``bfloat16``: mixed precision as ``torch.autocast`` has it (Micikevicius et al. 2018). Products read
-their factors, and give their results, rounded to 8 significant bits, adding up in float32; what stands between products
-stays in the precision that it is given, but pools add up in float32. Weights, their moments and losses are float32, and
-so is all of scoring. Cores with bfloat16 instructions multiply twice as fast in it, or more.
+``float32``, or ``bfloat16``: mixed precision as ``torch.autocast`` has it (Micikevicius et al. 2018). Products read and
+give numbers of 8 significant bits, adding up in float32; what stands between them keeps its precision, but pools add up
+in float32. Weights, their moments and losses are float32, and so is all of scoring.
 """
 
 from __future__ import annotations
@@ -26,13 +25,10 @@ def has_bfloat16() -> bool:
 
 
 def products_in(dtype: str, device: torch.device, *, stacked: bool) -> AbstractContextManager[object]:
-    """What runs in here multiplies in this precision.
-
-    Args:
-        stacked: under vmap a weight's cast is made anew wherever it is read: a kept one would be another call's.
-    """
+    """What runs in here multiplies in this precision."""
     if dtype == FLOAT32:
         return exactly(device)
+    # Under vmap a weight's cast is made anew wherever it is read: a kept one would be another call's.
     return torch.autocast(device.type, getattr(torch, dtype), cache_enabled=not stacked)
 
 

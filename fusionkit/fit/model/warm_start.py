@@ -20,7 +20,7 @@ from torch import Tensor
 from fusionkit.errors import UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
-from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.fused import FusedModel, parameters_of
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.heads import build_head
 from fusionkit.runs.folder import RECORD
@@ -32,11 +32,7 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """A finished run to begin from.
-
-    Attributes:
-        data: what it was trained on, as reports call it.
-    """
+    """A finished run to begin from, and what it was trained on, as reports call it."""
 
     run: TrainedRun
     data: str
@@ -57,8 +53,8 @@ def with_starts(
     """Each run with the one to begin from: of those that suit it the one of its label, fusion and seeds.
 
     Args:
-        layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder.
-        part: what is taken, ``fusion``, ``head`` or ``both``.
+        layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder. part: what is
+            taken, ``fusion``, ``head`` or ``both``.
 
     Raises:
         UsageError: none suits a run, or several do.
@@ -71,32 +67,23 @@ def with_starts(
 
 
 def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[str]]) -> None:
-    """Refuse heads whose classes are others.
-
-    Args:
-        labels: the classes of each task of the run, by name.
-
-    Raises:
-        UsageError: names that only one of the two has.
-    """
-    if spec.init_part != "fusion":
-        for name, part in parts_of(spec).items():
-            _check_classes(part, run_for(name, start), labels[name])
-
-
-def _check_classes(spec: RunSpec, run: TrainedRun, labels: Sequence[str]) -> None:
-    if set(labels) == set(run.labels):
+    """Refuse, as UsageError, a head whose classes are others than those of the run's tasks, ``labels`` by name."""
+    if spec.init_part == "fusion":
         return
-    here, there = (sorted(set(a) - set(b)) for a, b in ((labels, run.labels), (run.labels, labels)))
-    raise UsageError(
-        f"the head of {run.folder} has other classes than {spec.label!r} here",
-        expected=f"the same {len(labels)} names" + (f"; only here: {_few(here)}" if here else ""),
-        received=f"{len(run.labels)} names" + (f"; only there: {_few(there)}" if there else ""),
-        remedy="choose --init-part fusion to start with a fresh head",
-    )
+    for name, part in parts_of(spec).items():
+        ours, run = set(labels[name]), _run_for(name, start)
+        if ours == (theirs := set(run.labels)):
+            continue
+        here, there = sorted(ours - theirs), sorted(theirs - ours)
+        raise UsageError(
+            f"the head of {run.folder} has other classes than {part.label!r} here",
+            expected=f"the same {len(labels[name])} names" + (f"; only here: {_few(here)}" if here else ""),
+            received=f"{len(run.labels)} names" + (f"; only there: {_few(there)}" if there else ""),
+            remedy="choose --init-part fusion to start with a fresh head",
+        )
 
 
-def run_for(name: str, start: WarmStart) -> TrainedRun:
+def _run_for(name: str, start: WarmStart) -> TrainedRun:
     """What a task begins from: the start's task of that name, else its first, whose fusion serves any."""
     return start.run.parts.get(name, start.run)
 
@@ -104,40 +91,35 @@ def run_for(name: str, start: WarmStart) -> TrainedRun:
 def load_start_weights(
     model: Model, spec: RunSpec, start: WarmStart | None, labels: Mapping[str, Sequence[str]]
 ) -> None:
-    """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says.
-
-    Args:
-        labels: the classes of each task in their order, by name.
-
-    Raises:
-        UsageError: weights of another shape, or other classes.
+    """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says; UsageError where
+    they are of another shape or of other classes than ``labels``, which stand in their order by task.
     """
     if start is not None:
         check_start(spec, start, labels)
     for name, part in parts_of(spec).items():
-        _begin_part(model.parts[name], part, None if start is None else run_for(name, start), labels.get(name, ()))
+        own = model.parts[name]
+        if start is not None:
+            _take_weights(own, part, _run_for(name, start), labels[name])
+        for frozen, module in (("fusion", own.fusion), ("head", own.head)):
+            if part.freeze in (frozen, "both"):
+                for weights in module.parameters():
+                    weights.requires_grad_(False)
 
 
-def _begin_part(model: FusedModel, spec: RunSpec, run: TrainedRun | None, labels: Sequence[str]) -> None:
-    if run is not None:
-        ours = model.state_dict()
-        theirs = run.model.state_dict()
-        if spec.init_part in ("head", "both"):
-            theirs |= _by_name(spec, model.fusion.width, run, labels)
-        taken = {name: tensor for name, tensor in theirs.items() if spec.init_part in ("both", name.split(".")[0])}
-        for name, tensor in taken.items():
-            if name not in ours or ours[name].shape != tensor.shape:
-                raise UsageError(
-                    f"the {name.split('.')[0]} of {run.folder} has weights of another shape",
-                    expected=f"{name} {list(ours[name].shape)}" if name in ours else f"no {name}",
-                    received=f"{name} {list(tensor.shape)}",
-                    remedy="start from a run with the same options",
-                )
-        model.load_state_dict(ours | taken)
-    for part, module in (("fusion", model.fusion), ("head", model.head)):
-        if spec.freeze in (part, "both"):
-            for weights in module.parameters():
-                weights.requires_grad_(False)
+def _take_weights(model: FusedModel, spec: RunSpec, run: TrainedRun, labels: Sequence[str]) -> None:
+    ours, theirs = model.state_dict(), run.model.state_dict()
+    if spec.init_part != "fusion":
+        theirs |= _by_name(spec, model.fusion.width, run, labels)
+    taken = {name: tensor for name, tensor in theirs.items() if spec.init_part in ("both", name.split(".")[0])}
+    for name, tensor in taken.items():
+        if name not in ours or ours[name].shape != tensor.shape:
+            raise UsageError(
+                f"the {name.split('.')[0]} of {run.folder} has weights of another shape",
+                expected=f"{name} {list(ours[name].shape)}" if name in ours else f"no {name}",
+                received=f"{name} {list(tensor.shape)}",
+                remedy="start from a run with the same options",
+            )
+    model.load_state_dict(ours | taken)
 
 
 def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int) -> list[str]:
@@ -147,13 +129,13 @@ def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str
     with torch.device("meta"):
         model = model_of(spec, layers, hidden, classes, sides)
     load_start_weights(model, spec, None, {})
-    fusion, head = (sum(p.numel() for p in part.parameters()) for part in (model.fusion, model.head))
+    fusion, head = parameters_of(model.fusion), parameters_of(model.head)
     notes = [
         f"--freeze {part}: it was not taken from a trained run and stays as it is made at the start"
         for part, size in (("fusion", fusion), ("head", head))
         if size and spec.freeze in (part, "both") and spec.init_part not in (part, "both")
     ]
-    if not any(p.requires_grad for p in model.parameters()):
+    if not parameters_of(model, trained=True):
         notes.append(f"{spec.fusion} with --freeze {spec.freeze}: nothing is left to train, so it is only scored")
     return notes
 
@@ -172,18 +154,17 @@ def _one_for(
             received=", ".join(f"{name} {theirs}" for name, (_, theirs) in alike.items()),
             remedy="start from a run with the same, or take less of it with --init-part",
         )
-    of_label = [s for s in found if (s.run.spec.task, s.run.spec.label) == (spec.task, spec.label)] or found
-    of_fusion = [start for start in of_label if start.run.spec.fusion == spec.fusion] or of_label
-    of_seed = [start for start in of_fusion if start.run.spec.init_seed == spec.init_seed] or of_fusion
-    of_seed = [start for start in of_seed if start.run.spec.data_seed == spec.data_seed] or of_seed
-    if len(of_seed) > 1:
+    for names in (("task", "label"), ("fusion",), ("init_seed",), ("data_seed",)):
+        same = [start for start in found if all(getattr(start.run.spec, n) == getattr(spec, n) for n in names)]
+        found = same or found
+    if len(found) > 1:
         raise UsageError(
-            f"{len(of_seed)} runs suit fusion {spec.fusion!r}, seed {spec.init_seed}, to start from",
+            f"{len(found)} runs suit fusion {spec.fusion!r}, seed {spec.init_seed}, to start from",
             expected="one",
-            received=", ".join(start.run.folder.name for start in of_seed[:6]) + ("…" if len(of_seed) > 6 else ""),
+            received=", ".join(start.run.folder.name for start in found[:6]) + ("…" if len(found) > 6 else ""),
             remedy="name one with --init-from RUNS/DIGEST, or a folder that holds one for each seed",
         )
-    return of_seed[0]
+    return found[0]
 
 
 def _differing(

@@ -25,15 +25,27 @@ class ArrayExamples:
     """Rows of examples without labels.
 
     Attributes:
-        states: of ``layers`` layers, ``hidden`` wide. row_offsets: int64 ``[examples + 1]``, half-open.
-        row_mask: bool ``[rows]``: False where a row has no state.
+        row_offsets: int64 ``[examples + 1]``, half-open. row_mask: bool ``[rows]``: False where a row has no state.
     """
 
     states: States
     row_offsets: IntArray
     row_mask: NDArray[np.bool_]
-    layers: int
-    hidden: int
+
+    @property
+    def ids(self) -> list[str]:
+        """The examples' numbers."""
+        return [str(example) for example in range(len(self))]
+
+    @property
+    def unlabelled(self) -> list[Any]:
+        """What stands for labels of examples to be predicted."""
+        return [None] * len(self)
+
+    @property
+    def kept(self) -> tuple[IntArray, IntArray]:
+        """The rows that have a state, and the offsets of the examples among them."""
+        return np.flatnonzero(self.row_mask), offsets_of(self.row_mask.astype(np.int64))[self.row_offsets]
 
     def __len__(self) -> int:
         return len(self.row_offsets) - 1
@@ -44,9 +56,8 @@ def examples_of(given: Ragged | Split | NDArray[Any]) -> ArrayExamples:
     if isinstance(given, np.ndarray):
         states = torch.from_numpy(np.array(given, dtype=np.float32))
         given = Ragged(states, np.arange(len(states) + 1, dtype=np.int64), np.ones(len(states), dtype=bool))
-    _, layers, hidden = given.hidden_states.shape
     states_of = InMemoryStates(given.hidden_states) if isinstance(given, Ragged) else given.hidden_states
-    return ArrayExamples(states_of, given.row_offsets, given.row_mask, int(layers), int(hidden))
+    return ArrayExamples(states_of, given.row_offsets, given.row_mask)
 
 
 def example_split(
@@ -77,47 +88,24 @@ def example_split(
             received=f"{counts[wrong[0]]} rows",
             remedy="choose pool='mean' or 'max', or remove such examples",
         )
-    at = np.arange(examples.row_offsets[-1], dtype=np.int64)
-    kept = examples.row_mask
-    rows, offsets, read = at[kept], offsets_of(kept.astype(np.int64))[examples.row_offsets], None
-    if not every:
-        first = examples.row_offsets[:-1]
-        read = np.isin(rows, first) if whole else None
-        if read is None:
-            rows, offsets = first, np.arange(len(first) + 1, dtype=np.int64)
-        elif read.all():
-            read = None
-    return TaskSplit(
-        examples.states,
-        rows,
-        offsets,
-        np.zeros(len(examples), dtype=np.int64) if targets is None else targets,
-        [None] * len(examples) if gold is None else gold,
-        [str(example) for example in range(len(examples))],
-        read=read,
-    )
+    (rows, offsets), read, first = examples.kept, None, examples.row_offsets[:-1]
+    if not every and whole:
+        read = np.isin(rows, first)
+        read = None if read.all() else read
+    elif not every:
+        rows, offsets = first, np.arange(len(first) + 1, dtype=np.int64)
+    wanted = np.zeros(len(examples), dtype=np.int64) if targets is None else targets
+    return TaskSplit(examples.states, rows, offsets, wanted, gold or examples.unlabelled, examples.ids, read=read)
 
 
 def word_split(
     examples: ArrayExamples, targets: IntArray | None = None, gold: list[list[str]] | None = None
 ) -> TaskSplit:
-    """Examples with a tag a row; without ``targets``, to be predicted.
-
-    Args:
-        targets: int64 ``[rows]``. gold: tags of each example.
-    """
-    kept = examples.row_mask
-    wanted = np.zeros(len(kept), dtype=np.int64) if targets is None else targets
-    return TaskSplit(
-        examples.states,
-        np.flatnonzero(kept),
-        offsets_of(kept.astype(np.int64))[examples.row_offsets],
-        wanted[kept],
-        [None] * len(examples) if gold is None else gold,
-        [str(example) for example in range(len(examples))],
-        kept,
-        examples.row_offsets,
-    )
+    """Examples with a tag a row, int64 ``[rows]``, and the tags of each; without ``targets``, to be predicted."""
+    rows, offsets = examples.kept
+    wanted = np.zeros(len(rows), dtype=np.int64) if targets is None else targets[rows]
+    words = examples.row_mask, examples.row_offsets
+    return TaskSplit(examples.states, rows, offsets, wanted, gold or examples.unlabelled, examples.ids, *words)
 
 
 @torch.inference_mode()

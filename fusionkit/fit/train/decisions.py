@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fusionkit.dataset.batch import Batch, SharedBuffer
 from fusionkit.dataset.split import ChunkedStates, TaskSplit
@@ -20,16 +21,21 @@ from fusionkit.fit.loader.sampler import begin_chunks
 from fusionkit.fit.loader.streaming import WindowReader
 from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.masked_predictions import masked_predictions
-from fusionkit.fit.train.threshold import best_threshold
-from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS
+from fusionkit.fit.model.precision import has_bfloat16
+from fusionkit.fit.train.f1 import best_threshold
+from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS, LEAST_ROWS
 from fusionkit.heads.sigmoid_classifier import Sigmoid
+from fusionkit.lm_head import LmHead
 from fusionkit.metrics import joint_scores
 from fusionkit.ragged import IntArray, flat_rows
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
+SCORE_BYTES = 64 << 20  # of the scores over a vocabulary that are computed at once
 STREAMED_BYTES = 256 << 20  # of float32, in a split that is scored from the store
+# Examples that are scored at once: int64 [n], where those that are decided, the examples or their words, stand among
+# all of the split; their batch; the states in bfloat16, where they are decided in it first.
+ScoreBlock = tuple[Tensor, Batch, Tensor | None]
 Decisions = Tensor  # of units class numbers, numbers or probabilities ``[units, …]``; of many runs ``[R, units, …]``
 
 
@@ -38,16 +44,13 @@ def block_rows(device: torch.device) -> int:
     return BLOCK_ROWS if device.type == "cpu" else GPU_BLOCK_ROWS
 
 
-def blocks(split: TaskSplit, rows: int = BLOCK_ROWS) -> list[IntArray]:
-    """All examples in blocks of similar length and about so many rows: little padding for a CRF."""
-    return blocks_of(np.diff(split.offsets[:: split.sides]), rows)
-
-
-def blocks_of(lengths: IntArray, rows: int = BLOCK_ROWS) -> list[IntArray]:
-    """The places of things so long ``[n]`` in such blocks."""
+def blocks(split: TaskSplit, device: torch.device, among: IntArray | None = None) -> list[IntArray]:
+    """Some or all examples in blocks of similar length, which means little padding for a CRF, for this device."""
+    among = np.arange(len(split)) if among is None else among
+    lengths = np.diff(split.offsets[:: split.sides])[among]
     order = np.argsort(lengths, kind="stable")
-    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // rows)) + 1
-    return [block for block in np.split(order, cuts) if len(block)]
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // block_rows(device))) + 1
+    return [block for block in np.split(among[order], cuts) if len(block)]
 
 
 def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[tuple[IntArray, Batch]]:
@@ -56,37 +59,23 @@ def read_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) ->
     A split larger than :data:`STREAMED_BYTES` is read in the order of the store, a chunk at a time.
     """
     if not isinstance(split.states, ChunkedStates) or held_bytes(split, layers) <= STREAMED_BYTES:
-        for examples in blocks(split, block_rows(device)):
+        for examples in blocks(split, device):
             yield examples, split.batch(examples, layers).on(device)
         return
-    stream, chunks, lengths = WindowReader(split, layers), begin_chunks(split), np.diff(split.offsets[:: split.sides])
+    stream, chunks = WindowReader(split, layers), begin_chunks(split)
     for window, here in stream.windows([np.flatnonzero(chunks == chunk) for chunk in np.unique(chunks)]):
-        for among in blocks_of(lengths[window], block_rows(device)):
-            examples = window[among]
+        for examples in blocks(split, device, window):
             yield examples, split.batch(examples, layers, stream.states(examples, here)).on(device)
-
-
-@dataclass(frozen=True)
-class ScoreBlock:
-    """Some examples of a split, to be scored at once.
-
-    Attributes:
-        units: int64 ``[n]``, where those that are decided, the examples or their words, stand among all of the split.
-        narrow: the states in bfloat16, where a GPU decides in it first.
-    """
-
-    units: Tensor
-    batch: Batch
-    narrow: Tensor | None
 
 
 def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -> Iterator[ScoreBlock]:
     """A split as :func:`read_blocks` has it; blocks that are kept may be read again where they lie."""
+    on_cpu = device.type == "cpu" and has_bfloat16() and len(split.targets) >= LEAST_ROWS
     for examples, batch in read_blocks(split, layers, device):
         units = torch.from_numpy(units_of(split, examples)).to(device)
-        pays = device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS
+        pays = on_cpu or (device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS)
         narrow = batch.states.bfloat16() if pays else None
-        yield ScoreBlock(units, replace(batch, place=SharedBuffer()), narrow)
+        yield units, replace(batch, place=SharedBuffer()), narrow
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
@@ -95,11 +84,8 @@ def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
 
 
 def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float | None = None) -> list[Any]:
-    """A label or number an example, or a list of tags or labels; words without a row get the default tag.
-
-    Args:
-        decided: ``[units]``, or of several classes an example their probabilities, ``[examples, classes]``.
-        threshold: above which an example has a class.
+    """A label or number an example, or a list of tags; words without a row get the default tag. Of probabilities
+    ``[examples, classes]`` a list of the labels above the threshold.
     """
     if data.task.several:
         assert threshold is not None
@@ -116,21 +102,14 @@ def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float
 
 
 def predict(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> list[Any]:
-    """A model's answers for the first task, an example each, as :func:`named` has them.
-
-    Of a masked sub-token, its cross-entropy and the likeliest id.
-    """
+    """A model's answers for the first task, an example each: :func:`named`, or :func:`masked_predictions`."""
     return predict_parts(model, data, split, layers)[data.name]
 
 
 def predict_parts(
     model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False
 ) -> dict[str, list[Any]]:
-    """A model's answers for each task by its name, as :func:`predict` has them.
-
-    Args:
-        choose: choose the threshold of each head that has one on this split first, and put it into the model.
-    """
+    """A model's answers for each task by its name; with ``choose`` its thresholds are chosen on this split first."""
     if data.lm_head is not None and isinstance(model, FusedModel):
         return {data.name: masked_predictions(model, split, data.lm_head, layers)}
     decided = decide(model, data, split, layers)
@@ -140,6 +119,24 @@ def predict_parts(
         name: named(part, split.parts[name], decided[name], threshold_of(model.parts[name]))
         for name, part in data.parts.items()
     }
+
+
+def masked_predictions(model: FusedModel, split: TaskSplit, head: LmHead, layers: Layers) -> list[tuple[float, int]]:
+    """Of each masked sub-token the cross-entropy of its own id, in nats, and the likeliest id.
+
+    A row has a score for each sub-token of the vocabulary: few rows are scored at once.
+    """
+    at_once = max(1, SCORE_BYTES // (4 * head.vocabulary))
+    found: list[tuple[float, int]] = []
+    model.eval()
+    with torch.inference_mode():
+        for start in range(0, len(split), at_once):
+            rows = np.arange(start, min(start + at_once, len(split)))
+            batch = split.batch(rows, layers).on(home_of(model))
+            scores = model(batch.states, batch.offsets, batch.read)  # [rows, V]
+            surprise = functional.cross_entropy(scores, batch.targets, reduction="none")
+            found += zip(surprise.tolist(), scores.argmax(1).tolist(), strict=True)
+    return found
 
 
 def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> dict[str, Decisions]:

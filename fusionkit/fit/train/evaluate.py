@@ -16,11 +16,10 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU
 from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
-from fusionkit.fit.model.precision import full_float32, has_bfloat16
+from fusionkit.fit.model.precision import full_float32
 from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named
-from fusionkit.fit.train.span_f1 import Spans
-from fusionkit.fit.train.threshold import best_threshold
-from fusionkit.fit.vectorized.bfloat16_decisions import LEAST_ROWS, decider_of
+from fusionkit.fit.train.f1 import Spans, best_threshold
+from fusionkit.fit.vectorized.bfloat16_decisions import decider_of
 from fusionkit.fit.vectorized.stack import Stack
 from fusionkit.metrics import class_scores, span_scores
 from fusionkit.tags import are_span_tags
@@ -31,43 +30,33 @@ COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
 def decide_all(
     stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[ScoreBlock]
 ) -> list[Decisions]:
-    """What every run decides of every unit of a split: ``[R, units, …]`` a stack, on its device.
-
-    Args:
-        stacks: each with the places of its layers among those of the blocks. blocks: of all of the split.
+    """What every run decides of every unit of a split: ``[R, units, …]`` a stack, on its device. A stack comes with
+    the places of its layers among those of the blocks.
     """
     kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
     device, units = stacks[0][0].device, len(split.targets)
-    pays = device.type == "cpu" and has_bfloat16() and units >= LEAST_ROWS
     with torch.inference_mode(), full_float32(device):
         shape = split.targets.shape
         found = [torch.empty(len(stack.specs), *shape, dtype=kind, device=device) for stack, _ in stacks]
         deciders = [decider_of(stack, units, split.read is None) for stack, _ in stacks]
-        for block in blocks:
-            narrow = block.batch.states.bfloat16() if pays else block.narrow
+        for at, whole, narrow in blocks:
             for (stack, chosen), decide, runs in zip(stacks, deciders, found, strict=True):
-                batch = layers_of_batch(block.batch, chosen)
+                batch = layers_of_batch(whole, chosen)
                 if narrow is None or decide is None:
-                    runs[:, block.units] = stack.decide(batch, units)
+                    runs[:, at] = stack.decide(batch, units)
                 else:
-                    runs[:, block.units] = decide(batch, layers_of(narrow, chosen))
+                    runs[:, at] = decide(batch, layers_of(narrow, chosen))
     return found
 
 
 class Evaluator:
-    """A task's scores of decisions on one split.
-
-    Args:
-        device: where decisions will be.
-
-    Attributes:
-        metric: the own one's name, as ``Task.scores`` has it first.
-    """
+    """A task's scores of decisions on one split, which are on this device; ``metric`` names the task's own one."""
 
     def __init__(self, data: TaskData, split: TaskSplit, device: torch.device = CPU) -> None:
         self._data, self._split = data, split
         self._spans: Spans | None = None
         self.metric = "pearson" if data.task.numeric else "micro_f1" if data.task.several else "accuracy"
+        self._counts_classes = self.metric == "accuracy"  # a unit is decided by one class number
         if not self._counts_classes:
             return
         gold = [one for each in split.gold for one in data.task.classes(each)]
@@ -81,15 +70,8 @@ class Evaluator:
 
     @staticmethod
     def can(data: TaskData) -> bool:
-        """Whether runs decide one kind of unit: one of several tasks decides several, and what is decided of a masked
-        sub-token is its cross-entropy.
-        """
+        """Not for runs of several tasks, which decide several kinds of units, and not for masked sub-tokens."""
         return not data.others and data.lm_head is None
-
-    @property
-    def _counts_classes(self) -> bool:
-        """Whether a unit is decided by one class number."""
-        return not (self._data.task.numeric or self._data.task.several)
 
     def own(self, decided: Decisions) -> list[float]:
         """The own metric of each run, of decisions ``[R, units, …]``; with the threshold that is best here."""
@@ -103,17 +85,11 @@ class Evaluator:
         return [value for some in self._parts(every) for value in self._spans.f1(some).tolist()]
 
     def scores(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[dict[str, float]]:
-        """All of the task's scores of each run; its own metric comes first.
-
-        Args:
-            thresholds: of each run, where its head has one.
-        """
+        """All of the task's scores of each run, its own metric first; ``thresholds`` where its head has one."""
         if not self._counts_classes:
             data, split = self._data, self._split
-            told = [
-                named(data, split, run, own)
-                for run, own in zip(decided, thresholds or [None] * len(decided), strict=True)
-            ]
+            own = thresholds or [None] * len(decided)
+            told = [named(data, split, run, threshold) for run, threshold in zip(decided, own, strict=True)]
             return [data.task.scores(split.gold, answers, data.labels) for answers in told]
         every = self._every(decided)
         if self._spans is None:

@@ -6,7 +6,7 @@ from the store each time.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,8 +19,6 @@ from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,
     GatherLoader,
     Layers,
-    Loader,
-    SeedLoader,
     SeparateLoaders,
     held_bytes,
     load_all_into_memory,
@@ -28,7 +26,7 @@ from fusionkit.fit.loader.minibatches import (
 )
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
-from fusionkit.fit.train.decisions import ScoreBlock, block_rows, blocks, score_blocks
+from fusionkit.fit.train.decisions import ScoreBlock, blocks, score_blocks
 from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples
@@ -41,13 +39,12 @@ class UnitInputs:
     """The minibatches of all data seeds, and the blocks of validation.
 
     Args:
-        specs: of the runs. draws: the training examples of each data seed. layers: positions among the stored ones,
-            of all that any run reads. sharers: how many processes share the memory.
+        draws: the training examples of each data seed. layers: positions among the stored ones, of all that any run
+            reads. sharers: how many processes share the memory.
 
     Attributes:
-        loader: gives the minibatches. stored: the part of validation that is watched, as it is stored.
-        watched: the same, in memory where ``holds_watched``. window_bytes: of the windows that are read while others
-            are trained on.
+        stored: the part of validation that is watched, as it is stored. watched: the same, in memory where
+            ``holds_watched``. window_bytes: of the windows that are read while others are trained on.
     """
 
     def __init__(
@@ -61,20 +58,34 @@ class UnitInputs:
         device: torch.device,
     ) -> None:
         self._draws, self._layers, self._data, self._hidden = draws, layers, data, hidden
-        self._sharers, self._device = sharers, device
+        self._device = device
         repeated = any(length_of(spec, len(draws[spec.data_seed])).epochs > 1 for spec in specs)
-        self._room = self._to_hold() if repeated else 0
-        streamed = {seed: each for seed in draws if (each := self._streamed(seed, specs[0])) is not None}
+        # Bytes that may be held: on a GPU half of what is free, the other half is for the runs.
+        free = None if device.type == "cpu" else room(device, sharers)
+        self._room = 0 if not repeated else HELD_BYTES if free is None else free // 2
+        spec, orders = specs[0], {seed: Sampler(draw, specs[0].order, seed) for seed, draw in draws.items()}
+        streamed = {
+            seed: StreamingLoader(draw, layers, orders[seed], spec.batch_size, device)
+            for seed, draw in draws.items()
+            if spec.order == WINDOW and isinstance(draw.states, ChunkedStates) and held_bytes(draw, layers) > self._room
+        }
         self.window_bytes = sum(each.memory for each in streamed.values())
         self._room -= self.window_bytes
         self.stored = watched_split(specs[0], data)
-        shown = blocks(self.stored, block_rows(device))
+        shown = blocks(self.stored, device)
         self.watched, self._watched_layers = self._held(self.stored, np.concatenate(shown) if shown else None)
         self.holds_watched = self.watched is not self.stored
         self._blocks: list[ScoreBlock] | None = None  # of a split in a GPU's memory, kept for every epoch
         if device.type != "cpu" and self.holds_watched:
             self._room -= held_bytes(self.stored, layers) // 2  # the same in bfloat16
-        self.loader: Loader = self._resident(specs) or SeparateLoaders(streamed | self._gathered(specs[0], streamed))
+        self.loader = self._on_gpu(specs, orders) or SeparateLoaders(
+            streamed
+            | {
+                seed: GatherLoader(*self._held(draw), orders[seed], spec.batch_size, device)
+                for seed, draw in draws.items()
+                if seed not in streamed
+            }
+        )
 
     def blocks(self) -> Iterable[ScoreBlock]:
         """The watched part of validation, block by block."""
@@ -85,28 +96,11 @@ class UnitInputs:
                 self._blocks = list(score_blocks(self.watched, self._watched_layers, self._device))
         return self._blocks
 
-    def _to_hold(self) -> int:
-        """Bytes of states that may be held: on a GPU half of what is free, the other half is for the runs."""
-        free = None if self._device.type == "cpu" else room(self._device, self._sharers)
-        return HELD_BYTES if free is None else free // 2
-
-    def _streamed(self, seed: int, spec: RunSpec) -> StreamingLoader | None:
-        """A draw that is read window by window; None where it is held, or its order leaps."""
-        draw = self._draws[seed]
-        if (
-            spec.order != WINDOW
-            or held_bytes(draw, self._layers) <= self._room
-            or not isinstance(draw.states, ChunkedStates)
-        ):
-            return None
-        return StreamingLoader(draw, self._layers, Sampler(draw, spec.order, seed), spec.batch_size, self._device)
-
-    def _resident(self, specs: Sequence[RunSpec]) -> GpuLoader | None:
-        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one.
-
-        Not where there is dropout: a mask of more rows would have other numbers, and so would a run alone.
+    def _on_gpu(self, specs: Sequence[RunSpec], orders: Mapping[int, Sampler]) -> GpuLoader | None:
+        """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one: with
+        dropout they may not, as a mask of more rows would have other numbers than that of a run alone.
         """
-        draws, spec = self._draws, specs[0]
+        draws = self._draws
         if self._device.type == "cpu" or self._data.lm_head is not None:
             return None
         if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
@@ -120,16 +114,7 @@ class UnitInputs:
             return None
         self._room -= size
         held = dict(zip(draws, load_all_into_memory(list(draws.values()), self._layers, self._device), strict=True))
-        orders = {seed: Sampler(draw, spec.order, seed) for seed, draw in draws.items()}
-        return GpuLoader(held, orders, spec.batch_size, self._device)
-
-    def _gathered(self, spec: RunSpec, streamed: Container[int]) -> dict[int, SeedLoader]:
-        """Minibatches of the draws that are not streamed."""
-        return {
-            seed: GatherLoader(*self._held(draw), Sampler(draw, spec.order, seed), spec.batch_size, self._device)
-            for seed, draw in self._draws.items()
-            if seed not in streamed
-        }
+        return GpuLoader(held, orders, specs[0].batch_size, self._device)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""

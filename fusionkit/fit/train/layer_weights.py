@@ -34,11 +34,7 @@ def row_weights(model: FusedModel, split: TaskSplit, layers: Layers) -> NDArray[
 
 
 def mean_weights(models: Sequence[tuple[FusedModel, Layers]], split: TaskSplit, layers: Layers) -> list[MeanWeights]:
-    """The means of :func:`row_weights` of each model; the split is read once for all of them.
-
-    Args:
-        models: each with the places of its fusion's layers among ``layers``.
-    """
+    """The means of :func:`row_weights` of each model, which comes with the places of its layers among ``layers``."""
     sums, largest = [torch.zeros(len(places)) for _, places in models], [0.0] * len(models)
     has_weights = [True] * len(models)
     for _, found in _block_weights(models, split, layers):

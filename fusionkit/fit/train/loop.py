@@ -6,16 +6,15 @@ keeps its best epoch's weights and is scored once on test. A run that is done, s
 
 from __future__ import annotations
 
-import copy
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,59 +25,23 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, Streams
 from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import Layers
-from fusionkit.fit.model.fused import twin
 from fusionkit.fit.model.joint import Model, model_of
 from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
 from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
-from fusionkit.fit.train.decisions import Decisions, block_rows, score
+from fusionkit.fit.train.decisions import block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.inputs import UnitInputs, training_split
-from fusionkit.fit.train.result import BestEpoch, CompletedRun, Curve, DivergenceError, RunResult, results_of
-from fusionkit.fit.train.schedule import Length, balanced_weights, check_options, length_of, rate_factor
-from fusionkit.fit.vectorized.shape import shape_of
-from fusionkit.fit.vectorized.stack import Stack, can_stack, stack_of
-from fusionkit.fit.vectorized.width import room, stack_ranges, weight_bytes, width_of
+from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
+from fusionkit.fit.train.schedule import balanced_weights, check_options
+from fusionkit.fit.vectorized.stack import Stack, stack_of
+from fusionkit.fit.vectorized.width import room, shape_of, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
-from fusionkit.metrics import is_better
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 
 Ended = tuple[RunSpec, RunResult | DivergenceError]
-# Metric and value; what was decided, or all scores.
-Scores = tuple[str, float, Decisions | None, dict[str, float] | None]
-NOT_SCORED: Scores = ("", 0.0, None, None)
-
-
-@dataclass(eq=False)
-class _Run:
-    """A run under way; ``loss`` is the mean of its last epoch, ``best`` of those that were scored."""
-
-    spec: RunSpec
-    layers: Layers
-    length: Length
-    loss: float = 0.0
-    curve: Curve = field(default_factory=list)
-    best: BestEpoch | None = None
-    seconds: float = 0.0
-    epoch_seconds: list[float] = field(default_factory=list)
-
-    def is_due(self, epoch: int) -> bool:
-        """Whether it is scored now: no other run of its stack has a say in it."""
-        return epoch % self.spec.validate_every == 0 or epoch == self.length.epochs
-
-    def is_done(self, epoch: int) -> bool:
-        """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
-        if epoch >= self.length.epochs:
-            return True
-        if self.spec.patience is None or self.best is None or not self.is_due(epoch):
-            return False
-        return epoch - self.best.epoch >= self.spec.patience
-
-    def left(self, epoch: int) -> int:
-        """Steps that it makes in an epoch: the last one may be begun only."""
-        return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
 
 
 @dataclass(eq=False)
@@ -86,7 +49,7 @@ class _Group:
     """A stack and the runs it holds, in its order; ``places`` are its layers' among the unit's, ``lane`` its stream."""
 
     stack: Stack
-    runs: list[_Run]
+    runs: list[RunState]
     places: Layers
     lane: int
 
@@ -101,15 +64,9 @@ def train_run(
     layers: Layers,
     hidden: int,
     on_epoch: Callable[[], None],
-    start: WarmStart | None = None,
 ) -> RunResult:
-    """Train one run: :func:`train_unit` of one.
-
-    Raises:
-        DivergenceError: the loss became infinite or NaN. UsageError: as for a unit.
-    """
-    starts = {} if start is None or spec.init_from is None else {spec.init_from: start}
-    ((_, result),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch(), starts)
+    """Train one run: :func:`train_unit` of one, but a loss that became infinite or NaN is raised."""
+    ((_, result),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch())
     if isinstance(result, DivergenceError):
         raise result
     return result
@@ -132,14 +89,9 @@ def train_unit(
         specs: runs of one task data with draws of one kind and size, batches of one size, one order and the same
             part of validation to watch; a data seed has one draw.
         layers_of: positions among the stored layers that a run's fusion reads.
-        on_epoch: called with each spec for each of its epochs: once it is trained, or once it is sure that it will not
-            be.
-        starts: the trained runs to begin from, by digest.
-        tell: called with what the user should know. sharers: how many processes share the memory. device: where the
-            runs are trained; what they come to is the CPU's.
-
-    Yields:
-        each run as it ends.
+        on_epoch: called with each spec for each of its epochs: once it is trained, or sure not to be.
+        starts: the trained runs to begin from, by digest. tell: called with what the user should know.
+        sharers: how many processes share the memory. device: where the runs are trained; what they yield is the CPU's.
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
@@ -153,7 +105,7 @@ def train_unit(
         runs = [run for group in groups for run in group.runs]
         if epoch:
             unit.train(groups, epoch)
-        failed = {run: error for run in runs if (error := _divergence(run, epoch)) is not None}
+        failed = {run: _diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
         unit.evaluate(groups, epoch, failed)
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
         for run in runs:
@@ -163,6 +115,7 @@ def train_unit(
             for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
         yield from unit.release(gone, failed)
+        del runs, failed, gone  # those that have ended hold their models
         if not unit.groups:
             return
 
@@ -190,7 +143,7 @@ class _Unit:
                 check_sides(part.head, data.train.sides)
             if spec.data_seed not in self._draws:
                 self._draws[spec.data_seed] = training_split(spec, data)
-        runs = [_Run(spec, layers_of(spec), length_of(spec, len(self._draws[spec.data_seed]))) for spec in specs]
+        runs = [RunState(spec, layers_of(spec), self._draws[spec.data_seed]) for spec in specs]
         self.epochs = max(run.length.epochs for run in runs)
         self._layers: Layers = tuple(sorted({layer for run in runs for layer in run.layers}))
         if any(spec.compute_dtype != FLOAT32 for spec in specs) and device.type == "cpu" and not has_bfloat16():
@@ -201,11 +154,11 @@ class _Unit:
         self.groups = self._grouped(runs, starts)
         self._beside = Streams(device)
 
-    def _grouped(self, runs: Sequence[_Run], starts: Mapping[str, WarmStart]) -> list[_Group]:
+    def _grouped(self, runs: Sequence[RunState], starts: Mapping[str, WarmStart]) -> list[_Group]:
         """Runs of one shape side by side; minibatches of one shape let several data seeds share a stack."""
         dense = all(draw.is_dense for draw in self._draws.values()) and len(set(map(len, self._draws.values()))) == 1
         dense = dense or isinstance(self._reading.loader, GpuLoader)
-        alike: dict[Any, list[_Run]] = {}
+        alike: dict[Any, list[RunState]] = {}
         for run in sorted(runs, key=lambda run: (run.spec.data_seed, run.spec.lr, run.spec.weight_decay)):
             shared = dense and run.spec.class_weights == "none"  # balanced ones are of a draw's own labels
             alike.setdefault((shape_of(run.spec), None if shared else run.spec.data_seed), []).append(run)
@@ -222,27 +175,27 @@ class _Unit:
                 groups.append(_Group(stack, piece, places, len(groups)))
         return groups
 
-    def _width(self, runs: Sequence[_Run], model: Model, unit: Sequence[int]) -> int:
+    def _width(self, runs: Sequence[RunState], model: Model, unit: Sequence[int]) -> int:
         """How many of the runs are stacked; ``unit`` are the weights' bytes of all runs."""
         device = self._device
         rows = max(len(draw.rows) / max(len(draw), 1) for draw in self._draws.values()) * runs[0].spec.batch_size
         states = round(4 * max(rows, block_rows(device)) * len(runs[0].layers) * self._hidden)
-        free = room(device, self._sharers)
-        on_cpu = device.type == "cpu"
-        free = free - self._reading.window_bytes if free is not None and on_cpu else free  # windows are the host's
-        width = width_of(weight_bytes(model), states, unit, free, on_cpu)
-        if width < min(width_of(weight_bytes(model), states, unit, None, on_cpu), len(runs)):
+        free, on_cpu = room(device, self._sharers), device.type == "cpu"
+        if free is not None and on_cpu:
+            free -= self._reading.window_bytes  # windows are the host's
+        widest, width = (width_of(weight_bytes(model), states, unit, spare, on_cpu) for spare in (None, free))
+        if width < min(widest, len(runs)):
             self._tell(f"stacks of at most {counted(width, 'run')}: memory")
         return width
 
-    def _model(self, run: _Run, starts: Mapping[str, WarmStart]) -> Model:
+    def _model(self, run: RunState, starts: Mapping[str, WarmStart]) -> Model:
         """A fresh model with the weights it starts from."""
         spec, data = run.spec, self._data
-        classes = {name: len(part.labels) for name, part in data.parts.items()}
-        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         labels = {name: part.labels for name, part in data.parts.items()}
+        classes = {name: len(known) for name, known in labels.items()}
+        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
         load_start_weights(model, spec, None if spec.init_from is None else starts[spec.init_from], labels)
-        for name, taught in self._draws[spec.data_seed].parts.items():
+        for name, taught in run.draw.parts.items():
             part = model.parts[name]
             if isinstance(part.head, Softmax):
                 part.head.label_smoothing = spec.label_smoothing
@@ -265,107 +218,72 @@ class _Unit:
                                 total += self._step(group, mine, left, epoch, step)
         for group, total, left in zip(groups, totals, lefts, strict=True):
             for run, loss, steps in zip(group.runs, total.tolist(), left, strict=True):
-                learned = min(steps * run.spec.batch_size, len(self._draws[run.spec.data_seed]))
+                learned = min(steps * run.spec.batch_size, len(run.draw))
                 run.loss = loss / max(learned, 1)
 
     def _step(self, group: _Group, batches: Sequence[Batch], left: Sequence[int], epoch: int, step: int) -> Tensor:
         """One step; the losses of the runs that make it. ``left``: steps that each makes in this epoch."""
-        rates, going = list[float | None](), [step < steps for steps in left]
-        for run, goes in zip(group.runs, going, strict=True):
-            at = (epoch - 1) * run.length.epoch + step
-            # A run that has made all of its steps waits for the others of its stack.
-            rates.append(run.spec.lr * rate_factor(run.spec, at, run.length.steps) if goes else None)
+        going = [step < steps for steps in left]
+        # A run that has made all of its steps waits for the others of its stack.
+        rates = [run.rate(epoch, step) if goes else None for run, goes in zip(group.runs, going, strict=True)]
         examples = (len(batches[0].offsets) - 1) // self._data.train.sides
         losses = group.stack.step(batches, rates) * examples
         return losses if all(going) else losses.where(torch.tensor(going, device=self._device), 0.0)
 
-    def evaluate(self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]) -> None:
-        """Score all runs on validation, and keep what is the best so far."""
-        for run in (run for group in groups for run in group.runs if epoch and run not in failed):
-            run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
-        groups = [group for group in groups if any(run.is_due(epoch) and run not in failed for run in group.runs)]
-        for group, found in zip(groups, self._all_scored(groups, epoch, failed), strict=True):
-            for at, (run, (metric, value, answers, scores)) in enumerate(zip(group.runs, found, strict=True)):
-                if run in failed or not run.is_due(epoch):
-                    continue
-                if epoch:
-                    run.curve[-1]["validation_score"] = value
-                if run.best is None or is_better(metric, value, run.best.value):
-                    kept = None if answers is None else answers.clone()
-                    run.best = BestEpoch(value, epoch, group.stack.weights(at), kept, scores)
-
-    def _all_scored(
-        self, groups: Sequence[_Group], epoch: int, failed: Mapping[_Run, DivergenceError]
-    ) -> Iterator[list[Scores]]:
-        """The scores of the runs of each group."""
-        if (evaluator := self._evaluator) is None:
+    def evaluate(self, groups: Sequence[_Group], epoch: int, failed: Container[RunState]) -> None:
+        """Score all runs that are due on validation, and keep what is the best so far."""
+        going = [run for group in groups for run in group.runs if run not in failed]
+        if epoch:
+            for run in going:
+                run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
+        due = {run for run in going if run.is_due(epoch)}
+        groups = [group for group in groups if not due.isdisjoint(group.runs)]
+        if self._evaluator is None:
             for group in groups:
-                yield [
-                    NOT_SCORED if run in failed or not run.is_due(epoch) else self._scored(group.stack, at, run, epoch)
-                    for at, run in enumerate(group.runs)
-                ]
+                for at, run in enumerate(group.runs):
+                    if run in due:
+                        self._score_by_name(group.stack, at, run, epoch)
         elif groups:  # of nobody, all of validation would be read for nothing
             stacks = [(group.stack, group.places) for group in groups]
-            for decided in decide_all(stacks, self._reading.watched, self._reading.blocks()):
-                yield [
-                    (evaluator.metric, value, answers, None)
-                    for value, answers in zip(evaluator.own(decided), decided, strict=True)
-                ]
+            every = decide_all(stacks, self._reading.watched, self._reading.blocks())
+            for group, decided in zip(groups, every, strict=True):
+                values = self._evaluator.own(decided)
+                for at, run in enumerate(group.runs):
+                    if run in due and run.note_score(self._evaluator.metric, values[at], epoch):
+                        run.best = BestEpoch(values[at], epoch, group.stack.weights(at), decided[at].clone())
 
-    def _scored(self, stack: Stack, at: int, run: _Run, epoch: int) -> Scores:
-        """By the task's own scores, of one run."""
-        if not len(self._reading.stored):  # without examples to judge by, the last epoch is the best
-            return "epoch", float(epoch), None, {"epoch": float(epoch)}
-        scores = score(stack.model(at), self._data, self._reading.stored, run.layers, choose=True)
+    def _score_by_name(self, stack: Stack, at: int, run: RunState, epoch: int) -> None:
+        """Score one run by the task's own scores; without examples to judge by, the last epoch is the best."""
+        scores = {"epoch": float(epoch)}
+        if len(self._reading.stored):
+            scores = score(stack.model(at), self._data, self._reading.stored, run.layers, choose=True)
         metric, value = next(iter(scores.items()))
-        return metric, value, None, scores
+        if run.note_score(metric, value, epoch):
+            run.best = BestEpoch(value, epoch, stack.weights(at), scores=scores)
 
-    def release(self, gone: set[_Run], failed: Mapping[_Run, DivergenceError]) -> Iterator[Ended]:
+    def release(self, gone: set[RunState], failed: Mapping[RunState, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
-        left, ended = [], list[list[tuple[_Run, Model]]]()
+        ended = list[list[RunState]]()
         for group in self.groups:
             if gone.isdisjoint(group.runs):
-                left.append(group)
                 continue
-            models = {run: _copied(group.stack.model(k)) for k, run in enumerate(group.runs) if run in gone}
-            stay = [k for k, run in enumerate(group.runs) if run not in gone]
-            if stay and models:
-                group.stack.keep(stay)
-            if stay:
-                left.append(_Group(group.stack, [group.runs[k] for k in stay], group.places, group.lane))
-            yield from ((run.spec, failed[run]) for run in models if run in failed)
-            if well := [(run, model) for run, model in models.items() if run not in failed]:
+            if well := [run for run in group.runs if run in gone and run not in failed]:
                 ended.append(well)
-        self.groups = left
+            for run in well:
+                run.model = group.stack.model(group.runs.index(run))
+            if stay := [k for k, run in enumerate(group.runs) if run not in gone]:
+                group.stack.keep(stay)
+            group.runs = [group.runs[k] for k in stay]
+        self.groups = [group for group in self.groups if group.runs]
+        yield from ((run.spec, error) for run, error in failed.items())
         if ended:
-            yield from self._finished(ended)
-
-    def _finished(self, ended: Sequence[Sequence[tuple[_Run, Model]]]) -> Iterator[Ended]:
-        """Runs that ended well in this epoch, those of one shape together."""
-        began = time.perf_counter()
-        groups = [[self._trained(run, model) for run, model in group] for group in ended]
-        reading = self._reading
-        shown = reading.watched, self._layers if reading.holds_watched else None
-        outcomes = results_of(groups, self._data, reading.stored, shown, self._evaluator, began)
-        yield from zip((run.spec for group in groups for run in group), outcomes, strict=True)
-
-    def _trained(self, run: _Run, model: Model) -> CompletedRun:
-        assert run.best is not None  # the last epoch is scored
-        draw = self._draws[run.spec.data_seed]
-        steps = min(len(run.curve) * run.length.epoch, run.length.steps)
-        return CompletedRun(
-            run.spec, model, run.layers, run.best, run.curve, steps, run.seconds, run.epoch_seconds, draw
-        )
+            reading = self._reading
+            held = reading.watched, self._layers if reading.holds_watched else None
+            results = results_of(ended, self._data, reading.stored, held, self._evaluator)
+            yield from zip((run.spec for group in ended for run in group), results, strict=True)
 
 
-def _copied(model: Model) -> Model:
-    """A model of its own. An LSTM keeps its weights in a second place, where :func:`twin` would not find them."""
-    return twin(model) if can_stack(model) else copy.deepcopy(model)
-
-
-def _divergence(run: _Run, epoch: int) -> DivergenceError | None:
-    if np.isfinite(run.loss):
-        return None
+def _diverged(run: RunState, epoch: int) -> DivergenceError:
     return DivergenceError(
         f"the loss of {run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
         received=str(run.loss),

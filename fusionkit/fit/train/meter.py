@@ -21,7 +21,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 aten = torch.ops.aten
 
 
-class Meter(TorchDispatchMode):
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts while it is entered, backward passes too. Views cost nothing.
 
     Attributes:
@@ -30,7 +30,7 @@ class Meter(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.flops, self.peak_bytes = 0, 0
         self._held: dict[int, int] = {}  # bytes of each storage that is alive
 
@@ -61,11 +61,12 @@ class Meter(TorchDispatchMode):
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **named: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
 
 
 def _attention_backward(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **named: Any) -> int:
-    return int(sdpa_backward_flop_count(gradient.shape, query.shape, key.shape, value.shape))
+    shapes = gradient.shape, query.shape, key.shape, value.shape
+    return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
 
 
 def _lstm(states: Tensor, weights: Tensor, recurrent: Tensor, *rest: Any, **named: Any) -> int:

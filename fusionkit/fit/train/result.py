@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +13,17 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.loader.minibatches import Layers
-from fusionkit.fit.model.fused import FusedModel, threshold_of
+from fusionkit.fit.model.fused import FusedModel, parameters_of, threshold_of
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.train.decisions import Decisions, choose_thresholds, decide, score, score_blocks
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
+from fusionkit.fit.train.schedule import Length, length_of, rate_factor
 from fusionkit.fit.vectorized.stack import stack_of
+from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec
 from fusionkit.store.layer_positions import positions_of
 
-Shown = tuple[TaskSplit, Layers | None]  # a split, and the stored layers of it that are held in memory; None is none
 Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
 
 
@@ -31,23 +32,17 @@ class RunResult:
     """What a run came to.
 
     Attributes:
-        metric: the score's name. score: on test, None without one. validation_score: at the best epoch, on all of
-            validation.
-        best_epoch: from 1; 0 where there was nothing to train.
-        scores: all metrics by split. curve: loss and validation score, an epoch each; None where it was not
-            scored. watched: how many validation examples chose the epoch; the curve's scores are of these.
-        steps: how many the optimizer made.
-        seconds: training and scoring. epoch_seconds: how much of them had gone after each epoch of the curve: the one
-            thing of an epoch that another machine gives otherwise, so it stands beside the curve.
-        layer_weights: mean over validation rows, where the fusion has them.
-        largest_weight: of a row's layer weights the largest, mean over the same rows: 1 is one-hot.
-        temperature: what the fusion's scores are divided by, where it has scores.
-        weights: the best epoch's parameters and buffers. draw: ids of a few-shot draw.
-        trained_parameters: how many of the fusion's and the head's were not frozen.
-        tests: the scores on each store's test split by its name, where there are several.
+        metric: the score's name. score: on test, None without one. validation_score: of the best epoch, on all of
+            validation. scores: all metrics by split. best_epoch: from 1; 0 where there was nothing to train.
+        steps: how many the optimizer made. seconds: training and scoring. epoch_seconds: how much of them had gone
+            after each epoch: beside the curve, as another machine gives others.
+        layer_weights: mean over validation rows, where the fusion has them. largest_weight: of a row's layer weights
+            the largest, mean over the same rows: 1 is one-hot. temperature: what the fusion's scores are divided by.
+        draw: ids of a few-shot draw. weights: the best epoch's parameters and buffers. trained_parameters: how many
+            were not frozen. tests: the scores on each store's test split by its name, where there are several.
+        watched: how many validation examples chose the epoch; the curve's scores are of these.
         threshold: the probability above which an example has a class, where it may have several.
-        others: layer_weights, largest_weight and threshold of a run's other tasks by their names; above are the first
-            one's.
+        others: layer_weights, largest_weight and threshold of a run's other tasks by name; above are the first one's.
     """
 
     metric: str
@@ -79,12 +74,7 @@ class DivergenceError(FusionkitError):
 
 @dataclass(frozen=True)
 class BestEpoch:
-    """A run's best epoch.
-
-    Attributes:
-        value: its validation score. decided: what it decided of the examples it was judged by, where that was asked.
-        scores: all scores of these, where they are known.
-    """
+    """A run's best epoch: its validation score, and what is known of the examples it was judged by."""
 
     value: float
     epoch: int
@@ -94,98 +84,157 @@ class BestEpoch:
 
 
 @dataclass(eq=False)
-class CompletedRun:
-    """A run that has ended well.
+class RunState:
+    """A run from its start to its result.
 
     Attributes:
-        layers: positions among the stored layers that it reads. seconds, epoch_seconds: its share of what the unit
-            took.
+        layers: positions among the stored layers that it reads. draw: its training examples. length: where nothing
+            stops it earlier. loss: mean of its last epoch. seconds, epoch_seconds: its share of what the unit took.
+            model: set once the run has ended.
     """
 
     spec: RunSpec
-    model: Model
     layers: Layers
-    best: BestEpoch
-    curve: Curve
-    steps: int
-    seconds: float
-    epoch_seconds: list[float]
     draw: TaskSplit
+    length: Length = field(init=False)
+    loss: float = 0.0
+    curve: Curve = field(default_factory=list)
+    best: BestEpoch | None = None
+    seconds: float = 0.0
+    epoch_seconds: list[float] = field(default_factory=list)
+    model: Model = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = length_of(self.spec, len(self.draw))
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether it is scored now: no other run of its stack has a say in it."""
+        return epoch % self.spec.validate_every == 0 or epoch == self.length.epochs
+
+    def is_done(self, epoch: int) -> bool:
+        """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
+        if epoch >= self.length.epochs:
+            return True
+        if self.spec.patience is None or self.best is None or not self.is_due(epoch):
+            return False
+        return epoch - self.best.epoch >= self.spec.patience
+
+    def left(self, epoch: int) -> int:
+        """Steps that it makes in an epoch: the last one may be begun only."""
+        return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
+
+    def rate(self, epoch: int, step: int) -> float:
+        """The rate of a step of an epoch."""
+        return self.spec.lr * rate_factor(self.spec, (epoch - 1) * self.length.epoch + step, self.length.steps)
+
+    def note_score(self, metric: str, value: float, epoch: int) -> bool:
+        """Put the validation score of an epoch into the curve; True where it is the best so far."""
+        if epoch:
+            self.curve[-1]["validation_score"] = value
+        return self.best is None or is_better(metric, value, self.best.value)
 
     @property
     def first(self) -> FusedModel:
         """The model of its first task, or its only one."""
         return next(iter(self.model.parts.values()))
 
+    @property
+    def chosen(self) -> BestEpoch:
+        """The best epoch of a run that has ended."""
+        assert self.best is not None  # the last epoch is scored
+        return self.best
+
+
+Groups = Sequence[Sequence[RunState]]  # runs that have ended, those of one shape together
+
 
 def results_of(
-    groups: Sequence[Sequence[CompletedRun]],
+    groups: Groups,
     data: TaskData,
     watched: TaskSplit,
-    shown: Shown,
+    held: tuple[TaskSplit, Layers | None],
     evaluator: Evaluator | None,
-    began: float,
 ) -> list[RunResult]:
-    """Score runs by their best weights, all that have ended together: each split is read once for all of them.
+    """A result a run, group by group, by its best weights: each split is read once for all that ended together.
 
     Args:
-        groups: runs of one shape in each. watched: the part of validation that chose the epoch, or all of it.
-        shown: how that is read. evaluator: of that, where the task has one.
-        began: when this began, by ``time.perf_counter``; each run has its share of the seconds.
-
-    Returns:
-        an outcome a run, group by group.
+        watched: the part of validation that chose the epoch, or all of it. held: the same as it is to be read, and the
+            stored layers that it holds in memory; None where it is read from the store. evaluator: of ``watched``.
     """
+    began = time.perf_counter()
     runs = [run for group in groups for run in group]
     for run in runs:
-        run.model.load_state_dict(run.best.weights)
-    for run in runs:
+        run.model.load_state_dict(run.chosen.weights)
         _settle_thresholds(run, data, watched)
     if watched is data.validation:
-        found = [_validation_scores(run, evaluator) for run in runs]
+        validation = [_validation_scores(run, evaluator) for run in runs]
     else:
-        found = _scored(groups, data, data.validation)
-    tested = None if data.test is None else _scored(groups, data, data.test)
-    others = {
-        name: tested if split is data.test else _scored(groups, data, split) for name, split in data.tests.items()
+        validation, held = _scored(groups, data, data.validation), (data.validation, None)
+    test = None if data.test is None else _scored(groups, data, data.test)
+    tests = {
+        name: test if test is not None and split is data.test else _scored(groups, data, split)
+        for name, split in data.tests.items()
     }
-    weights = _layer_weights(groups, data, shown if watched is data.validation else (data.validation, None))
+    if len(data.validation):
+        weights = _layer_weights(groups, *held)
+    else:
+        weights = [_layer_weights([[run]], run.draw)[0] for run in runs]
     for run in runs:
         run.seconds += (time.perf_counter() - began) / len(runs)
-    return [
-        _outcome(
-            run,
-            found[k],
-            None if tested is None else tested[k],
-            {name: scores[k] for name, scores in others.items() if scores is not None},
-            weights[k],
-            None if run.draw is data.train else run.draw.ids,
-            len(watched),
+    results = []
+    for k, run in enumerate(runs):
+        metric = next(iter(validation[k]))
+        scores = {"validation": validation[k]} | ({} if test is None else {"test": test[k]})
+        seen: dict[str, dict[str, Any]] = {}
+        for name, (mean, largest) in weights[k].items():
+            threshold = threshold_of(run.model.parts[name])
+            seen[name] = {"layer_weights": mean, "largest_weight": largest, "threshold": threshold}
+        results.append(
+            RunResult(
+                metric=metric,
+                score=None if test is None else test[k][metric],
+                validation_score=validation[k][metric],
+                scores=scores,
+                best_epoch=run.chosen.epoch,
+                curve=run.curve,
+                steps=min(len(run.curve) * run.length.epoch, run.length.steps),
+                seconds=run.seconds,
+                epoch_seconds=run.epoch_seconds,
+                fusion_parameters=parameters_of(run.model.fusion),
+                head_parameters=parameters_of(run.model.head),
+                **seen.pop(next(iter(seen))),
+                temperature=getattr(run.first.fusion, "temperature", None),
+                draw=None if run.draw is data.train else run.draw.ids,
+                weights={name: tensor.cpu() for name, tensor in run.chosen.weights.items()},
+                others=seen,
+                trained_parameters=parameters_of(run.model, trained=True),
+                tests={name: found[k] for name, found in tests.items()},
+                watched=len(watched),
+            )
         )
-        for k, run in enumerate(runs)
-    ]
+    return results
 
 
-def _settle_thresholds(run: CompletedRun, data: TaskData, watched: TaskSplit) -> None:
+def _settle_thresholds(run: RunState, data: TaskData, watched: TaskSplit) -> None:
     """Choose a run's thresholds, where it has any, on all of validation; they are kept with its weights."""
     whole = data.validation
     if not len(whole) or all(threshold_of(part) is None for part in run.model.parts.values()):
         return
-    known = run.best.decided if watched is whole else None
+    known = run.chosen.decided if watched is whole else None
     decided = {data.name: known} if known is not None else decide(run.model, data, whole, run.layers)
     choose_thresholds(run.model, whole, decided)
     own = run.model.state_dict()
-    run.best.weights.update({name: own[name].clone() for name in own if name.split(".")[-1] == "threshold"})
+    run.chosen.weights.update({name: own[name].clone() for name in own if name.split(".")[-1] == "threshold"})
 
 
-def _validation_scores(run: CompletedRun, evaluator: Evaluator | None) -> dict[str, float]:
-    if evaluator is not None and run.best.decided is not None:
-        return evaluator.scores(run.best.decided.unsqueeze(0), [threshold_of(run.first)])[0]
-    assert run.best.scores is not None
-    return run.best.scores
+def _validation_scores(run: RunState, evaluator: Evaluator | None) -> dict[str, float]:
+    if evaluator is not None and run.chosen.decided is not None:
+        return evaluator.scores(run.chosen.decided.unsqueeze(0), [threshold_of(run.first)])[0]
+    assert run.chosen.scores is not None
+    return run.chosen.scores
 
 
-def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: TaskSplit) -> list[dict[str, float]]:
+def _scored(groups: Groups, data: TaskData, split: TaskSplit) -> list[dict[str, float]]:
     if not Evaluator.can(data):
         return [score(run.model, data, split, run.layers) for group in groups for run in group]
     layers, places = _among(groups)
@@ -200,75 +249,18 @@ def _scored(groups: Sequence[Sequence[CompletedRun]], data: TaskData, split: Tas
     return [scores for some, own in zip(decided, thresholds, strict=True) for scores in evaluator.scores(some, own)]
 
 
-def _among(groups: Sequence[Sequence[CompletedRun]]) -> tuple[Layers, list[Layers]]:
+def _among(groups: Groups) -> tuple[Layers, list[Layers]]:
     """The layers that any of the runs reads, and where each group's stand among them."""
     layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
     return layers, [positions_of(group[0].layers, layers) for group in groups]
 
 
-def _outcome(
-    run: CompletedRun,
-    validation: dict[str, float],
-    test: dict[str, float] | None,
-    tests: dict[str, dict[str, float]],
-    looked: Mapping[str, MeanWeights],
-    draw: list[str] | None,
-    watched: int,
-) -> RunResult:
-    metric, model = next(iter(validation)), run.model
-    seen: dict[str, dict[str, Any]] = {
-        name: {
-            "layer_weights": weights,
-            "largest_weight": largest,
-            "threshold": threshold_of(model.parts[name]),
-        }
-        for name, (weights, largest) in looked.items()
-    }
-    return RunResult(
-        metric=metric,
-        score=None if test is None else test[metric],
-        validation_score=validation[metric],
-        scores={"validation": validation} | ({} if test is None else {"test": test}),
-        best_epoch=run.best.epoch,
-        curve=run.curve,
-        steps=run.steps,
-        seconds=run.seconds,
-        epoch_seconds=run.epoch_seconds,
-        fusion_parameters=run.first.parameters_of(model.fusion),
-        head_parameters=run.first.parameters_of(model.head),
-        **seen.pop(next(iter(looked))),
-        temperature=getattr(run.first.fusion, "temperature", None),
-        draw=draw,
-        weights={name: weights.cpu() for name, weights in run.best.weights.items()},
-        others=seen,
-        trained_parameters=sum(weights.numel() for weights in model.parameters() if weights.requires_grad),
-        tests=tests,
-        watched=watched,
-    )
-
-
-def _layer_weights(
-    groups: Sequence[Sequence[CompletedRun]], data: TaskData, validation: Shown
-) -> list[dict[str, MeanWeights]]:
-    """Of each run, by part, the weights over the validation rows, or over its own draw where there is no validation."""
-    if len(data.validation):
-        return _looked(groups, *validation)
-    return [_looked([[run]], run.draw, None)[0] for group in groups for run in group]
-
-
-def _looked(
-    groups: Sequence[Sequence[CompletedRun]], split: TaskSplit, held: Layers | None
-) -> list[dict[str, MeanWeights]]:
-    """Of each run, by part, the weights over a split's rows.
-
-    Args:
-        held: the stored layers that the split holds in memory; None where it is read from the store.
-    """
+def _layer_weights(groups: Groups, split: TaskSplit, held: Layers | None = None) -> list[dict[str, MeanWeights]]:
+    """Of each run, by part, the mean layer weights over a split's rows; ``held`` as :func:`results_of` has it."""
     layers, places = _among(groups)
-    if held is not None:
-        layers, places = tuple(range(len(held))), [tuple(map(held.index, group[0].layers)) for group in groups]
     runs = [(run.model.parts, own) for group, own in zip(groups, places, strict=True) for run in group]
+    read = layers if held is None else positions_of(layers, held)
     by_part = [
-        mean_weights([(models[name], own) for models, own in runs], part, layers) for name, part in split.parts.items()
+        mean_weights([(models[name], own) for models, own in runs], part, read) for name, part in split.parts.items()
     ]
     return [dict(zip(split.parts, each, strict=True)) for each in zip(*by_part, strict=True)]

@@ -28,11 +28,8 @@ from fusionkit.specs import RunSpec
 
 
 def check_options(spec: RunSpec) -> None:
-    """Refuse what a run's head cannot use.
-
-    Raises:
-        UsageError: label smoothing or class weights for a head without a cross-entropy at each row, or bfloat16 for
-            one that gives a number.
+    """Refuse, as UsageError, label smoothing and class weights for a head without a cross-entropy at each row, and
+    bfloat16 for one that gives a number.
     """
     heads = each_head(spec.head)
     if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)):
@@ -88,11 +85,7 @@ def rate_factor(spec: RunSpec, step: int, steps: int) -> float:
 
 
 def balanced_weights(targets: NDArray[np.generic], classes: int) -> Tensor:
-    """float32 ``[classes]``; 0 for a class that does not occur (a draw may miss one), as there is none to weigh.
-
-    Args:
-        targets: int ``[n]``, the classes that a run trains on.
-    """
+    """float32 ``[classes]`` of targets, int ``[n]``; 0 for a class that does not occur: a draw may miss one."""
     counts = np.bincount(targets, minlength=classes)
     present = counts > 0
     weights = np.zeros(classes)

@@ -6,8 +6,9 @@ functional one, so that a run in a stack takes the steps of a run alone.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -24,9 +25,8 @@ class StackedAdam:
     """The moments of weights ``[R, …]``, a tensor each.
 
     Args:
-        leaves: the weights, contiguous; :meth:`step` changes them in place. decoupled: decay acts on the weights
-            themselves (AdamW); else it is an L2 term of the gradient (Adam). pieces: all runs; each piece takes its
-            step in one call.
+        leaves: the weights, contiguous; :meth:`step` changes them in place. decoupled: AdamW, else Adam. pieces: all
+            runs; each piece takes its step in one call.
     """
 
     def __init__(self, leaves: Sequence[Tensor], decoupled: bool, pieces: Sequence[Piece]) -> None:
@@ -40,9 +40,8 @@ class StackedAdam:
         """One step of every run.
 
         Args:
-            gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates: a number a run; on a GPU a
-                tensor of its own, which a step that is recorded reads anew each time. limits: float ``[R]``, the norms
-                that gradients are cut down to; None where no run cuts any.
+            gradients: ``[R, …]`` a leaf; None where the loss did not depend on it. rates: one a run; on a GPU a tensor,
+                which a recorded step reads anew each time. limits: as :func:`limits_of` gives them.
         """
         with_gradient = [k for k, gradient in enumerate(gradients) if gradient is not None]
         # The kernel reads memory in its order, whatever the strides are.
@@ -73,12 +72,7 @@ class StackedAdam:
         self._leaves = [leaf.detach() for leaf in leaves]
         self._means = [mean[runs] for mean in self._means]
         self._squares = [square[runs] for square in self._squares]
-        self._cut(pieces, self._steps)
-
-    @property
-    def _steps(self) -> float:
-        """How many steps have been taken."""
-        return max((float(count) for counts in self._counts for count in counts), default=0.0)
+        self._cut(pieces, max((float(count) for counts in self._counts for count in counts), default=0.0))
 
     def _cut(self, pieces: Sequence[Piece], steps: float) -> None:
         self._pieces = list(pieces)
@@ -105,7 +99,7 @@ def clipped(gradients: Sequence[Tensor], limits: Tensor) -> list[Tensor]:
 
 
 def limits_of(clips: Sequence[float | None], device: torch.device) -> Tensor | None:
-    """What :func:`clipped` cuts at, of the norms that runs ask for; None where none does."""
+    """The norms, float ``[R]``, that :func:`clipped` cuts at; None where no run asks for one."""
     if all(clip is None for clip in clips):
         return None
     return torch.tensor([float("inf") if clip is None else clip for clip in clips], device=device)
@@ -113,10 +107,6 @@ def limits_of(clips: Sequence[float | None], device: torch.device) -> Tensor | N
 
 def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
     """Neighbours of one decay whose rates are the same at every step."""
-
-    def rate(run: int) -> tuple[Hashable, ...]:
-        spec = specs[run]
-        return spec.lr, spec.weight_decay, spec.schedule, spec.warmup, spec.epochs, spec.max_steps, spec.draw_ids
-
-    found = [[*runs] for _, runs in groupby(range(len(specs)), rate)]
+    alike = attrgetter("lr", "weight_decay", "schedule", "warmup", "epochs", "max_steps", "draw_ids")
+    found = [[*runs] for _, runs in groupby(range(len(specs)), lambda run: alike(specs[run]))]
     return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]

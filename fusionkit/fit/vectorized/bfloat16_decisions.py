@@ -4,16 +4,15 @@
 
 Symbols: ``s`` a row's scores in float32, ``s̃`` in bfloat16; ``s̃_(1)`` and ``s̃_(2)`` the two best. An error e in each
 score moves the margin of two by 2 e at most, so b leaves twice what was seen. Rows that are not sure are scored again
-in float32; where a row depends on all rows of its example, with these. CPUs with bfloat16 instructions multiply two to
-four times as fast in it; after every epoch of a few-shot run, scoring validation is most of the work.
+in float32; where a row depends on all rows of its example, with these.
 
-It earns its lines: without it few-shot classification of SST-2 takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50
-epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s for 18.6, 6 runs of 5 epochs), with the same scores.
+CPUs with bfloat16 instructions multiply two to four times as fast in it. Without it few-shot classification of SST-2
+takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50 epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s
+for 18.6, 6 runs of 5 epochs), with the same scores.
 
-Measured on MiniLM's states of SST-2 and CoNLL-2003 (last, linear, attention, on SST-2 concat too; three rates, up to 8
-and 50 epochs): 0 to 4 % of the rows are not sure; of 4.7 million decisions that bfloat16 alone would have made, 952
-were others, and none of these was sure. Taking the scores of earlier epochs in the same way was tried: 350 of 3.7
-million decisions were others, because weights move some rows far more than a sample shows.
+Measured on MiniLM's states of SST-2 and CoNLL-2003: 0 to 4 % of the rows are not sure; of 4.7 million decisions that
+bfloat16 alone would have made, 952 were others, and none of these was sure. Scores of earlier epochs do not serve in
+the same way: weights move some rows far more than a sample shows.
 
 A GPU multiplies many times as fast in bfloat16. How many rows are unsure is not known there without waiting for it, so
 a fixed share of all rows is scored again, those of the smallest margins (:func:`decide_most`).
@@ -21,10 +20,9 @@ a fixed share of all rows is scored again, those of the smallest margins (:func:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -43,23 +41,9 @@ AGAIN = 8  # an eighth of a block's rows is scored again: 0 to 4 % are not sure
 UNSURE = -1
 
 
-class Scoring(Protocol):
-    """What gives scores: :class:`~fusionkit.fit.vectorized.stack.Stacked`."""
-
-    @property
-    def whole_examples(self) -> bool: ...
-
-    def scores(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int] = ...) -> Tensor: ...
-
-    def scoring_weights(self, batch: Batch, rows: int = 0) -> Weights: ...
-
-
 def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch, Tensor], Tensor] | None:
-    """What decides a split's batches, given each with its states in bfloat16; None where rows are not decided each by
-    its own best score, or where those of an example cannot be scored again together.
-
-    Args:
-        stack: whose weights stay as they are meanwhile. rows: how many the split has. all_are_read: by the head.
+    """What decides the batches of a split of so many rows, given each with its states in bfloat16; None where a row is
+    not decided by its own best score, or where the rows of an example cannot be scored again together.
     """
     if not isinstance(stack, Stacked) or not stack.by_row:
         return None
@@ -70,24 +54,16 @@ def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch,
 
 
 class CpuDecider:
-    """The decisions of a stack on the batches of one split, while its weights stay as they are.
+    """The decisions of a stack on the batches of one split of so many rows, while its weights stay as they are."""
 
-    Args:
-        rows: how many rows the split has.
-    """
-
-    def __init__(self, stack: Scoring, rows: int = 0) -> None:
+    def __init__(self, stack: Stacked, rows: int = 0) -> None:
         self._stack, self._rows = stack, rows
         self._weights: Weights | None = None
         self._cast: Weights = {}
         self._batches, self._error = 0, torch.zeros(())
 
     def decide(self, batch: Batch, narrow: Tensor) -> Tensor:
-        """The best class of each row by every run, int64 ``[R, n]``, as float32 scores would have it.
-
-        Args:
-            narrow: the batch's states in bfloat16.
-        """
+        """The best class of each row by every run, int64 ``[R, n]``, as float32 has it; ``narrow`` is bfloat16."""
         if self._weights is None:
             self._weights = self._stack.scoring_weights(batch, self._rows)
             self._cast = in_bfloat16(self._weights)
@@ -115,15 +91,10 @@ def decide_on_gpu(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
     return stack.decide(batch) if bool((found == UNSURE).any()) else found
 
 
-def decide_most(stack: Scoring, batch: Batch, narrow: Tensor) -> Tensor:
-    """The best class of each row by every run, as float32 scores would have it; :data:`UNSURE` where there were more
-    unsure rows than were scored again. Work of one shape, whatever the numbers are: a GPU can record it.
+def decide_most(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
+    """As :meth:`CpuDecider.decide`, but :data:`UNSURE` where there were more unsure rows than were scored again.
 
-    Args:
-        narrow: the batch's states in bfloat16.
-
-    Returns:
-        int64 ``[R, n]``.
+    The work has one shape, whatever the numbers are: a GPU can record it.
     """
     weights, states, rows = stack.scoring_weights(batch), batch.states, len(batch.states)
     scores = stack.scores(in_bfloat16(weights), [replace(batch, states=narrow)]).float()

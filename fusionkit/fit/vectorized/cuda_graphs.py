@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from weakref import WeakKeyDictionary
 
@@ -19,11 +18,7 @@ from torch import Tensor
 
 from fusionkit.dataset.batch import SharedBuffer
 
-
-@dataclass(frozen=True)
-class _Recorded:
-    graph: torch.cuda.CUDAGraph
-    result: Tensor
+Recorded = tuple[torch.cuda.CUDAGraph, Tensor]  # and where the result lies
 
 
 @cache
@@ -44,7 +39,7 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
         self._device, self._generators = device, list(generators)
-        self._kept: WeakKeyDictionary[SharedBuffer, dict[str, _Recorded | None]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[SharedBuffer, dict[str, Recorded | None]] = WeakKeyDictionary()
         # Of each stream the memory that its recordings share, one after the other, and the first of them: a pool is
         # gone with the last.
         self._pools: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}
@@ -67,10 +62,11 @@ class CudaGraphs:
             return work()
         if (found := kinds[what]) is None:
             found = kinds[what] = self._record(work)
-        found.graph.replay()
-        return found.result
+        graph, result = found
+        graph.replay()
+        return result
 
-    def _record(self, work: Callable[[], Tensor]) -> _Recorded:
+    def _record(self, work: Callable[[], Tensor]) -> Recorded:
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
             graph.register_generator_state(generator)
@@ -98,4 +94,4 @@ class CudaGraphs:
             raise torch.OutOfMemoryError("memory ran out while a step was recorded")
         self._pools.setdefault(stream, graph)
         self.recorded += 1
-        return _Recorded(graph, result)
+        return graph, result

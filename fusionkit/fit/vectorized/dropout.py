@@ -2,8 +2,8 @@
 
     y = x ⊙ m / (1 − p),   m ~ Bernoulli(1 − p)
 
-Under ``torch.func.vmap`` the plain module would draw from one stream for all runs, so that a run's masks depended on
-its neighbours. Here run r's mask is the next of its own generator, in the shape that r alone would have.
+Under ``torch.func.vmap`` the plain module would draw from one stream for all runs. Here a run's mask is the next of its
+own generator, in the shape that the run alone would have.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from torch import Tensor, nn
 
 
 class RunDropout(nn.Module):
-    """``nn.Dropout`` for a stack of runs.
-
-    Args:
-        p: share of the numbers that become 0. generators: one a run, shared by all dropouts of the stack.
+    """``nn.Dropout`` for a stack of runs, with a generator a run that all dropouts of the stack share.
 
     Attributes:
         run: which run this is: 0 … R − 1, stacked with the weights so that vmap sees a run here.
@@ -33,7 +30,6 @@ class RunDropout(nn.Module):
         self.register_buffer("run", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape as ``x``."""
         if not self.training or self.p == 0:
             return x
         mask: Tensor = _Masks.apply(x.detach(), self.run, self)  # type: ignore[no-untyped-call]

@@ -11,9 +11,8 @@ the head's map to ``k``.
     n rows to be scored      n a k + a m k      beside   n a m + n m k
     n rows to learn from     2 n a k + 3 a m k  beside   2 n a m + 3 n m k
 
-the latter with the way back: to both matrices, through ``U`` to what lies between, never to the states. A tagger that
-is one linear map has as many k as there are tags: over ``concat-affine`` of MiniLM a row takes 21,000 multiplications
-in the place of 888,000.
+the latter with the gradients of both matrices and of what lies between. A tagger that is one linear map over
+``concat-affine`` of MiniLM takes 21,000 multiplications a row in the place of 888,000.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from torch import Tensor, nn
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.precision import exactly
 from fusionkit.fit.vectorized.dropout import RunDropout
-from fusionkit.fit.vectorized.mlp import chain_of_head
+from fusionkit.fit.vectorized.readout import chain_of_head
 from fusionkit.fusions.concat import Concat
 from fusionkit.fusions.concat_affine import ConcatAffine
 
@@ -43,9 +42,9 @@ class Folding:
     """How the weights of stacked runs are folded.
 
     Attributes:
-        maps: the fusion's, by the names that its weights begin with, in the order of the layers. first: the head's,
-            by its name in the chain. steps: whether they can be folded while runs learn: no dropout acts between them,
-            and both are learned, as is counted here.
+        maps: the fusion's, by the names that its weights begin with, in the order of the layers. first: the head's, by
+            its name in the chain. steps: whether they can be folded while runs learn: no dropout acts between them,
+            and both are learned.
     """
 
     inputs: int
@@ -57,33 +56,27 @@ class Folding:
 
     @classmethod
     def of(cls, model: FusedModel) -> Self | None:
-        """None where the fusion is no linear map, where the head does not begin with one, or where fused rows are
-        pooled or compared before it reads them.
-        """
+        """None unless fusion and head are linear maps with nothing between but dropout: no pool, no comparison."""
         fusion = model.fusion
         # Not what inherits from them: it may do more.
         if type(fusion) not in LINEAR or model.pool in ("mean", "max") or model.compares:
             return None
-        assert isinstance(fusion, (Concat, ConcatAffine))
+        assert isinstance(fusion, nn.Module)
         if (chain := chain_of_head(model.head)) is None:
             return None
         at = next(k for k, (_, step) in enumerate(chain) if isinstance(step, nn.Linear))
         dropped = [step.p for _, step in chain[:at] if isinstance(step, (nn.Dropout, RunDropout))]
         if len(dropped) < at:
             return None
-        maps: dict[str, nn.Module] = (
-            {"project.": fusion.project}
-            if isinstance(fusion, Concat)
-            else {f"maps.{layer}.": affine for layer, affine in enumerate(fusion.maps)}
-        )
-        inputs = sum(affine.in_features for affine in maps.values() if isinstance(affine, nn.Linear))
+        maps = {f"{name}.": part for name, part in fusion.named_modules() if isinstance(part, nn.Linear)}
+        inputs = sum(affine.in_features for affine in maps.values())
         name, first = chain[at]
         assert isinstance(first, nn.Linear)
         learned = all(weights.requires_grad for part in (fusion, first) for weights in part.parameters())
         return cls(inputs, fusion.width, first.out_features, tuple(maps), name, learned and not any(dropped))
 
     def saves(self, rows: float, *, learns: bool) -> float:
-        """How many multiplications so many rows do without, as long as one product each way is folded; 0 at least."""
+        """How many multiplications folding saves over so many rows; 0 at least."""
         if learns and not self.steps:
             return 0.0
         to_inputs, to_outputs = (2, 3) if learns else (1, 1)
@@ -97,11 +90,7 @@ class Folding:
         return FEW * self.outputs <= self.between
 
     def folded(self, weights: Weights) -> dict[str, Tensor]:
-        """Weights of the same scores, read off states side by side; there are none of the fusion's among them.
-
-        Args:
-            weights: a model's by name, ``[R, …]``; float32.
-        """
+        """Weights, float32 ``[R, …]`` by name, that score the same without a fusion, of states side by side."""
         first = f"{SCORE}{self.first}"
         weight, bias = weights[f"{first}weight"], weights[f"{first}bias"]  # [R, k, m], [R, k]
         with exactly(weight.device):

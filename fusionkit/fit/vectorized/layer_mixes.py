@@ -1,17 +1,14 @@
 """Fusions of many runs at once, where batched products beat ``torch.func.vmap`` of the plain module.
 
-    last, layer     h_rn = z_nk                                       nothing to compute
     linear          h_rn = Σ_j m_rj z_nj          m_r = γ_r softmax(w_r)
     attention       h_rn = Σ_j α_rnj z_nj         α_rn = softmax_j(q_r · z_nj / τ)
     element-wise    h_rn = Σ_j W_rj ⊙ z_nj        W_r = softmax_j(W_r)
     concat          h_rn = P_r [z_n1; …; z_nL] + b_r
     dwatt           as its own file has it, with r at every weight
 
-Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. Each is the plain module's formula with the
-run as one more axis of its products, so that all runs read the states together: under vmap the same sums are one
-small product a run, or a copy of the states a run. ``dwatt`` has a bottleneck of one shape a layer: what stands between
-their products is done for all of them at once. ``benchmarks/stacking.py`` has the figures; what is not here is
-stacked by vmap. Mixes are a hundredth of what the head multiplies, in small products: autocast leaves them alone.
+Symbols: r a run, n a row, j a layer; the rest as in the fusion's own file. All runs read the states together: under
+vmap the same sums are one small product a run, or a copy of the states a run. ``benchmarks/stacking.py`` has the
+figures. Mixes are a hundredth of what the head multiplies, in small products: autocast leaves them alone.
 """
 
 from __future__ import annotations
@@ -30,8 +27,6 @@ from fusionkit.fusions.attention import Attention
 from fusionkit.fusions.concat import Concat
 from fusionkit.fusions.dwatt import DWAtt
 from fusionkit.fusions.element_wise import ElementWise
-from fusionkit.fusions.last import Last
-from fusionkit.fusions.layer import Layer
 from fusionkit.fusions.linear import Linear
 
 Weights = Mapping[str, Tensor]
@@ -53,17 +48,8 @@ def stacked_fusion(fusion: Fusion) -> StackedFusion | None:
 
 
 def spreads(fusion: Fusion, states: Tensor, runs: int) -> bool:
-    """Whether a form that has a state a layer and run between its products, not one a run, would leave a CPU's cache.
-
-    Args:
-        states: of one data seed, ``[n, layers, hidden]``. runs: of all seeds.
-    """
+    """Whether the states a layer and run between the products of a form would leave a CPU's cache."""
     return isinstance(fusion, DWAtt) and states.device.type == "cpu" and runs * states.nbytes > BETWEEN_BYTES
-
-
-def fuse_one(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
-    """The one layer that is read, the same for all runs of one data seed."""
-    return states[:, :, -1].unsqueeze(1).expand(-1, each, -1, -1)
 
 
 def fuse_linear(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
@@ -142,8 +128,6 @@ def fuse_dwatt(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> T
 
 
 FORMS: dict[type[Any], StackedFusion] = {
-    Last: fuse_one,
-    Layer: fuse_one,
     Linear: fuse_linear,
     Attention: fuse_attention,
     ElementWise: fuse_element_wise,

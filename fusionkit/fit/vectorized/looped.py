@@ -19,7 +19,10 @@ from fusionkit.specs import RunSpec
 
 
 class LoopedRuns:
-    """Models one after another over the same minibatch. Each has the random numbers that it would have alone."""
+    """Models one after another over the same minibatch. Each has the random numbers that it would have alone.
+
+    The public methods are those of :class:`~fusionkit.fit.vectorized.stack.Stacked`.
+    """
 
     def __init__(self, specs: Sequence[RunSpec], models: Sequence[Model]) -> None:
         self.specs = list(specs)
@@ -36,7 +39,6 @@ class LoopedRuns:
         self._random = [generator_of(spec.init_seed, self.device).get_state() for spec in specs]
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
-        """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
         of_seed = dict(zip(dict.fromkeys(spec.data_seed for spec in self.specs), batches, strict=True))
         losses = []
         for run, (spec, model, learned, rate) in enumerate(
@@ -73,18 +75,14 @@ class LoopedRuns:
             everybody.set_state(before)
 
     def decide(self, batch: Batch, rows: int = 0) -> Tensor:
-        """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
         return torch.stack([next(iter(model.eval().decide(batch).values())) for model in self._models])
 
     def weights(self, run: int) -> dict[str, Tensor]:
-        """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
         return {name: value.detach().clone() for name, value in self._models[run].state_dict().items()}
 
     def model(self, run: int) -> Model:
-        """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
         return self._models[run]
 
     def keep(self, runs: Sequence[int]) -> None:
-        """As :class:`~fusionkit.fit.vectorized.stack.Stack` says."""
         for name in ("specs", "_models", "_learned", "_adams", "_random"):
             setattr(self, name, [getattr(self, name)[run] for run in runs])

@@ -7,7 +7,6 @@ gives other numbers, runs are trained one after another over the same minibatch:
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 import torch
@@ -27,13 +26,10 @@ def can_stack_own(model: FusedModel) -> bool:
     if all(type(module).__module__.startswith(OURS) for module in model.modules()):
         return True
     if model not in _tried:
-        _tried[model] = not _is_tied(model) and _stacks(model)
+        # A weight with two names: a stack would make two of it.
+        tied = len(list(model.named_parameters(remove_duplicate=False))) != len(list(model.parameters()))
+        _tried[model] = not tied and _stacks(model)
     return _tried[model]
-
-
-def _is_tied(model: nn.Module) -> bool:
-    """Whether a weight has two names: a stack would make two of it."""
-    return len(list(model.named_parameters(remove_duplicate=False))) != len(list(model.parameters()))
 
 
 def _stacks(model: FusedModel) -> bool:
@@ -50,16 +46,11 @@ def _stacks(model: FusedModel) -> bool:
                     weights.copy_(0.3 * torch.randn(weights.shape, generator=generator))
         states = torch.randn(sum(LENGTHS), model.layers, model.hidden, generator=generator)
         offsets = torch.tensor([0, *LENGTHS]).cumsum(0)
-        base = _Asked(pair[0])
-        learned, buffers = stack_module_state([_Asked(each) for each in pair])
-
-        def one(own: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-            found: tuple[Tensor, ...] = functional_call(base, (dict(own), dict(held)), (states, offsets))
-            return found
-
-        together = vmap(one)(learned, buffers)
+        asked = [_Asked(each) for each in pair]
+        learned, buffers = stack_module_state(asked)
+        together = vmap(lambda *own: functional_call(asked[0], own, (states, offsets)))(learned, buffers)
         before = [buffer.clone() for buffer in pair[0].buffers()]
-        alone = zip(*(_Asked(each)(states, offsets) for each in pair), strict=True)
+        alone = zip(*(each(states, offsets) for each in asked), strict=True)
         # A run that has made its steps waits for the others of a stack, and would go on counting minibatches.
         return all(map(torch.equal, before, pair[0].buffers())) and all(
             torch.allclose(found, torch.stack(expected), rtol=CLOSE, atol=CLOSE)

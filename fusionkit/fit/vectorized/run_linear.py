@@ -1,17 +1,15 @@
 """A linear map of its own for every run: ``y_r = x_r W_rᵀ + b_r``.
 
 Symbols: r a run. One batched product; where all runs read the same rows, one plain product with their matrices one
-below the other, so that no run gets a copy of the rows. Gradients come in the layout of the weights, as the optimizer
-reads them: what autograd makes of a batched product would have to be turned, a pass over memory that costs more than
-the product.
+below the other. Gradients come in the layout of the weights, as the optimizer reads them: those that autograd makes of
+a batched product must be transposed, a pass over memory that costs more than the product.
 
 Under autocast the products are in its precision, of rows filled up with zeros to a multiple of :data:`ROWS`: kernels
-for narrow products are made for one shape each, and minibatches of words would hardly ever have the shape of another.
-Made anew in each step they took 43 % of a step of ``extra-layers:1``.
+for narrow products are made for one shape each, and minibatches of words differ in shape. Made anew in each step they
+took 43 % of a step of ``extra-layers:1``.
 
-On a CPU without bfloat16 instructions such factors are widened again before the product and the result is rounded
-after it: the same numbers but for the order of the sums. A step by what oneDNN does in their place took ten times as
-long as one in float32.
+On a CPU without bfloat16 instructions factors are rounded to bfloat16 and multiplied in float32, which gives the same
+numbers but for the order of the sums: a step by oneDNN's own emulation took ten times as long.
 """
 
 from __future__ import annotations
@@ -28,13 +26,10 @@ ROWS = 32
 
 
 def products(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """All runs' maps.
+    """All runs' maps ``[R, n, h]``, in autocast's precision where that is on.
 
     Args:
         x: ``[n, w]``, the same for all runs, or ``[R, n, w]``. weight: ``[R, h, w]``. bias: ``[R, h]``.
-
-    Returns:
-        ``[R, n, h]``, in autocast's precision where that is on.
     """
     found: Tensor = _Products.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return found
@@ -92,11 +87,7 @@ def _filled(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class RunLinear(nn.Module):
-    """``nn.Linear`` by :func:`products`: of one run, or of all of a stack under ``torch.func.vmap``.
-
-    Args:
-        linear: whose weights it has, by the same names. stacked: whether it learns under vmap.
-    """
+    """``nn.Linear`` by :func:`products`: of one run, or, where ``stacked``, of all of a stack under vmap."""
 
     def __init__(self, linear: nn.Linear, stacked: bool) -> None:
         super().__init__()
@@ -104,7 +95,6 @@ class RunLinear(nn.Module):
         self._stacked = stacked
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[…, w]`` → ``[…, h]``."""
         if self._stacked:
             found: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
             return found

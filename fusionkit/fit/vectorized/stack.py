@@ -4,17 +4,18 @@ A run in a stack learns what it learns alone, to rounding: no run's loss depends
 of the sum of all losses is each run's own; dropout masks come from each run's own generator.
 
 A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.layer_mixes` has them, a chain of linear
-layers by :mod:`fusionkit.fit.vectorized.mlp`, all else by ``torch.func.vmap``.
-What vmap cannot stack (``torch.nn.LSTM``, runs of several tasks) and what shares weights too large to copy (an
-encoder's LM head) goes through one model after another, over the same minibatch: :class:`LoopedRuns`.
+layers by :mod:`fusionkit.fit.vectorized.readout`, all else by ``torch.func.vmap``. What vmap cannot stack
+(``torch.nn.LSTM``, runs of several tasks) and what shares weights too large to copy (an encoder's LM head) goes through
+one model after another: :class:`LoopedRuns`.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,18 +23,17 @@ from torch.func import functional_call, vmap
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.devices import home_of
-from fusionkit.fit.model.fused import FusedModel, twin
+from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import FLOAT32, exactly, products_in, widened
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
-from fusionkit.fit.vectorized.cross_entropy import cross_entropies
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
 from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, part_weights
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
 from fusionkit.fit.vectorized.looped import LoopedRuns
-from fusionkit.fit.vectorized.mlp import MANY_ROWS, chain_of_head, chained
 from fusionkit.fit.vectorized.own_modules import can_stack_own
+from fusionkit.fit.vectorized.readout import MANY_ROWS, chain_of_head, chained, cross_entropies
 from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.fusions import sees_examples
 from fusionkit.fusions.last import Last
@@ -46,56 +46,6 @@ from fusionkit.specs import RunSpec
 Wanted = Literal["loss", "score", "decide"]
 
 
-class Stack(Protocol):
-    """Runs that take each step together.
-
-    Attributes:
-        specs: the runs, in the order of every axis R; those of one data seed stand together.
-        learns: whether there is anything to learn. device: where the runs are, and batches shall be.
-    """
-
-    learns: bool
-    device: torch.device
-
-    @property
-    def specs(self) -> list[RunSpec]: ...
-
-    def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
-        """A training step of every run.
-
-        Args:
-            batches: a minibatch a data seed. rates: one a run; None for a run that has made all of its steps, whose
-                weights stay as they are.
-
-        Returns:
-            the losses before the step, ``[R]``, detached; of a run that stays any number.
-        """
-        ...
-
-    def decide(self, batch: Batch, rows: int = 0) -> Tensor:
-        """What each run decides of one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first task.
-
-        Args:
-            rows: how many rows are decided before the next step, those of this batch included.
-
-        Returns:
-            to be read before the next call: on a GPU the next one of this batch writes to the same memory.
-        """
-        ...
-
-    def weights(self, run: int) -> dict[str, Tensor]:
-        """A run's weights as they are now, copied, by the names that its model has for them."""
-        ...
-
-    def model(self, run: int) -> Model:
-        """A run's model with its weights as they are now, to be read and not to be kept."""
-        ...
-
-    def keep(self, runs: Sequence[int]) -> None:
-        """Go on with these runs alone, in this order."""
-        ...
-
-
 def can_stack(model: Model) -> bool:
     """Whether vmap knows all that a model does, and every run has weights of its own."""
     if not isinstance(model, FusedModel) or any(isinstance(m, (nn.RNNBase, LmScore)) for m in model.modules()):
@@ -104,10 +54,7 @@ def can_stack(model: Model) -> bool:
 
 
 def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
-    """The runs as a stack; one alone in float32 on a CPU, or runs that cannot be stacked, as a row.
-
-    One alone is a stack where it can be folded to little: a row multiplies as its modules do.
-    """
+    """The runs as a stack; one after another where they cannot be stacked, or where a run alone gains nothing by it."""
     single = [model for model in models if isinstance(model, FusedModel)]
     # A stack's products have few shapes, whose kernels are kept; on a GPU a stack's steps are recorded.
     pays = len(models) > 1 or specs[0].compute_dtype != FLOAT32 or home_of(models[0]).type == "cuda"
@@ -119,9 +66,11 @@ def stack_of(specs: Sequence[RunSpec], models: Sequence[Model]) -> Stack:
 
 
 class Stacked:
-    """Models as one. Several data seeds in one stack must have minibatches of the same shape, a row an example.
+    """Models as one; several data seeds in one stack must have minibatches of the same shape.
 
     Attributes:
+        specs: the runs, in the order of every axis R; those of one data seed stand together.
+        learns: whether there is anything to learn. device: where the runs are, and batches shall be.
         by_row: whether every row that is read is decided by its own best score. whole_examples: whether a row's scores
             depend on all rows of its example.
     """
@@ -134,7 +83,7 @@ class Stacked:
         self._leaves = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         self._learned = [name for name, p in self._plain.named_parameters() if p.requires_grad]
         self.learns = bool(self._learned)
-        self._base = twin(self._plain)
+        self._base = copy.deepcopy(self._plain)
         with_run_dropout(self._base, self._generators)
         head = self._base.head
         self._head = _HeadCalls(head)
@@ -166,9 +115,16 @@ class Stacked:
             self._rates = torch.zeros(len(self.specs), device=self.device)
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
-        """As :class:`Stack` says."""
+        """A training step of every run.
+
+        Args:
+            batches: a minibatch a data seed. rates: one a run; None for a run that has made all of its steps, whose
+                weights stay as they are.
+
+        Returns:
+            the losses before the step, ``[R]``; of a run that stays any number.
+        """
         given = [rate or 0.0 for rate in rates]
-        self._set_mode(training=True)
         self._folded = None  # the weights change
         if self._graphs is None:
             return self._train_step(batches, given)
@@ -177,14 +133,8 @@ class Stacked:
         on_device = self._rates.copy_(pinned, non_blocking=True)
         return self.recorded("loss", batches, lambda: self._train_step(batches, on_device))
 
-    def _set_mode(self, training: bool) -> None:
-        if self._base.training is not training:  # it goes through all modules, which a step that is replayed need not
-            self._base.train(training)
-
     def recorded(self, name: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
-        """Work on these minibatches; on a GPU recorded once and replayed, where no work of this kind waits for numbers
-        it computes, and where the minibatches' memory lasts.
-        """
+        """Work on these minibatches; a GPU records and replays it where it waits for no number and memory lasts."""
         if self._graphs is None or not self._records or batches[0].place is None:
             return work()
         return self._graphs.do(batches[0].place, name, work)
@@ -202,44 +152,42 @@ class Stacked:
 
     @torch.inference_mode()
     def decide(self, batch: Batch, rows: int = 0) -> Tensor:
-        """As :class:`Stack` says."""
-        self._set_mode(training=False)
+        """What each run decides of one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first task.
+
+        Args:
+            rows: how many rows are decided before the next step, those of this batch included.
+
+        Returns:
+            to be read before the next call: on a GPU the next one of this batch writes to the same memory.
+        """
         weights = self.scoring_weights(batch, rows)
         return self.recorded("decide", [batch], lambda: self._call(weights, [batch], "decide"))
 
     @torch.inference_mode()
     def scores(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int] = ()) -> Tensor:
-        """The scores ``[R, n, classes]`` that some weights give, in their precision.
-
-        Args:
-            counts: how many runs read each batch; without it all read the one there is.
-        """
-        self._set_mode(training=False)
+        """The scores ``[R, n, classes]`` that some weights give; ``counts`` runs read each batch."""
         return self._call(weights, batches, "score", counts)
 
     @torch.inference_mode()
     def scoring_weights(self, batch: Batch, rows: int = 0) -> Weights:
-        """All runs' weights as they are until the next step, folded where that pays.
-
-        Args:
-            batch: one of those that are scored. rows: as :meth:`decide` has it.
-        """
+        """All runs' weights as they are until the next step, folded where that pays for so many rows."""
         weights = self._weights()
         if self._folding and batch.read is None and self._folding.saves(rows, learns=False):
             self._folded = weights = self._folded or self._folding.folded(weights)
         return weights
 
     def weights(self, run: int) -> dict[str, Tensor]:
-        """As :class:`Stack` says."""
+        """A run's weights as they are now, copied, by the names that its model has for them."""
         return {name: leaf.detach()[run].clone() for name, leaf in self._leaves.items()}
 
     def model(self, run: int) -> Model:
-        """As :class:`Stack` says."""
-        self._plain.load_state_dict(self.weights(run))
-        return self._plain
+        """A run's model with its weights as they are now; a later step may change it, unless the run is not kept."""
+        model = copy.deepcopy(self._plain)
+        model.load_state_dict(self.weights(run))
+        return model
 
     def keep(self, runs: Sequence[int]) -> None:
-        """As :class:`Stack` says."""
+        """Go on with these runs alone, in this order."""
         at = torch.tensor(list(runs), dtype=torch.int64, device=self.device)
         self.specs = [self.specs[run] for run in runs]
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
@@ -268,31 +216,34 @@ class Stacked:
             counts: how many runs read each batch; without it those of its data seed, or all.
         """
         first, model = batches[0], self._base
+        if model.training is not (wanted == "loss"):  # it goes through all modules
+            model.train(wanted == "loss")
         counts = counts or (self._counts if len(batches) > 1 else [len(next(iter(weights.values())))])
         fused, offsets = self._fused(weights, batches, counts), first.offsets
         if first.read is not None or model.pool in ("mean", "max") or model.compares:
-            gather = partial(model.gathered, offsets=offsets, read=first.read)
-            fused = vmap(gather)(fused) if fused.dim() == 3 else gather(fused)
+            if first.read is not None:
+                fused = fused[..., first.read, :]
             offsets = first.read_offsets
+            pooled = partial(model.pooled, offsets=offsets)
+            fused = vmap(pooled)(fused) if fused.dim() == 3 else pooled(fused)
         head = {name: w for name, w in weights.items() if name.startswith("head.")}
         if self._chain is not None:
-            own = {name.removeprefix(SCORE): head.pop(name) for name in list(head) if name.startswith(SCORE)}
-            scores = chained(self._chain, own, fused)  # [R, n, classes]
+            scores = chained(self._chain, part_weights(SCORE, weights), fused)  # [R, n, classes]
         else:
-            scores = self._ask("score", head, fused, 0 if fused.dim() == 3 else None, offsets)
+            scores = self._ask("score", head, offsets, (fused,), (0 if fused.dim() == 3 else None,))
         if wanted == "score":
             return scores
         targets, dim = _per_run([batch.targets for batch in batches], counts)
         with exactly(scores.device):
             if wanted == "loss" and type(model.head) is Softmax:  # what inherits from it may do more
                 return cross_entropies(model.head, widened(scores), targets)
-            return self._ask(wanted, head, widened(scores), 0, first.read_offsets, targets, dim)
+            return self._ask(wanted, head, first.read_offsets, (widened(scores), targets), (0, dim))
 
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
-        if type(fusion) in (Last, Layer) and len(batches) == 1:
-            return states[:, -1]
+        if type(fusion) in (Last, Layer):
+            return _per_run([batch.states[:, -1] for batch in batches], counts)[0]
         own = part_weights(FUSION, weights)
         if self._folding is not None and not own:
             return _per_run([batch.states.flatten(1) for batch in batches], counts)[0]
@@ -315,23 +266,19 @@ class Stacked:
         return found
 
     def _ask(
-        self,
-        wanted: Wanted,
-        weights: Weights,
-        given: Tensor,
-        dim: int | None,
-        offsets: Tensor,
-        targets: Tensor | None = None,
-        targets_dim: int | None = None,
+        self, wanted: Wanted, weights: Weights, offsets: Tensor, given: Sequence[Tensor], dims: Sequence[int | None]
     ) -> Tensor:
-        """The heads, one a run, by vmap."""
+        """The heads, one a run, by vmap; ``dims`` are the axes of the runs in what each is given."""
 
-        def one(own: Mapping[str, Tensor], given: Tensor, targets: Tensor | None) -> Tensor:
-            found: Tensor = functional_call(self._head, dict(own), (wanted, given, offsets, targets))
+        def one(own: Mapping[str, Tensor], *each: Tensor) -> Tensor:
+            found: Tensor = functional_call(self._head, dict(own), (wanted, offsets, *each))
             return found
 
-        found: Tensor = vmap(one, (0, dim, targets_dim))(weights, given, targets)
+        found: Tensor = vmap(one, (0, *dims))(weights, *given)
         return found
+
+
+Stack = Stacked | LoopedRuns
 
 
 class _HeadCalls(nn.Module):
@@ -341,7 +288,7 @@ class _HeadCalls(nn.Module):
         super().__init__()
         self.head = head
 
-    def forward(self, wanted: Wanted, given: Tensor, offsets: Tensor, targets: Tensor | None = None) -> Tensor:
+    def forward(self, wanted: Wanted, offsets: Tensor, given: Tensor, targets: Tensor | None = None) -> Tensor:
         """Scores of fused states; loss or decisions of scores."""
         if wanted == "score":
             return self.head(given, offsets)

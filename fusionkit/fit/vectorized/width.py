@@ -1,25 +1,34 @@
-"""How many runs are stacked: no more than gain anything, and no more than there is memory for.
+"""Which runs share a stack, and how many: no more than gain anything, and no more than there is memory for.
 
     width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
 
-Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider
-stacks were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments
-and best weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is
-scored, counted as one copy of the states that it reads. Where a guess is too high, the
-sweep tries the unit again in two halves, whose stacks are narrower.
+Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider stacks
+were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments and best
+weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is scored, counted
+as one copy of the states that it reads. Where a guess is too high, the sweep tries the unit again in two halves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
 
 from fusionkit.machine import spare_memory
+from fusionkit.specs import RunSpec
 
 STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or nearly so
+
+
+def shape_of(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's own."""
+    return (
+        spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
+        spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part, spec.compute_dtype,
+    )  # fmt: skip
 
 
 def weight_bytes(model: nn.Module) -> int:
@@ -28,11 +37,7 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def room(device: torch.device, sharers: int) -> int | None:
-    """Bytes that this process may still take; None where nobody tells.
-
-    Args:
-        sharers: how many processes, this one among them, share what is left.
-    """
+    """Bytes that this process may still take, where so many processes share what is left; None where nobody tells."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # this process's own
@@ -46,8 +51,7 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
 
     Args:
         size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of
-            all runs that are trained together. free: that may be taken. cached: whether more than C is no
-            faster, as on CPUs.
+            all runs trained together. free: that may be taken. cached: whether more than C is no faster, as on CPUs.
     """
     width = max(1, STACK_BYTES // max(4 * size, 1)) if cached else max(len(unit), 1)
     if free is not None:
@@ -56,10 +60,8 @@ def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cach
 
 
 def stack_ranges(count: int, width: int, together: int = 1) -> list[range]:
-    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly.
-
-    A stack of one beside one of three costs more than two of two: a run alone has no share in what a step costs for
-    all its runs.
+    """Runs ``0 … count − 1`` in as few stacks of at most ``width`` as can be, of one size or nearly: a stack of one
+    beside one of three costs more than two of two.
 
     Args:
         together: runs that are side by side and not parted where ``width`` allows it: those of one data seed, whose

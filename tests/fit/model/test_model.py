@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionkit.fit.model.fused import build_model, twin
+from fusionkit.fit.model.fused import build_model, parameters_of
 from fusionkit.specs import POOLS, RunSpec
 
 OFFSETS = torch.tensor([0, 3, 3, 4, 9])  # the second example has no rows
@@ -77,8 +77,8 @@ def test_building_seeds_no_other_device(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_parameters_are_counted_part_by_part() -> None:
     model = build_model(spec(fusion="linear"), 3, 5, 4)
-    assert model.parameters_of(model.fusion) == 3 + 1
-    assert model.parameters_of(model.head) == (5 * 256 + 256) + (256 * 256 + 256) + (256 * 4 + 4)
+    assert parameters_of(model.fusion) == 3 + 1
+    assert parameters_of(model.head) == (5 * 256 + 256) + (256 * 256 + 256) + (256 * 4 + 4)
 
 
 @pytest.mark.parametrize("pool", [None, "mean"])
@@ -92,21 +92,3 @@ def test_two_sequences_an_example_are_read_side_by_side(pool: str | None) -> Non
     expected = model.head(torch.stack(pairs), torch.arange(3))
     assert expected.shape == (2, 3)
     assert torch.allclose(model(states, offsets), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("fusion", ["linear", "attention", "dwatt", "concat-affine", "mlp-weights", "extra-layers:1"])
-@pytest.mark.parametrize("head", ["tagger", "crf"])
-def test_a_twin_scores_alike_and_has_weights_of_its_own(fusion: str, head: str) -> None:
-    model = build_model(spec(task="tagging", fusion=fusion, head=head, dropout=0.3), 3, 8, 4)
-    other, states, offsets = twin(model), torch.randn(5, 3, 8), torch.tensor([0, 2, 5])
-    assert model.state_dict().keys() == other.state_dict().keys()
-    assert torch.equal(model.eval()(states, offsets), other.eval()(states, offsets))
-    before = model(states, offsets)
-    with torch.no_grad():
-        for mine, its in zip(model.parameters(), other.parameters(), strict=True):
-            assert mine.data_ptr() != its.data_ptr()
-            its.add_(1.0)
-    other.train()
-    assert not model.training
-    assert torch.equal(model(states, offsets), before)
-    assert not torch.equal(other.eval()(states, offsets), before)

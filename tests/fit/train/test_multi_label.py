@@ -24,14 +24,14 @@ from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.fused import threshold_of
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.decisions import decide, predict, score
+from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.train.loop import train_run
-from fusionkit.fit.train.threshold import best_threshold
 from fusionkit.heads import build_head
 from fusionkit.metrics import label_set_scores
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
-from fusionkit.tasks.multi_label import class_marks
+from fusionkit.tasks.table import class_marks
 
 WORDS = {"rain": "weather", "snow": "weather", "soup": "food", "bread": "food", "Oslo": "place", "Bergen": "place"}
 SENTENCES = [" ".join(pair) for pair in itertools.permutations(WORDS, 2)] + ["nothing here", "quite empty", *WORDS]

@@ -16,7 +16,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.train.decisions import named
 from fusionkit.fit.train.evaluate import Evaluator
-from fusionkit.fit.train.span_f1 import Spans
+from fusionkit.fit.train.f1 import Spans
 from fusionkit.tasks import TASKS
 
 NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

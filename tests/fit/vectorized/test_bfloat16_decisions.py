@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any, cast
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ def examples_of(states: Tensor, lengths: list[int]) -> Batch:
 
 
 def decide(score: Scorer, batch: Batch) -> Tensor:
-    return CpuDecider(score).decide(batch, batch.states.bfloat16())
+    return CpuDecider(cast(Any, score)).decide(batch, batch.states.bfloat16())
 
 
 class Scorer:
@@ -117,7 +118,7 @@ def test_the_largest_error_seen_so_far_counts_for_all_batches() -> None:
     score.weights[:, :, 1] = -score.weights[:, :, 0]
     sure = torch.ones(ROWS, 3, HIDDEN) * score.weights[0, :, 0].sign()
     score.weights = score.weights[:1]
-    decider, batch = CpuDecider(score), batch_of(sure)
+    decider, batch = CpuDecider(cast(Any, score)), batch_of(sure)
     for _ in range(2 * EVERY):
         assert torch.equal(decider.decide(batch, sure.bfloat16()), torch.zeros(1, ROWS, dtype=torch.int64))
     assert score.exact_rows == 2 * SAMPLE_ROWS
@@ -163,7 +164,7 @@ def test_more_unsure_rows_than_are_decided_again_are_told() -> None:
             return wrong if batches[0].states.dtype == torch.bfloat16 else exact[:, at]
 
     batch = batch_of(torch.arange(80.0).view(80, 1, 1))
-    found = decide_most(Close(2, 1.0), batch, batch.states.bfloat16())
+    found = decide_most(cast(Any, Close(2, 1.0)), batch, batch.states.bfloat16())
     assert (found[0, 40:] == 0).all()
     assert int((found[0, :40] == UNSURE).sum()) == 30
     assert int((found[0, :40] == 0).sum()) == 10

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fusionkit.dataset.batch import FILLING
-from fusionkit.fit.vectorized.cross_entropy import cross_entropies
+from fusionkit.fit.vectorized.readout import cross_entropies
 from fusionkit.heads.softmax import Softmax
 
 RUNS, ROWS, CLASSES = 3, 40, 5

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fusionkit.fit.vectorized.mlp import LARGE, MANY_ROWS, chain_of, chained
+from fusionkit.fit.vectorized.readout import LARGE, MANY_ROWS, chain_of, chained
 
 RUNS, WIDTH, CLASSES = 3, 128, 5
 

@@ -1,4 +1,4 @@
-"""A label for each example."""
+"""A label or a number for each example."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -62,8 +62,8 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
             raise ValueError(f"{type(self).__name__} needs two classes or more; y holds 1 class")
         labels = [str(label) for label in self.classes_]
         spec = self._spec("classification", examples)
-        gold = [labels[k] for k in targets]
-        return self._train(spec, self._split(examples, spec, targets.astype(np.int64), gold), labels)
+        split = self._split(examples, spec, targets.astype(np.int64), [labels[k] for k in targets])
+        return self._train(spec, split, labels)
 
     def predict_proba(self, X: Given) -> NDArray[np.float32]:  # noqa: N803
         """The probability of each class, float32 ``[examples, classes]``, in the order of ``classes_``."""
@@ -75,4 +75,32 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         """The likeliest class of each example."""
         best = self.predict_proba(X).argmax(1)
         found: NDArray[Any] = self.classes_[best]
+        return found
+
+
+@dataclass(eq=False, repr=False)
+class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
+    """One number an example, trained by the squared error on the numbers as they stand.
+
+    Args:
+        head: ``regressor``. All others as :class:`FusionClassifier` has them.
+
+    Attributes:
+        validation_scores_: Pearson's correlation by epoch. All others as :class:`FusionClassifier` has them.
+    """
+
+    pool: str | None = None
+
+    def fit(self, X: Given, y: ArrayLike) -> Self:  # noqa: N803
+        """Train on examples and their numbers, ``[examples]``; errors as of :meth:`FusionClassifier.fit`."""
+        numbers = self._targets(y, numeric=True).astype(np.float64)
+        examples = self._examples(X, reset=True)
+        check_consistent_length(range(len(examples)), numbers)
+        spec = self._spec("regression", examples)
+        return self._train(spec, self._split(examples, spec, numbers.astype(np.float32), numbers.tolist()), [])
+
+    def predict(self, X: Given) -> NDArray[np.float32]:  # noqa: N803
+        """The number of each example, float32 ``[examples]``."""
+        split = self._to_predict(X)
+        found: NDArray[np.float32] = scores_of(self.model_, split, self.layers_).squeeze(1).numpy()
         return found

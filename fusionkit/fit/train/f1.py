@@ -1,10 +1,15 @@
-"""Counting spans on tag numbers: what an F1 after every epoch of every run can afford, of many runs at once.
+"""Micro F1 on class numbers, cheap enough for every epoch of every run: of spans, and of labels above a threshold.
 
     a span begins at t   where tag t is B-x, or is I-x behind anything but B-x and I-x of its sentence
     and ends             before the next span, ``O`` or sentence
     is right             where the gold one begins, if kind and end are the gold one's too
 
     F1 = 2 · right / (found + gold)
+
+    F1 of the k likeliest pairs of an example and a class   =   2 r_k / (k + t)
+
+Symbols: ``r_k`` how many of these pairs are right, ``t`` how many pairs are told. The threshold lies half-way between
+the last pair that is taken and the next one; pairs of one probability are taken together.
 
 A break is a word before which whatever stood there ends. With the breaks counted up, a span that begins at s ends
 before e where e is a break and the next one behind s.
@@ -15,24 +20,25 @@ Source: conlleval's rules, as seqeval has them; the tests hold both against each
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from fusionkit.devices import CPU
+from fusionkit.heads.sigmoid_classifier import UNCHOSEN
 from fusionkit.ragged import IntArray
 
 
 class Spans:
-    """The spans of one split's words.
+    """The spans of one split's words; ``gold`` is how many there are.
 
     Args:
         names: the tag of each number: ``O``, ``B-x`` or ``I-x``. offsets: int64 ``[sentences + 1]`` into the words.
         gold: int64 ``[words]``. device: where tags will be.
-
-    Attributes:
-        gold: how many gold spans there are.
     """
 
     def __init__(self, names: Sequence[str], offsets: IntArray, gold: IntArray, device: torch.device = CPU) -> None:
@@ -71,3 +77,26 @@ class Spans:
         kind = self._kind[tags]
         changes = (kind[..., 1:] != kind[..., :-1]) | self._opens[tags[..., 1:]]
         return functional.pad(changes, (1, 1))[..., : kind.shape[-1] + 1] | self._first, kind
+
+
+def best_threshold(targets: NDArray[Any], gold: Sequence[Sequence[str]], likely: Tensor) -> tuple[float, float]:
+    """The probability above which an example has a class, and its F1; the highest of the best, 0.5 where none is right.
+
+    Args:
+        targets: ``[examples, classes]``, 1 where an example has a class. gold: all labels of each example, those that
+            no class was learned for among them. likely: probabilities, ``[examples, classes]``.
+    """
+    told = sum(map(len, gold))
+    ordered, order = likely.flatten().sort(descending=True, stable=True)
+    right = torch.from_numpy(targets).to(likely.device).flatten()[order].double().cumsum(0).cpu()
+    ordered = ordered.cpu()
+    taken = torch.arange(1, len(ordered) + 1)
+    f1 = 2 * right / (taken + told)
+    following = torch.cat([ordered[1:], ordered.new_zeros(1)])
+    f1[ordered <= following] = 0.0  # the next pair is as likely: no threshold lies between them
+    if not len(f1) or not float(f1.max()):
+        return UNCHOSEN, 0.0
+    at = int(f1.argmax())
+    last, first_left = float(ordered[at]), float(following[at])
+    between = float(np.float32((last + first_left) / 2))
+    return (between if between < last else first_left), float(f1[at])

@@ -1,4 +1,4 @@
-"""What a cluster's worker tells of a unit while it goes on and at its end, and what a schedule makes of both."""
+"""The events that a cluster's worker reports while a unit goes on and at its end, and what a schedule makes of both."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tag
 NOTHING: Any = None  # no unit is trained, so no context is asked for
 
 
-class Told:
-    """``tell(*words)``: a unit of which a worker has these to say; its events, and what its task returns."""
+class Reporter:
+    """``report(*events)``: a unit with these events; those that are sent at once, and those that its task returns."""
 
     def __init__(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._runs, self._patch = runs, monkeypatch
-        self.events: list[Event] = []
+        self.sent: list[Event] = []
 
-    def tell(self, *words: Event) -> list[Event]:
+    def report(self, *given: Event) -> list[Event]:
         def run(specs: Any, on_event: OnEvent) -> None:
-            for word in words:
-                on_event(word)
+            for event in given:
+                on_event(event)
 
-        def log_event(topic: str, event: dict[str, Any]) -> None:
-            self.events.append(Event(**json.loads(json.dumps(event["event"]))))
+        def log_event(topic: str, message: dict[str, Any]) -> None:
+            self.sent.append(Event(**json.loads(json.dumps(message["event"]))))
 
         self._patch.setattr(fit_job, "get_worker", lambda: SimpleNamespace(log_event=log_event))
         self._patch.setattr(fit_job, "_runner", lambda job: SimpleNamespace(run=run))
@@ -45,25 +45,25 @@ class Told:
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
-    return Told(tmp_path / "runs", monkeypatch)
+def reporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reporter:
+    return Reporter(tmp_path / "runs", monkeypatch)
 
 
-def test_what_would_count_twice_is_told_by_the_result_alone(told: Told) -> None:
-    words = [
+def test_what_would_count_twice_is_in_the_result_alone(reporter: Reporter) -> None:
+    events = [
         Event("others", ["a"], text="somebody"), Event("there", ["b"]), Event("note", [], text="slow"),
         Event("epochs", [], count=1, work=2.0), Event("run", ["c"]), Event("lost", ["d"], text="out of memory"),
     ]  # fmt: skip
-    assert told.tell(*words) == [word for word in words if word.kind != "epochs"]
-    assert told.events == [word for word in words if word.kind not in ("others", "lost")]
+    assert reporter.report(*events) == [event for event in events if event.kind != "epochs"]
+    assert reporter.sent == [event for event in events if event.kind not in ("others", "lost")]
 
 
-def test_a_run_whose_memory_did_not_suffice_once_is_tried_once_more(told: Told, tmp_path: Path) -> None:
-    """The run is given to another worker as soon as its loss is heard of; the rest of what was said comes later."""
+def test_a_run_whose_memory_did_not_suffice_once_is_tried_once_more(reporter: Reporter, tmp_path: Path) -> None:
+    """The run is given to another worker as soon as its loss is reported; the other events come later."""
     runs, said = RunsFolder(tmp_path / "runs"), list[str]()
     progress: Any = SimpleNamespace(say=said.append, run=lambda record: None, epoch=lambda work: None)
-    returned = told.tell(Event("lost", (SPEC.digest,), text="out of memory"))
-    late = [*told.events, *returned]
+    returned = reporter.report(Event("lost", (SPEC.digest,), text="out of memory"))
+    late = [*reporter.sent, *returned]
 
     class Hands:
         free = True

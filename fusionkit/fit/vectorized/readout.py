@@ -1,8 +1,10 @@
-"""Scores of many runs at once, where a head's scores are a chain of linear layers, ReLU and dropout.
+"""Scores of many runs at once, where a head's scores are a chain of linear layers, ReLU and dropout, and their losses.
 
     x_r,k+1 = f_k(x_r,k W_rkᵀ + b_rk)
+    L_r     = Σ_n l_rn / Σ_n w_y(n)        l_rn the n-th row's cross-entropy as PyTorch has it, weighted and smoothed
 
-Symbols: r a run, k a layer of the chain, ``f`` ReLU, dropout or nothing.
+Symbols: r a run, k a layer of the chain, ``f`` ReLU, dropout or nothing; n a row with a target, y(n) its class, w the
+class weights, 1 where there are none.
 
 On a CPU many rows are scored one run after another instead: what lies between two layers then stays in a core's cache.
 """
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fusionkit.dataset.batch import FILLING
 from fusionkit.fit.vectorized.dropout import RunDropout
 from fusionkit.fit.vectorized.run_linear import products
 from fusionkit.heads.crf import Crf
@@ -42,35 +45,55 @@ def chain_of_head(head: nn.Module) -> list[Step] | None:
 
 
 def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) -> Tensor:
-    """The scores of all runs.
+    """The scores of all runs, ``[R, n, classes]``.
 
     Args:
         weights: ``[R, …]`` by name. rows: ``[n, width]``, the same for all runs, or ``[R, n, width]``.
-
-    Returns:
-        ``[R, n, classes]``.
     """
     first, *more = (weights[f"{name}weight"] for name, step in steps if isinstance(step, nn.Linear))
+    runs = len(first)
     cached = rows.device.type == "cpu" and len(more) > 0  # one layer has nothing behind it that could leave the cache
-    if cached and not torch.is_grad_enabled() and rows.shape[-2] >= MANY_ROWS and first[0].numel() >= LARGE:
-        return torch.stack([_alone(steps, weights, rows, run) for run in range(len(first))])
+    large = runs > 1 and rows.shape[-2] >= MANY_ROWS and first[0].numel() >= LARGE
+    if cached and large and not torch.is_grad_enabled():
+        one_by_one = [
+            chained(
+                steps,
+                {name: own[run : run + 1] for name, own in weights.items()},
+                rows if rows.dim() == 2 else rows[run : run + 1],
+            )
+            for run in range(runs)
+        ]
+        return torch.cat(one_by_one)
     x = rows
     for name, step in steps:
         if isinstance(step, nn.Linear):
             x = products(x, weights[f"{name}weight"], weights[f"{name}bias"])
         elif isinstance(step, RunDropout):
             x = step.stacked(x)
+        elif isinstance(step, nn.ReLU) and x is not rows and not torch.is_grad_enabled():
+            x = x.relu_()
         else:
             x = step(x)
     return x
 
 
-def _alone(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor, run: int) -> Tensor:
-    """One run's scores ``[n, classes]``, with no gradients."""
-    x, own = rows if rows.dim() == 2 else rows[run], False
-    for name, step in steps:
-        if isinstance(step, nn.Linear):
-            x, own = functional.linear(x, weights[f"{name}weight"][run], weights[f"{name}bias"][run]), True
-        else:
-            x = x.relu_() if own and isinstance(step, nn.ReLU) else step(x)
-    return x
+def cross_entropies(head: Softmax, scores: Tensor, targets: Tensor) -> Tensor:
+    """What :meth:`Softmax.loss` gives for each run, float ``[R]``.
+
+    Under ``torch.func.vmap`` PyTorch takes this loss apart in Python, for which it imports SymPy: half a second in each
+    process.
+
+    Args:
+        head: whose weights and smoothing all runs have. scores: ``[R, n, classes]``. targets: int64 ``[n]``, the same
+            for all runs, or ``[R, n]``; :data:`~fusionkit.dataset.batch.FILLING` counts for nothing.
+    """
+    if not scores.shape[1]:
+        return scores.flatten(1).sum(1)
+    each = targets.expand(len(scores), -1).flatten()
+    weight = head.class_weights
+    rows = functional.cross_entropy(
+        scores.flatten(0, 1), each, weight, ignore_index=FILLING, reduction="none", label_smoothing=head.label_smoothing
+    )
+    counted = targets != FILLING
+    weighed = counted if weight is None else torch.where(counted, weight[targets.clamp(min=0)], 0.0)
+    return rows.view(len(scores), -1).sum(1) / weighed.sum(-1)  # [R]

@@ -1,0 +1,126 @@
+"""``encode``, ``fit`` and ``results`` as functions: ``fusionkit fit`` trains through them, a study calls all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+from fusionkit.cli.comparison_notes import comparison_notes
+from fusionkit.cli.console import log, stopped_by_sigterm
+from fusionkit.cli.encode import encode_into
+from fusionkit.cli.paper_tables import latex, markdown
+from fusionkit.cli.sweep_table import SweepTable
+from fusionkit.cli.work_options import on_cpus
+from fusionkit.dataset.mixture import Mix
+from fusionkit.fit import RunsFolder, fit, forecast
+from fusionkit.fit.executor.estimate import Forecast, Measurements
+from fusionkit.fit.sweep.blocks import Sweep
+from fusionkit.logs import Logs
+from fusionkit.store import Store
+
+if TYPE_CHECKING:
+    from fusionkit.cluster import ClusterSettings
+
+
+@dataclass(frozen=True)
+class CliCommands:
+    """Who does the work, as the options say (:class:`fusionkit.study.commands.Commands`).
+
+    Attributes:
+        settings: of a cluster, None for this machine. workers: processes of a sweep, None for as many as are worth it.
+        threads: of a sweep's process. device: of encoder and heads; a cluster trains on CPUs. log_to: names of logs.
+    """
+
+    settings: ClusterSettings | None
+    workers: int | None
+    threads: int
+    device: str
+    retry_failed: bool
+    log_to: Sequence[str]
+    trust_remote_code: bool = False
+
+    def say(self, line: str) -> None:
+        log().print(line)
+
+    def encode(self, options: Mapping[str, Any], store: Path) -> None:
+        """As ``fusionkit encode`` does."""
+        self.say(f"encoding {options['source']} into {store}")
+        encode_into(store, {**options, "trust_remote_code": self.trust_remote_code}, self.device, self.settings)
+
+    def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
+        """As ``fusionkit fit`` does."""
+        self.say(f"fitting {len(sweep.specs)} runs into {runs}")
+        self.train(store, sweep, runs)
+
+    def train(self, store: Store | Mix, sweep: Sweep, runs: Path) -> list[dict[str, Any]]:
+        """Train what is missing, watched by a table and logged; the records of all of the sweep's runs."""
+        folder, console = RunsFolder(runs), log()
+        there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
+        there = [record for record in there if not (self.retry_failed and record["status"] == "failed")]
+        logs = Logs(self.log_to, runs, console.print)
+        with (
+            self._own_threads(),
+            stopped_by_sigterm(),
+            SweepTable(sweep.specs, there, console, logs.log) as progress,
+            ExitStack() as stack,
+        ):
+            cluster = None
+            if self.settings is not None and len(there) < len(sweep.specs):  # for nothing, no worker is asked
+                from fusionkit.cluster import open_cluster
+                from fusionkit.cluster.executor import ClusterExecutorFactory
+
+                cpus = on_cpus(self.settings)
+                cluster = ClusterExecutorFactory(stack.enter_context(open_cluster(cpus)), cpus, progress.note)
+            logs.catch_up(there)
+            records = fit(
+                store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,
+                cluster, self._heads,
+            )  # fmt: skip
+            logs.catch_up(records)  # what another process kept just before this one asked
+            logs.close()
+        return records
+
+    def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
+        """What ``fusionkit fit --dry-run`` prints."""
+        return self.forecast_with_notes(store, sweep, runs, known)[0]
+
+    def forecast_with_notes(
+        self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements | None = None
+    ) -> tuple[Forecast, list[str]]:
+        """The forecast, and what ``fit`` would say."""
+        with self._own_threads():
+            return forecast(
+                store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
+                self._heads, known,
+            )  # fmt: skip
+
+    def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
+        return comparison_notes(summary, **choice)
+
+    def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
+        """Markdown, and the forms of ``fusionkit results --format``."""
+        return {
+            "md": markdown(summary, notes, across),
+            "csv": summary.to_csv(index=False),
+            "tex": latex(summary, notes) + "\n",
+        }
+
+    @property
+    def _heads(self) -> str:
+        return self.device if self.settings is None else "cpu"
+
+    @contextmanager
+    def _own_threads(self) -> Iterator[None]:
+        # Two threads on products this small win little, and lose much as soon as anything else runs.
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

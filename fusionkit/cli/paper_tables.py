@@ -1,0 +1,116 @@
+"""A summary as a ``booktabs`` table for a paper, or as a Markdown table; scores in percent.
+
+In both the best mean of each task and number of shots is bold, and a score that differs significantly has stars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.cli.format_cells import NOTHING, cell, group_keys, rows_of, runs_text, texts_of, times_of
+from fusionkit.metrics import is_better
+
+# Rows that agree in these compete for the bold.
+SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", "shots")
+Rows = list[tuple[dict[str, Any], bool]]
+
+
+def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+    """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
+    keys, compared = group_keys(summary), "difference" in summary.columns
+    header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
+    header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
+    header += ["runs", "parameters"]
+    lines = [f"% {' '.join(note.split())}" for note in notes]
+    lines += [f"\\begin{{tabular}}{{{'l' * len(keys)}{'r' * (len(header) - len(keys))}}}", "\\toprule"]
+    lines += [" & ".join(header) + " \\\\", "\\midrule"]
+    for row, bold in _rows(summary):
+        texts = texts_of(row)
+        numbers = [texts["interval"]]
+        if compared:
+            # A hyphen is no minus sign outside of mathematics.
+            signed = [texts["difference"], texts["difference_interval"]]
+            numbers += [text.replace("-", "$-$").replace("+", "$+$") for text in signed]
+            record = texts["record"]
+            numbers += [texts["p"].replace("<", "$<$"), record if record == NOTHING else record.replace("–", "--")]
+        cells = [_latex_escape(cell(row[name])) for name in keys] + [_latex_score(row, texts["stars"], bold)]
+        cells += [*(text.replace("…", "\\dots") for text in numbers), str(row["runs"]), texts["parameters"]]
+        lines.append(" & ".join(cells) + " \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+
+def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | None = None) -> str:
+    """A Markdown table with the notes below.
+
+    Args:
+        across: a column that groups are named by; its values become columns of the table.
+    """
+    keys, rows = group_keys(summary), _rows(summary)
+    body = _across(rows, keys, across) if across in keys else _down(rows, keys, "difference" in summary.columns)
+    lines = [f"| {' | '.join(cells)} |" for cells in (body[0], ["---"] * len(body[0]), *body[1:])]
+    return "\n".join([*lines, *(f"\n{_markdown_escape(note)}" for note in notes)]) + "\n"
+
+
+def _rows(summary: pd.DataFrame) -> Rows:
+    """Each row, and whether it has the best mean of its task; of a perplexity the least is the best."""
+    names, rows = [name for name in SAME_TASK if name in summary.columns], rows_of(summary)
+    tasks = [tuple(cell(row[name]) for name in names) for row in rows]
+    best: dict[tuple[str, ...], float] = {}
+    for task, row in zip(tasks, rows, strict=True):
+        mean = row["mean"]
+        if not pd.isna(mean) and (task not in best or is_better(row["metric"], mean, best[task])):
+            best[task] = mean
+    return [(row, row["mean"] == best.get(task)) for task, row in zip(tasks, rows, strict=True)]
+
+
+def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
+    times = times_of(row["metric"])
+    text = NOTHING if pd.isna(row["mean"]) else f"{times * row['mean']:.1f}"
+    text = f"\\textbf{{{text}}}" if bold else text
+    text += f"$^{{{stars}}}$" if stars else ""
+    return text + ("" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}")
+
+
+def _latex_escape(text: str) -> str:
+    words = {"\\": "textbackslash{}", "~": "textasciitilde{}", "^": "textasciicircum{}"}
+    return "".join("\\" + words.get(c, c) if c in words or c in "&%$#_{}" else c for c in text)
+
+
+def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
+    """A group a line."""
+    differences = ["difference", "p"] if compared else []
+    body = [[*keys, "metric", "score", *differences, "runs", "parameters", "s/run"]]
+    for row, bold in rows:
+        texts = texts_of(row)
+        names = [*(_markdown_escape(cell(row[name])) for name in keys), cell(row["metric"])]
+        costs = [runs_text(row), texts["parameters"], texts["seconds"]]
+        body.append([*names, _markdown_score(row, bold), *(texts[name] for name in differences), *costs])
+    return body
+
+
+def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
+    """A column for each value of ``across``."""
+    others = [name for name in (*keys, "metric") if name != across]
+    columns = list(dict.fromkeys(cell(row[str(across)]) for row, _ in rows))
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    for row, bold in rows:
+        line = lines.setdefault(tuple(cell(row[name]) for name in others), {})
+        line[cell(row[str(across)])] = _markdown_score(row, bold)
+    body = [
+        [*map(_markdown_escape, names), *(found.get(name, "") for name in columns)] for names, found in lines.items()
+    ]
+    return [[*others, *map(_markdown_escape, columns)], *body]
+
+
+def _markdown_score(row: dict[str, Any], bold: bool) -> str:
+    texts = texts_of(row)
+    return (f"**{texts['score']}**" if bold else texts["score"]) + texts["stars"].replace("*", "\\*")
+
+
+def _markdown_escape(text: str) -> str:
+    # A name from a data set could otherwise end a cell or open a tag.
+    marked = "".join(f"\\{c}" if c in "\\|*_`<>[]" else c for c in text)
+    return " ".join(marked.split())

@@ -1,0 +1,84 @@
+"""The options that say who does the work: processes, threads and logs of ``fit`` and ``run``, and a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fusionkit.cli.completion import names
+from fusionkit.cli.flags import with_all
+from fusionkit.errors import UsageError
+from fusionkit.names import LOGS
+
+if TYPE_CHECKING:
+    from fusionkit.cluster import ClusterSettings
+    from fusionkit.study import Study
+
+
+class WorkersType(click.ParamType[int | None]):
+    """A number of processes; ``auto`` is None."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if value is None or value == "auto":
+            return None
+        if isinstance(value, int):
+            return value
+        if not value.isdecimal() or int(value) < 1:
+            self.fail(f"{value!r} is neither 'auto' nor a number of processes from 1 on", param, ctx)
+        return int(value)
+
+
+working_options = with_all([
+    click.option(
+        "--threads", default=1, show_default=True, type=click.IntRange(min=1), help="CPU threads of a process."
+    ),
+    click.option("--workers", default="auto", show_default=True, type=WorkersType(),
+                 help="Processes that share the runs; auto: one a core, where the work is worth their start."),
+    click.option("--retry-failed", is_flag=True, help="Train runs again that are there as failed."),
+    click.option("--log-to", multiple=True, type=click.Choice(LOGS),
+                 help="Log each run there too, also those of before; give it several times."),
+    click.option("--dry-run", is_flag=True, help="Say what there is to do and what it would take, and end."),
+])  # fmt: skip
+cluster_options = with_all([
+    click.option("--cluster", metavar="local|slurm|tcp://HOST:PORT", shell_complete=names(("local", "slurm")),
+                 help="Do the work by workers of a Dask cluster."),
+    click.option("--cluster-config", type=click.Path(path_type=Path), help="YAML file with the cluster's settings."),
+    click.option("--print-job", is_flag=True, help="Print the Slurm job that a worker would be, and start nothing."),
+])  # fmt: skip
+
+
+def given_cluster(
+    kind: str | None, config: Path | None, study: Study | None = None, **given: Any
+) -> ClusterSettings | None:
+    """The cluster's settings from flags and the file that they name, else from the study; None where none asks."""
+    if study is not None and config is None and (block := study.value.get("cluster")) is not None:
+        from fusionkit.cluster.settings import settings_of  # loads Dask
+
+        if not isinstance(block, dict):
+            raise UsageError(f"{study.path}: 'cluster' is a block", expected="settings below it", received=repr(block))
+        flags = {name: value for name, value in {"kind": kind, **given}.items() if value is not None}
+        return settings_of({**block, **flags}, study.path)
+    if kind is None and config is None:
+        return None
+    from fusionkit.cluster import read_settings
+
+    return read_settings(config, kind=kind, **given)
+
+
+def print_slurm_job(settings: ClusterSettings | None) -> None:
+    """What ``--print-job`` asks for: the script that starts a worker; UsageError where that is no job of Slurm's."""
+    if settings is None or settings.kind != "slurm":
+        raise UsageError("--print-job prints a Slurm job", remedy="add --cluster slurm")
+    from fusionkit.cluster.slurm import printed_job
+
+    click.echo(printed_job(settings), nl=False)
+
+
+def on_cpus(settings: ClusterSettings) -> ClusterSettings:
+    """Settings for work that asks for no GPU by itself."""
+    return replace(settings, gpus=0) if settings.gpus is None else settings

@@ -1,0 +1,69 @@
+"""Tasks that a scheduler knows of, from their submission to their end."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from distributed import Client, Future
+from distributed.client import ClosedClientError
+
+from fusionkit.errors import FusionkitError
+
+Item = TypeVar("Item")
+
+
+class SubmittedTasks(Generic[Item]):
+    """Tasks under way, each with the item that it was submitted for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._tasks: dict[str, tuple[Item, Future[Any]]] = {}
+        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def submit(self, item: Item, function: Callable[..., Any], *arguments: Any) -> None:
+        """One more task, which is done whether or not another like it was.
+
+        Raises:
+            FusionkitError: the scheduler is gone.
+        """
+        # What stands before the first number is the group that Dask keeps count of: one for all.
+        name = f"task-{uuid.uuid4().int}"
+        try:
+            future = self._client.submit(function, *arguments, key=name, pure=False)
+        except ClosedClientError as error:
+            raise gone(self._client) from error
+        self._tasks[name] = item, future
+        future.add_done_callback(lambda _: self._ended.put(name))  # type: ignore[no-untyped-call]
+
+    def wake(self) -> None:
+        """Let :meth:`ended` wait no longer."""
+        self._ended.put("")
+
+    def ended(self, seconds: float) -> list[tuple[Item, Future[Any]]]:
+        """Those that have ended since the last call, which are to be released; waits so long for the first."""
+        names = []
+        try:
+            names.append(self._ended.get(timeout=seconds))
+            while True:
+                names.append(self._ended.get_nowait())
+        except queue.Empty:
+            return [self._tasks.pop(name) for name in names if name in self._tasks]
+
+    def cancel(self) -> None:
+        if self._tasks and self._client.status == "running":
+            self._client.cancel([future for _, future in self._tasks.values()], force=True)  # type: ignore[no-untyped-call]
+        self._tasks.clear()
+
+
+def gone(client: Client) -> FusionkitError:
+    return FusionkitError(
+        "the scheduler is gone",
+        received=f"the connection is {client.status}",
+        remedy="run the same command again: finished work is kept",
+    )
