@@ -19,8 +19,7 @@ from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.cli.work_options import on_cpus
 from fusionkit.dataset.mixture import Mix
 from fusionkit.fit import RunsFolder, fit, forecast
-from fusionkit.fit.executor.estimate import Forecast
-from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.store import Store
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CliCommands:
-    """Who does the work, as the options say (:class:`fusionkit.study.commands.Commands`).
+    """Who does the work, as the options say (:class:`fusionkit.study.steps.Commands`).
 
     Attributes:
         settings: of a cluster, None for this machine. workers: processes of a sweep, None for as many as are worth it.

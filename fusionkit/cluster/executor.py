@@ -17,7 +17,7 @@ from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.submitted import SubmittedTasks
 from fusionkit.cluster.task_map import WorkerGrace
 from fusionkit.errors import StoreError
-from fusionkit.fit.executor.context import ContextOpener
+from fusionkit.fit.executor.context import Opening
 from fusionkit.fit.executor.unit_job import Event, OnEvent
 from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.runs.folder import RunsFolder
@@ -42,21 +42,19 @@ class ClusterExecutorFactory:
     def workers(self) -> int:
         return self.cluster.workers
 
-    def executor(self, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent) -> Executor:
+    def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         return ClusterExecutor(self, opening, runs, on_event)
 
 
 class ClusterExecutor:
     """See :class:`fusionkit.fit.executor.worker_pool.Executor`."""
 
-    def __init__(
-        self, made_by: ClusterExecutorFactory, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent
-    ) -> None:
+    def __init__(self, made_by: ClusterExecutorFactory, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> None:
         cluster, settings = made_by.cluster, made_by.settings
         self._cluster, self._runs, self._on_event, self._note = cluster, runs, on_event, made_by.note
         self._patience = WorkerGrace(cluster, settings.start_timeout)
         name = f"fit-{uuid.uuid4().hex}"
-        self._job = FitJob(name, opening.to_dict(), str(runs.path.resolve()), settings.threads or 1)
+        self._job = FitJob(name, opening, str(runs.path.resolve()), settings.threads or 1)
         self._units: SubmittedTasks[tuple[str, tuple[RunSpec, ...]]] = SubmittedTasks(cluster.client)
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         cluster.client.subscribe_topic(name, self._receive)  # type: ignore[no-untyped-call]
@@ -71,7 +69,7 @@ class ClusterExecutor:
     def wait(self, seconds: float) -> None:
         ended = self._units.ended(seconds)
         while not self._events.empty():
-            self._pass_on(Event.from_dict(self._events.get()))
+            self._pass_on(Event(**self._events.get()))
         for (unit, specs), future in ended:
             self._end(unit, specs, future)
         self._cluster.heal()
@@ -96,7 +94,7 @@ class ClusterExecutor:
     def _end(self, unit: str, specs: tuple[RunSpec, ...], future: Future[Any]) -> None:
         try:
             for values in future.result():
-                self._pass_on(Event.from_dict(values))
+                self._pass_on(Event(**values))
         except CancelledError:  # the scheduler forgot it
             self._submit(unit, specs)
         except KilledWorker as error:

@@ -9,7 +9,7 @@ unit reports its runs as lost and does not train it, so that no unit kills one w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +58,17 @@ def do_unit_here(job: FitJob, unit: str, specs: Sequence[Mapping[str, Any]]) -> 
     if mark.exists():
         mark.unlink(missing_ok=True)
         digests = tuple(RunSpec.from_dict(dict(values)).digest for values in specs)
-        return [Event("lost", digests, text="the worker that trained it was lost").to_dict()]
+        return [asdict(Event("lost", digests, text="the worker that trained it was lost"))]
     # Locked, for another sweep on this folder clears away what nobody holds.
     marking = Claims(Path(job.runs), this_process())
     events: list[dict[str, Any]] = []
-    sender = EventSender(job)
+    sender = EventSender(job.send)
 
     def on_event(event: Event) -> None:
         if event.kind not in ONCE:
             sender.on_event(event)
         if event.kind != "epochs":
-            events.append(event.to_dict())
+            events.append(asdict(event))
 
     try:
         marking.take(name)

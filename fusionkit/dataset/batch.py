@@ -12,7 +12,7 @@ FILLING = -100  # the target of a row that is no one's: PyTorch's cross-entropy 
 
 
 class SharedBuffer:
-    """Memory that minibatches come in again and again; itself and no other, and gone with the last that lies there."""
+    """A reusable buffer for minibatches, known by its identity; freed with the last batch that lies in it."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
+from fusionkit.dataset.targets import few
 from fusionkit.errors import UsageError
 from fusionkit.store import Store
 from fusionkit.tags import are_span_tags
+
+
+def usual_examples(store: Store) -> pd.DataFrame:
+    """The examples whose columns tell what a store can teach: those of train, where there is one."""
+    return store["train" if "train" in store.splits else store.splits[0]].examples
 
 
 def distinct(stores: Sequence[Store]) -> tuple[Store, ...]:
@@ -28,11 +36,7 @@ def legible_names(stores: Sequence[Store]) -> dict[str, str]:
 
 
 def refuse_strangers(stores: Sequence[Store]) -> None:
-    """Refuse stores whose states do not mean the same.
-
-    Raises:
-        UsageError: another encoder, other rows, another kind of input, or no layer that all have.
-    """
+    """Refuse stores whose states do not mean the same: another encoder, rows or kind of input, or no common layer."""
     facts = [_facts(store) for store in stores]
     shared = set.intersection(*(set(store.layers) for store in stores))
     different = [name for name in facts[0] if len({fact[name] for fact in facts}) > 1]
@@ -45,12 +49,8 @@ def refuse_strangers(stores: Sequence[Store]) -> None:
 
 
 def refuse_without(stores: Sequence[Store], column: str) -> None:
-    """Refuse stores of which some lack the column to learn.
-
-    Raises:
-        UsageError: one does.
-    """
-    found = [list(store[_split_of(store)].examples.columns) for store in stores]
+    """Refuse stores of which some lack the column to learn."""
+    found = [list(usual_examples(store).columns) for store in stores]
     lacking = [store for store, columns in zip(stores, found, strict=True) if column not in columns]
     if lacking:
         raise UsageError(
@@ -64,11 +64,7 @@ def refuse_without(stores: Sequence[Store], column: str) -> None:
 def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, set[str]]) -> None:
     """Refuse stores of which one shares no label with any other.
 
-    Args:
-        names: the labels of each store, by its digest. The tag ``O`` of spans is no label.
-
-    Raises:
-        UsageError: one does not.
+    ``names`` are the labels of each store, by its digest. The tag ``O`` of spans is no label.
     """
     told = {digest: found - {"O"} if are_span_tags(found) else found for digest, found in names.items()}
     for store in stores:
@@ -77,13 +73,9 @@ def refuse_disjoint(stores: Sequence[Store], column: str, names: Mapping[str, se
             raise UsageError(
                 f"the labels {column!r} of {store.path} are none of the other stores'",
                 expected="label names that are the same in the stores",
-                received="; ".join(f"{each.path}: {_few(told[each.digest])}" for each in stores),
+                received="; ".join(f"{each.path}: {few(told[each.digest], 6)}" for each in stores),
                 remedy="choose another --label, or give the classes the same names and encode again",
             )
-
-
-def _split_of(store: Store) -> str:
-    return "train" if "train" in store.splits else store.splits[0]
 
 
 def _facts(store: Store) -> dict[str, Any]:
@@ -106,8 +98,3 @@ def _side_by_side(stores: Sequence[Store], facts: Sequence[Mapping[str, Any]], f
         "    " + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-
-
-def _few(names: set[str]) -> str:
-    shown = sorted(names)[:6]
-    return ", ".join(shown) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

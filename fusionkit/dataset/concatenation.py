@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
@@ -37,21 +35,14 @@ class ConcatenatedStates:
         self.starts = offsets_of(np.array([split.shape[0] for split in splits], dtype=np.int64))
         self.shape = (int(self.starts[-1]), len(self._positions[0]), splits[0].shape[2])
 
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        """All rows as float32, then any NumPy index: to look at; training gathers."""
-        return np.asarray(self.gather(np.arange(self.shape[0])).float().numpy()[key])
-
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
-        """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``.
-
-        Args:
-            rows: int64, 0 or more, any order. layers: positions among the shared layers; None is all.
-
-        Raises:
-            IndexError: there is no such row or layer.
+        """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``; IndexError where there is none.
 
         Rows of one precision keep it; rows of several come in the narrowest that holds them all. The memory behind is
         layer-major, as in the store: the result is a transposed view.
+
+        Args:
+            rows: int64, 0 or more, any order. layers: positions among the shared layers; None is all.
         """
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.shape[0]):
             raise IndexError(f"rows {rows.min()} … {rows.max()} of {self.shape[0]}")
@@ -111,7 +102,7 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
     """
     names, splits, positions = zip(*parts, strict=True)
     states = ConcatenatedStates([split.states for split in splits], positions)
-    whole = [split.read is None for split in splits]
+    all_read = all(split.read is None for split in splits)
     words = splits[0].kept is not None
     return TaskSplit(
         states,
@@ -122,7 +113,9 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
         [f"{name}/{own}" for name, split in zip(names, splits, strict=True) for own in split.ids],
         np.concatenate([split.kept for split in splits]) if words else None,
         _joined_offsets([split.word_offsets for split in splits]) if words else None,
-        None if all(whole) else np.concatenate([_read(split) for split in splits]),
+        None
+        if all_read
+        else np.concatenate([np.ones(len(s.rows), bool) if s.read is None else s.read for s in splits]),
         splits[0].sides,
         splits[0].name,
         {
@@ -134,7 +127,3 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
 
 def _joined_offsets(pieces: Sequence[IntArray]) -> IntArray:
     return offsets_of(np.concatenate([np.diff(offsets) for offsets in pieces]))
-
-
-def _read(split: TaskSplit) -> NDArray[np.bool_]:
-    return np.ones(len(split.rows), dtype=bool) if split.read is None else split.read

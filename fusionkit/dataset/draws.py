@@ -6,12 +6,17 @@ Everything here depends on ``data_seed`` alone, never on the fusion, the head or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
+from fusionkit.specs import GIVEN, RunSpec
+from fusionkit.tags import are_span_tags
+from fusionkit.tasks import tasks_of
 
 # Streams of one seed that must not repeat each other.
 DRAW, ORDER, CARVE = 1, 2, 3
@@ -19,24 +24,82 @@ SHARE, RANKING, WATCH, WINDOWED = 7, 8, 9, 10
 WINDOW_CHUNKS = 4  # part of what an order is: another number is another order
 
 
-def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
-    """``shots · classes`` examples uniformly without replacement, not stratified (ElNokrashy et al. 2024).
+def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
+    """The training examples that a run learns from, ascending; None is all of them.
 
-    Returns:
-        ascending example numbers.
+    Of several tasks the classes of the first one named count. UsageError for a draw larger than the training split, one
+    that the task has no classes for, and ids that are not given or not in train.
     """
+    check_draw(spec)
+    train = data.train
+    if spec.draw_ids is not None:
+        if spec.draw_ids not in data.draws:
+            known = ", ".join(data.draws) or "none"
+            raise UsageError(f"the draw {spec.draw_ids} is not given", received=known, remedy="add --draw-from")
+        return _numbers_of(data.draws[spec.draw_ids], train)
+    if spec.shots is None:
+        return None
+    if spec.draw == "stratified":
+        spans = data.task.unit == "word" and are_span_tags(data.labels)
+        names = sorted({tag[2:] for tag in data.labels if tag != "O"}) if spans else data.labels  # of spans their types
+        # A class that is known from elsewhere, and that no example of train holds, is refused as all others that lack.
+        none = dict.fromkeys(names, np.zeros(0, dtype=np.int64))
+        return stratified_draw(none | train.holders, len(train), spec.shots, spec.data_seed)
+    draw = nested_draw if spec.draw == "nested" else uniform_draw
+    return draw(len(train), spec.shots, data.classes, spec.data_seed)
+
+
+def check_draw(spec: RunSpec) -> None:
+    """Refuse to draw of classes where the task has none, and a way of drawing where nothing is drawn."""
+    task = next(iter(tasks_of(spec.task).values()))
+    if spec.draw == "stratified" and (task.numeric or task.unit == "row"):
+        raise UsageError(
+            f"the task {task.name} has no classes to draw the same number of",
+            expected="--draw uniform or --draw nested",
+            received="--draw stratified",
+            remedy="choose another --draw",
+        )
+    if spec.shots is None and spec.draw not in ("uniform", GIVEN):
+        raise UsageError(
+            f"--draw {spec.draw} draws nothing: the run learns from all of train",
+            expected="--shots N",
+            received="none",
+            remedy="add --shots, or leave --draw out",
+        )
+
+
+def _numbers_of(ids: Sequence[str], train: TaskSplit) -> IntArray:
+    known: dict[str, list[int]] = {one: [] for one in ids}
+    for number, one in enumerate(train.ids):
+        if one in known:
+            known[one].append(number)
+    for wrong, what in (
+        ([one for one in ids if not known[one]], "are not in train"),
+        ([one for one in ids if len(known[one]) > 1], "are those of several training examples"),
+    ):
+        if wrong:
+            raise UsageError(
+                f"{len(wrong)} of {len(ids)} ids to draw {what}",
+                expected=f"ids of train, like {', '.join(train.ids[:3])}",
+                received=", ".join(wrong[:6]) + ("…" if wrong[6:] else ""),
+                remedy="give a draw of the same data",
+            )
+    return np.sort(np.array([numbers[0] for numbers in known.values()], dtype=np.int64))
+
+
+def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
+    """``shots · classes`` examples, uniform without replacement, ascending; not stratified (ElNokrashy et al. 2024)."""
     wanted = _wanted(examples, shots, classes)
     rng = np.random.default_rng([data_seed, DRAW])
     return np.sort(rng.choice(examples, wanted, replace=False))
 
 
 def nested_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
-    """The first ``shots · classes`` examples of one permutation: uniform too, and smaller draws lie in larger ones.
+    """The first ``shots · classes`` examples of one permutation, ascending.
 
-    Returns:
-        ascending example numbers.
+    Each draw is uniform too, and smaller draws lie in larger ones.
     """
-    return np.sort(_ranking(examples, data_seed)[: _wanted(examples, shots, classes)])
+    return _first(examples, _wanted(examples, shots, classes), data_seed, RANKING)
 
 
 def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, data_seed: int) -> IntArray:
@@ -52,10 +115,7 @@ def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, 
         holders: by class the examples that hold it, int64, each once.
 
     Returns:
-        ascending example numbers.
-
-    Raises:
-        UsageError: a class that fewer examples hold.
+        ascending example numbers. UsageError for a class that fewer examples hold.
     """
     if few := {name: len(found) for name, found in holders.items() if len(found) < shots}:
         shown = sorted(few.items(), key=lambda one: one[1])[:6]
@@ -65,7 +125,8 @@ def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, 
             received=", ".join(f"{name!r} {count}" for name, count in shown) + ("…" if len(few) > len(shown) else ""),
             remedy="choose fewer --shots, or --draw uniform",
         )
-    rank = np.argsort(_ranking(examples, data_seed))  # each example's place in the permutation
+    # Each example's place in the permutation of the nested draw.
+    rank = np.argsort(np.random.default_rng([data_seed, RANKING]).permutation(examples))
     first = [found[np.argsort(rank[found])[:shots]] for found in holders.values()]
     return np.unique(np.concatenate(first))
 
@@ -82,17 +143,14 @@ def _wanted(examples: int, shots: int, classes: int) -> int:
     return wanted
 
 
-def _ranking(examples: int, data_seed: int) -> IntArray:
-    return np.random.default_rng([data_seed, RANKING]).permutation(examples)
+def _first(examples: int, count: int, *seed: int) -> IntArray:
+    """The first ``count`` of a permutation, ascending: uniform, and a larger count holds those of a smaller one."""
+    return np.sort(np.random.default_rng(seed).permutation(examples)[:count])
 
 
 def share_draw(examples: int, count: int, data_seed: int) -> IntArray:
-    """``count`` examples uniformly without replacement, whatever other stores they are joined with.
-
-    Returns:
-        ascending example numbers; a larger count holds those of a smaller one.
-    """
-    return np.sort(np.random.default_rng([data_seed, SHARE]).permutation(examples)[:count])
+    """The examples of a share of a store, ascending, whatever other stores they are joined with."""
+    return _first(examples, count, data_seed, SHARE)
 
 
 def epoch_order(examples: int, data_seed: int, epoch: int) -> IntArray:
@@ -118,20 +176,20 @@ def window_order(chunks: IntArray, data_seed: int, epoch: int) -> list[IntArray]
 
 
 def carve(examples: int, share: float) -> tuple[IntArray, IntArray]:
-    """Split off a validation share, always the same one so that all runs are judged on the same examples.
-
-    Returns:
-        ascending example numbers that stay, and those of the share.
-    """
+    """Examples that stay and those of a validation share, both ascending: the same share in every run."""
     order = np.random.default_rng([0, CARVE]).permutation(examples)
     size = max(1, round(examples * share))
     return np.sort(order[size:]), np.sort(order[:size])
 
 
-def watched_draw(examples: int, count: int) -> IntArray:
-    """The validation examples that are scored while training: ``count`` of them uniformly, the same in every run.
+def watched_split(spec: RunSpec, data: TaskData) -> TaskSplit:
+    """What is scored while training and chooses the epoch: ``validate_on`` examples of validation, or all of it."""
+    whole = data.validation
+    if spec.validate_on is None or spec.validate_on >= len(whole):
+        return whole
+    return whole.subset(watched_draw(len(whole), spec.validate_on))
 
-    Returns:
-        ascending example numbers; a larger count holds those of a smaller one.
-    """
-    return np.sort(np.random.default_rng([0, WATCH]).permutation(examples)[:count])
+
+def watched_draw(examples: int, count: int) -> IntArray:
+    """The validation examples that are scored while training, ascending: the same in every run."""
+    return _first(examples, count, 0, WATCH)

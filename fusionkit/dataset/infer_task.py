@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from fusionkit.dataset.compatibility import usual_examples
 from fusionkit.dataset.mlm import choose_mlm, refuse_misfit
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
@@ -21,16 +22,12 @@ from fusionkit.tasks.joint import columns_of
 
 
 def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
-    """One task and the column it learns: as named, else by the roles the store's columns have.
-
-    Raises:
-        UsageError: an unknown task or column, or a column that does not suit the task.
-    """
+    """One task and the column it learns: as named, else by the columns' roles; UsageError if they do not fit."""
     if (masked := choose_mlm(store, task, label)) is not None:
         return masked
     columns = store.manifest["columns"]
     tags, labels, pair = columns["tags"], columns["labels"], columns["pair"]
-    frame = store["train" if "train" in store.splits else store.splits[0]].examples
+    frame = usual_examples(store)
     known = f"tags {', '.join(tags) or 'none'}; labels {', '.join(labels) or 'none'}"
     if task is not None and task not in TASKS:
         raise unknown_name("task", task, (*TASKS, *SHORT))
@@ -57,33 +54,23 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     if chosen.several and label is None:
         tags = [name for name in frame.columns if name not in (columns["tokens"], *tags) and _holds_lists(frame[name])]
     if label is None and not (tags if listed else labels):
+        wanted = ("a list of labels" if chosen.several else "one tag a word") if listed else "one label an example"
         raise UsageError(
             f"{store.path} has no column for the task {chosen.name}",
-            expected=f"a column with {'a list of labels' if chosen.several else 'one tag a word'}"
-            if listed
-            else "a column with one label an example",
+            expected=f"a column with {wanted}",
             received=known,
             remedy="name it with --label",
         )
     if chosen.of_lists != listed:
-        raise UsageError(
-            f"column {label!r} does not suit the task {chosen.name}",
-            expected=f"lists of {'labels' if chosen.several else 'tags'}"
-            if chosen.of_lists
-            else "one label an example",
-            received="lists" if listed else "single values",
-            remedy="choose another --label or --task",
-        )
+        lists = f"lists of {'labels' if chosen.several else 'tags'}"
+        wanted = lists if chosen.of_lists else "one label an example"
+        raise _unsuited(label, chosen, wanted, "lists" if listed else "single values")
     column = label or (tags if listed else labels)[0]
     if chosen.numeric:
         column = label or next((name for name in labels if _is_numeric(frame.get(name))), column)
         if not _is_numeric(frame.get(column)):
-            raise UsageError(
-                f"column {column!r} does not suit the task {chosen.name}",
-                expected="a column of numbers",
-                received=f"values like {frame[column].iloc[0]!r}" if column in frame.columns else "none in train",
-                remedy="choose another --label or --task",
-            )
+            found = f"values like {frame[column].iloc[0]!r}" if column in frame.columns else "none in train"
+            raise _unsuited(column, chosen, "a column of numbers", found)
     if chosen.needs_pair and not pair:
         raise UsageError(
             f"the examples of {store.path} are no pairs",
@@ -94,15 +81,17 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     return chosen, column
 
 
+def _unsuited(column: str | None, task: Task, expected: str, received: str) -> UsageError:
+    what = f"column {column!r} does not suit the task {task.name}"
+    return UsageError(what, expected=expected, received=received, remedy="choose another --label or --task")
+
+
 def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
     """The tasks of a run with the column that each learns, by their names; one without a name has ``""``.
 
     Args:
         task: a task, ``joint``, or several as ``topic=classification,slots=tagging``. label: a column; of several
             tasks one each, ``topic=category`` where the column has another name than the task.
-
-    Raises:
-        UsageError: as :func:`choose_task`, or columns that are not one for each task.
     """
     if task is None or (task not in SHORT and "=" not in task):
         return {ALONE: choose_task(store, task, label)}
@@ -135,7 +124,7 @@ def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -
         )
     if all("=" in each for each in named):
         return [columns_of(",".join(named), tasks)[name] for name in tasks]
-    frame = store["train" if "train" in store.splits else store.splits[0]].examples
+    frame = usual_examples(store)
     if named[0] in frame.columns and _holds_lists(frame[named[0]]):
         named.reverse()
     return named
@@ -169,12 +158,7 @@ class StoreFacts(Protocol):
 
 
 def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[str, str | None]:
-    """A fusion's one spelling, and the layers it reads where the user chose them.
-
-    Raises:
-        UsageError: a name, option or layer that does not exist, layers that are not stored, or rows that the fusion
-            cannot use.
-    """
+    """A fusion's one spelling, and the layers that the user chose; UsageError if the store cannot serve it."""
     name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
     if store.rows == MASKED:
         refuse_misfit(name, len(store.layers), store.hidden)
@@ -202,13 +186,10 @@ def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[s
 
 
 def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | None = None) -> str | None:
-    """How rows become one vector an example: None where there is nothing to pool.
+    """How rows become one vector an example, None where there is nothing to pool; UsageError if they cannot.
 
     Args:
         head: the head where one was chosen; one that reads whole sequences has nothing pooled.
-
-    Raises:
-        UsageError: a pool where there is nothing to pool, or rows that the head cannot read.
     """
     many = store.rows in ("tokens", "words", "words-mean")
     if head is not None and reads_sequences(head):
@@ -240,14 +221,7 @@ def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | Non
 
 
 def check_sides(head: str, sides: int) -> None:
-    """Refuse examples of another number of sequences than a head reads.
-
-    Args:
-        sides: sequences an example has, 1 or 2.
-
-    Raises:
-        UsageError: one sequence for a head that compares two, or two for one that reads one.
-    """
+    """Refuse examples of another number of sequences than a head reads; ``sides`` is what an example has, 1 or 2."""
     if (sequences_of(head) or sides) == sides:
         return
     raise UsageError(

@@ -1,12 +1,10 @@
-"""Reading the columns of labels that a task learns, and what of them is there to learn.
-
-Examples without any label are left out, and counted aloud.
-"""
+"""Reading the columns of labels that a run's task, or several tasks, learn; examples without any are left out."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,11 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
+from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tags import are_span_tags
-from fusionkit.tasks import Task
-from fusionkit.tasks.label_column import LabelColumn
+from fusionkit.tasks import TASKS, Task, parts_of
+from fusionkit.tasks.label_column import LabelColumn, has_label
 
 
 def load_task(
@@ -39,12 +38,9 @@ def load_task(
         unpooled: the head reads all rows of each example, none of them pooled.
         among: by split bool ``[examples]``, those that may be used; None is all.
 
-    Raises:
-        UsageError: the rows or the column cannot carry the task, or there is no train split.
-        DataError: fewer than two classes or numbers to learn, a number missing, or nothing to judge them on.
+    UsageError if the rows or the column cannot carry the task or there is no train split; DataError for fewer than two
+    classes or numbers to learn, a number missing, or too little to set a validation aside.
     """
-    if task.unit == "row":
-        return load_masked(store, task)
     if "train" not in store.splits:
         raise UsageError(
             f"{store.path} has no train split",
@@ -52,6 +48,8 @@ def load_task(
             received=", ".join(store.splits),
             remedy="encode one",
         )
+    if task.unit == "row":
+        return load_masked(store, task)
     notes: list[str] = []
     columns = label_columns(store, task, label, notes, among)
     names = class_names(columns["train"][0], task, label)
@@ -61,7 +59,7 @@ def load_task(
         train, splits["validation"] = carve_validation(store, train, notes)
     if "test" not in splits:
         notes.append("no labelled test split: scores are validation's alone")
-    classes, default = counted_classes(names, train, task)
+    classes, default = counted_classes(names, train.gold, task)
     return TaskData(task, label, pool, names, classes, default, train, splits["validation"], splits.get("test"), notes)
 
 
@@ -74,11 +72,7 @@ def label_columns(
 ) -> Columns:
     """By split the labels of all examples, and which examples have any; what was left out goes to ``notes``.
 
-    Args:
-        among: by split bool ``[examples]``, those that may be used; None is all.
-
-    Raises:
-        UsageError: the rows or the column cannot carry the task. DataError: a number is missing.
+    UsageError if the rows or the column cannot carry the task, DataError if a number is missing.
     """
     tokens = store.manifest["columns"]["tokens"]
     if task.unit == "word" and (store.rows in ("cls", "mean") or tokens is None):
@@ -90,17 +84,17 @@ def label_columns(
         )
     columns = {}
     for name in store.splits:
-        of_split = LabelColumn(store[name].examples, name, label, tokens, None if among is None else among[name], notes)
-        columns[name] = task.read(of_split)
-    return columns if among is None else {name: _only(*found, among[name]) for name, found in columns.items()}
+        usable = None if among is None else among[name]
+        gold, present = task.read(LabelColumn(store[name].examples, name, label, tokens, usable, notes))
+        if usable is not None:  # what the others carry is not learned, and is no class
+            present = present & usable
+            gold = [one if ok else None for one, ok in zip(gold, present, strict=True)]
+        columns[name] = gold, present
+    return columns
 
 
 def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
-    """The classes of train's labels in their order; a task of numbers has none.
-
-    Raises:
-        DataError: there are fewer than two.
-    """
+    """The classes of train's labels in their order, DataError for fewer than two; a task of numbers has none."""
     seen = {one for row in gold if row is not None for one in task.classes(row)}
     try:
         names = sorted(seen, key=lambda name: (int(name), name))
@@ -116,15 +110,69 @@ def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
     return [] if task.numeric else names
 
 
-def counted_classes(names: list[str], train: TaskSplit, task: Task) -> tuple[int, str]:
-    """How many classes a few-shot draw counts, and the tag of words that have no row."""
+def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[int, str]:
+    """How many classes a few-shot draw counts, and the tag of words that have no row: the most frequent one of train.
+
+    Args:
+        names: the classes. gold: the labels of train.
+    """
     if task.unit == "word" and are_span_tags(names):
         return len({name[2:] for name in names if name != "O"}), "O"
-    flat = Counter(one for row in train.gold for one in task.classes(row))
+    flat = Counter(one for row in gold for one in task.classes(row))
     return max(len(names), 1), max(names, key=lambda name: flat[name], default="")
 
 
-def _only(gold: list[Any], present: NDArray[np.bool_], among: NDArray[np.bool_]) -> tuple[list[Any], NDArray[np.bool_]]:
-    """Labels of some examples alone: what the others carry is not learned, and is no class."""
-    kept = present & among
-    return [one if ok else None for one, ok in zip(gold, kept, strict=True)], kept
+def load_joint(store: Store, spec: RunSpec) -> TaskData:
+    """Match a store's rows with the labels of all tasks of a run, over the examples that have every one.
+
+    Returns:
+        the first task's data with the others behind it: the same examples and rows, split by split. Errors are those of
+        :func:`load_task`.
+    """
+    parts, notes = parts_of(spec), list[str]()
+    among = labelled_by_all(store, parts, notes)
+    data = {
+        name: load_task(store, TASKS[part.task], part.label, part.pool, whole=True, among=among)
+        for name, part in parts.items()
+    }
+    told = (" has no labels: not used", " has no example with all labels: not used")
+    notes += [note.replace(*told) for part in data.values() for note in part.notes]
+    return behind_the_first(data, notes)
+
+
+def behind_the_first(data: Mapping[str, TaskData], notes: list[str]) -> TaskData:
+    """The first task's data with the others behind it, split by split."""
+    (name, first), *_ = data.items()
+    tests = {test: joined({part: each.tests[test] for part, each in data.items()}) for test in first.tests}
+    tested = {part: each.test for part, each in data.items() if each.test is not None}
+    return dataclasses.replace(
+        first,
+        train=joined({part: each.train for part, each in data.items()}),
+        validation=joined({part: each.validation for part, each in data.items()}),
+        test=joined(tested) if len(tested) == len(data) else None,
+        tests=tests,
+        notes=list(dict.fromkeys(notes)),
+        name=name,
+        others={part: each for part, each in data.items() if part != name},
+    )
+
+
+def joined(splits: Mapping[str, TaskSplit]) -> TaskSplit:
+    """The first task's split with the others behind it."""
+    (name, first), *others = splits.items()
+    return dataclasses.replace(first, name=name, others=dict(others))
+
+
+def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]) -> dict[str, NDArray[np.bool_]]:
+    """By split bool ``[examples]``, those that have a label in each column; who lacks tags is noted here."""
+    found = {}
+    for name in store.splits:
+        frame = store[name].examples
+        columns = [frame.get(part.label, [None] * len(frame)) for part in parts.values()]
+        labelled = np.array([[has_label(value) for value in column] for column in columns], dtype=bool)
+        found[name] = np.logical_and.reduce(labelled)  # labelled: [tasks, examples]
+        for part, has in zip(parts.values(), labelled, strict=True):  # who lacks another label: said by the matching
+            lost = int((~has).sum())
+            if lost and found[name].any() and TASKS[part.task].unit == "word":
+                notes.append(f"{name}: {lost} examples have no {part.label}: left out")
+    return found

@@ -1,4 +1,4 @@
-"""Several stores under one task: shares of their train splits joined, any of them to judge by.
+"""Several stores under one task: shares of their train splits joined, validation and test of any of them.
 
 Classes are matched by name. They are those of the whole train splits that take part, whatever a draw holds: the
 shape of a run does not depend on its seed. A label of an evaluation store that none of them has counts as an error
@@ -10,18 +10,14 @@ Source: few-shot transfer, all of one language and 5 % of another, is table 3 of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disjoint, refuse_strangers, refuse_without
 from fusionkit.dataset.concatenation import join_splits
 from fusionkit.dataset.draws import share_draw
 from fusionkit.dataset.infer_task import choose_task, choose_tasks
-from fusionkit.dataset.joint import behind_the_first, labelled_by_all
-from fusionkit.dataset.labels import class_names, counted_classes, label_columns
+from fusionkit.dataset.labels import behind_the_first, class_names, counted_classes, label_columns, labelled_by_all
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
@@ -37,35 +33,32 @@ from fusionkit.tasks import TASKS, Task, parts_of
 
 @dataclass(frozen=True)
 class _Matched:
-    """What all draws share: classes, each part's whole train split by its store's digest, and what judges."""
+    """What all draws of one task share.
 
-    names: list[str]
-    classes: int
-    default: str
+    Attributes:
+        data: with the first store's train, which the shares that are drawn take the place of.
+        trains: each part's whole train split by its store's digest.
+    """
+
+    data: TaskData
     trains: dict[str, TaskSplit]
-    validation: TaskSplit
-    tests: dict[str, TaskSplit]
-    notes: list[str]
 
 
 class Mix:
-    """Stores to train on together, and stores to judge by.
+    """Stores to train on together, and stores that runs are evaluated on; UsageError if one head cannot read them.
 
     Args:
-        parts: what is trained on, in this order. judges: whose validation chooses the epoch (the first's) and whose
-            test is scored (each one's); none is the store of the last part.
+        parts: what is trained on, in this order. evaluation_stores: whose validation chooses the epoch (the first's)
+            and whose test is scored (each one's); none is the store of the last part.
 
     Attributes:
         stores: all of them, each once. layers: those that every one has. rows, hidden, manifest, digest: the first
             one's; where it matters they agree. name: what reports call it, ``en + de:5%``.
-
-    Raises:
-        UsageError: a store twice, one without a train split to train on, or stores that one head cannot read.
     """
 
-    def __init__(self, parts: Sequence[Share], judges: Sequence[Store] = ()) -> None:
+    def __init__(self, parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> None:
         trained = [part.store for part in parts]
-        self.stores = distinct([*trained, *judges])
+        self.stores = distinct([*trained, *evaluation_stores])
         if len(distinct(trained)) < len(trained):
             raise UsageError(
                 "a store is named twice to train on",
@@ -84,7 +77,7 @@ class Mix:
         first = self.stores[0]
         ours = {store.digest: store for store in self.stores}
         self.parts = tuple(parts)
-        self.judges = tuple(ours[store.digest] for store in distinct(judges or trained[-1:]))
+        self.evaluation_stores = tuple(ours[store.digest] for store in distinct(evaluation_stores or trained[-1:]))
         self.path, self.rows, self.hidden, self.digest = first.path, first.rows, first.hidden, first.digest
         self.manifest: dict[str, Any] = first.manifest
         self.layers = tuple(sorted(set.intersection(*(set(store.layers) for store in self.stores))))
@@ -100,14 +93,9 @@ class Mix:
 
     @property
     def evaluate_on(self) -> str | None:
-        """The judges as a run's spec keeps them; None for the last store that is trained on."""
-        digests = [store.digest for store in self.judges]
+        """The evaluation stores as a run's spec keeps them; None for the last store that is trained on."""
+        digests = [store.digest for store in self.evaluation_stores]
         return None if digests == [self.parts[-1].store.digest] else ",".join(digests)
-
-    @property
-    def judged(self) -> str:
-        """What reports call the judges: ``de, fr``."""
-        return ", ".join(self._names[store.digest] for store in self.judges)
 
     def choose_tasks(self, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
         """As :func:`fusionkit.dataset.infer_task.choose_tasks` for the first store; all must have the columns."""
@@ -119,30 +107,20 @@ class Mix:
         return chosen
 
     def load(self, spec: RunSpec) -> TaskData:
-        """The shares that the run's ``data_seed`` draws, joined, and the splits that judge.
+        """The shares that the run's ``data_seed`` draws, joined, and the splits of the evaluation stores.
 
-        Raises:
-            UsageError: a share larger than its store, or labels or rows that do not fit. DataError: too few labels.
+        UsageError if a share is larger than its store or the labels or rows do not fit, DataError for too few labels.
         """
-        parts, data, notes = parts_of(spec), dict[str, TaskData](), list[str]()
-        for name, part in parts.items():
+        data, notes = dict[str, TaskData](), list[str]()
+        for name, part in parts_of(spec).items():
             found = self._match(part, spec)
             drawn = self._drawn(found, spec.data_seed)
             told = ", ".join(f"{len(train):,} examples of {self._names[s.digest]}" for s, train in drawn)
-            notes += [*found.notes, "train: " + told]
-            data[name] = TaskData(
-                TASKS[part.task],
-                part.label,
-                part.pool,
-                found.names,
-                found.classes,
-                found.default,
-                join_splits([(self._names[store.digest], train, self._positions(store)) for store, train in drawn]),
-                found.validation,
-                next(iter(found.tests.values()), None),
-                notes,
-                tests=found.tests if len(self.judges) > 1 else {},
+            notes += [*found.data.notes, "train: " + told]
+            train = join_splits(
+                [(self._names[store.digest], train, positions_of(self.layers, store.layers)) for store, train in drawn]
             )
+            data[name] = replace(found.data, train=train, notes=notes)
         return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:
@@ -158,7 +136,8 @@ class Mix:
             }
             for part, (_, train) in zip(self.parts, drawn, strict=True)
         ]
-        return {"evaluated": self.judged, "parts": parts}
+        evaluated = ", ".join(self._names[store.digest] for store in self.evaluation_stores)
+        return {"evaluated": evaluated, "parts": parts}
 
     def _drawn(self, found: _Matched, data_seed: int) -> list[tuple[Store, TaskSplit]]:
         drawn = []
@@ -175,69 +154,62 @@ class Mix:
         whole, unpooled = several or sees_examples(part.fusion), reads_sequences(part.head)
         key = (part.task, part.label, part.pool, whole, unpooled, run.label if several else None)
         if key not in self._matched:
-            notes = {store.digest: list[str]() for store in self.stores}
-            among = {
-                store.digest: labelled_by_all(store, parts_of(run), notes[store.digest]) if several else None
-                for store in self.stores
-            }
-            task = TASKS[part.task]
-            self._matched[key] = self._matched_now(task, part.label, part.pool, whole, unpooled, among, notes)
+            self._matched[key] = self._matched_now(part, whole, unpooled, parts_of(run) if several else None)
         return self._matched[key]
 
     def _matched_now(
-        self,
-        task: Task,
-        label: str,
-        pool: str | None,
-        whole: bool,
-        unpooled: bool,
-        among: Mapping[str, Mapping[str, NDArray[np.bool_]] | None],
-        notes: dict[str, list[str]],
+        self, part: RunSpec, whole: bool, unpooled: bool, several: Mapping[str, RunSpec] | None
     ) -> _Matched:
+        """The same, worked out; ``several``: all tasks of the run, where there are several."""
+        task, label = TASKS[part.task], part.label
+        notes = {store.digest: list[str]() for store in self.stores}
+        columns = {}
+        for store in self.stores:
+            told = notes[store.digest]
+            among = None if several is None else labelled_by_all(store, several, told)
+            columns[store.digest] = label_columns(store, task, label, told, among)
         trained = [part.store for part in self.parts]
-        columns = {
-            store.digest: label_columns(store, task, label, notes[store.digest], among[store.digest])
-            for store in self.stores
-        }
         gold = {store.digest: _labels(columns[store.digest], store in trained) for store in self.stores}
         for store in self.stores:
             if not gold[store.digest]:
                 raise DataError(f"no example of {store.path} has a label in column {label!r}", remedy="leave it out")
         names = class_names([each for store in trained for each in gold[store.digest]], task, label)
         if names:
-            told = {key: {one for row in found for one in task.classes(row)} for key, found in gold.items()}
-            refuse_disjoint(self.stores, label, told)
+            labels = {key: {one for row in found for one in task.classes(row)} for key, found in gold.items()}
+            refuse_disjoint(self.stores, label, labels)
         splits = {}
         for store in self.stores:
             ours = columns[store.digest]
-            if store not in trained and store is not self.judges[0]:
+            if store not in trained and store is not self.evaluation_stores[0]:
                 ours = {name: ours[name] for name in ours if name == "test"}
-            elif store not in self.judges:
+            elif store not in self.evaluation_stores:
                 ours = {"train": ours["train"]}
-            splits[store.digest] = match_splits(store, ours, task, pool, names, notes[store.digest], whole, unpooled)
-        judge = self.judges[0]
-        if "validation" not in (theirs := splits[judge.digest]):
+            told = notes[store.digest]
+            splits[store.digest] = match_splits(store, ours, task, part.pool, names, told, whole, unpooled)
+        chooser = self.evaluation_stores[0]
+        if "validation" not in (theirs := splits[chooser.digest]):
             if "train" not in theirs:
                 raise UsageError(
-                    f"{judge.path} has nothing to choose the best epoch by",
+                    f"{chooser.path} has nothing to choose the best epoch by",
                     expected="a validation split with labels, or a train split to take a tenth of",
-                    received=", ".join(judge.splits),
+                    received=", ".join(chooser.splits),
                     remedy="name a store that has one first behind --evaluate-on",
                 )
-            stay, theirs["validation"] = carve_validation(judge, theirs["train"], notes[judge.digest])
+            stay, theirs["validation"] = carve_validation(chooser, theirs["train"], notes[chooser.digest])
             theirs["train"] = stay
         trains = {store.digest: splits[store.digest]["train"] for store in trained}
-        if len({train.sides for train in trains.values()} | {theirs["validation"].sides}) > 1:
+        validation = self._shared(chooser, theirs["validation"])
+        if len({split.sides for split in [*trains.values(), validation]}) > 1:
             raise UsageError("some of the stores hold pairs as one sequence, some as two", remedy="encode them alike")
-        everything = join_splits([("", trains[store.digest], self._positions(store)) for store in trained])
-        classes, default = counted_classes(names, everything, task)
-        tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.judges})
-        validation = self._shared(judge, theirs["validation"])
-        return _Matched(names, classes, default, trains, validation, tests, self._told(notes, tests))
+        classes, default = counted_classes(names, [each for train in trains.values() for each in train.gold], task)
+        tests = self._tests({store.digest: splits[store.digest].get("test") for store in self.evaluation_stores})
+        first, test = trains[trained[0].digest], next(iter(tests.values()), None)
+        fields = (task, label, part.pool, names, classes, default, first, validation, test, self._told(notes, tests))
+        return _Matched(TaskData(*fields, tests=tests if len(self.evaluation_stores) > 1 else {}), trains)
 
     def _tests(self, found: dict[str, TaskSplit | None]) -> dict[str, TaskSplit]:
-        lacking = [store for store in self.judges if found[store.digest] is None]
-        if lacking and len(self.judges) > 1:
+        lacking = [store for store in self.evaluation_stores if found[store.digest] is None]
+        if lacking and len(self.evaluation_stores) > 1:
             raise UsageError(
                 f"{', '.join(str(store.path) for store in lacking)} has no test split with labels",
                 expected="one in every store behind --evaluate-on",
@@ -245,27 +217,23 @@ class Mix:
             )
         return {
             self._names[store.digest]: self._shared(store, test)
-            for store in self.judges
+            for store in self.evaluation_stores
             if (test := found[store.digest]) is not None
         }
 
     def _told(self, notes: dict[str, list[str]], tests: Iterable[str]) -> list[str]:
         scored = f"test of {', '.join(tests)} is scored" if tests else "there is no labelled test split to score"
         default = "" if self.evaluate_on else " (the last store named; --evaluate-on names others)"
-        told = [f"validation of {self._names[self.judges[0].digest]} chooses the epoch, {scored}{default}"]
+        told = [f"validation of {self._names[self.evaluation_stores[0].digest]} chooses the epoch, {scored}{default}"]
         if any(store.layers != self.layers for store in self.stores):
             told.append(f"layers {', '.join(map(str, self.layers))}: those that every store has")
         return told + [f"{self._names[digest]}: {note}" for digest, lines in notes.items() for note in lines]
-
-    def _positions(self, store: Store) -> list[int]:
-        """The positions of the shared layers in a store."""
-        return list(positions_of(self.layers, store.layers))
 
     def _shared(self, store: Store, split: TaskSplit) -> TaskSplit:
         """A split of one store with the shared layers alone."""
         if store.layers == self.layers:
             return split
-        return join_splits([(self._names[store.digest], split, self._positions(store))])
+        return join_splits([(self._names[store.digest], split, positions_of(self.layers, store.layers))])
 
 
 def _labels(columns: Columns, trained: bool) -> list[Any]:
@@ -279,7 +247,7 @@ def _labels(columns: Columns, trained: bool) -> list[Any]:
     ]
 
 
-def mix_of(parts: Sequence[Share], judges: Sequence[Store] = ()) -> Store | Mix:
-    """The stores as one to fit over: a store that is trained on whole and judged by itself stays what it is."""
-    mix = Mix(parts, judges)
+def mix_of(parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> Store | Mix:
+    """The stores as one to fit over: a store that is trained on whole and evaluated on stays what it is."""
+    mix = Mix(parts, evaluation_stores)
     return parts[0].store if mix.text is None and mix.evaluate_on is None else mix

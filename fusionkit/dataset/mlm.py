@@ -5,26 +5,21 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fusionkit.dataset.draws import carve
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.targets import carve_validation
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import build_fusion, sees_examples
 from fusionkit.specs import MASKED
-from fusionkit.store import Split, Store
+from fusionkit.store import Store
 from fusionkit.store.lm_head_file import read_lm_head
 from fusionkit.tasks import TASKS, Task
 
 LABEL = "mlm_labels"  # what stands for a column: the store's array
-VALIDATION_SHARE = 0.1
 
 
 def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task, str] | None:
-    """The task ``mlm`` where the store is made for it; None where neither it nor the user says so.
-
-    Raises:
-        UsageError: another task over such a store, ``mlm`` over another, or a column.
-    """
+    """The task ``mlm`` where the store is made for it; UsageError if only store or user says so, None if neither."""
     masked = store.rows == MASKED
     if not masked and task != "mlm":
         return None
@@ -43,11 +38,7 @@ def choose_mlm(store: Store, task: str | None, label: str | None) -> tuple[Task,
 
 
 def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
-    """Refuse a fusion that the encoder's LM head, of width ``hidden``, cannot read.
-
-    Raises:
-        UsageError: one of another width than the head's, or one that looks at whole examples.
-    """
+    """Refuse a fusion that the encoder's LM head, of width ``hidden``, cannot read."""
     if sees_examples(fusion):
         raise UsageError(
             f"fusion {fusion!r} looks at all rows of an example; here are those of its masked sub-tokens alone",
@@ -67,46 +58,26 @@ def refuse_misfit(fusion: str, layers: int, hidden: int) -> None:
 
 
 def load_masked(store: Store, task: Task) -> TaskData:
-    """Each masked sub-token an example of its own: its row, and the id it had.
-
-    Raises:
-        UsageError: there is no train split. DataError: nothing is masked in train or validation.
-        StoreError: the ids or the head are damaged.
-    """
-    if "train" not in store.splits:
-        raise UsageError(
-            f"{store.path} has no train split",
-            expected="train",
-            received=", ".join(store.splits),
-            remedy="encode one",
-        )
-    head, notes = read_lm_head(store.path, store.manifest), list[str]()
-    splits = {name: _split(store[name]) for name in store.splits}
-    for name in [name for name, split in splits.items() if not len(split) and name != "train"]:
-        notes.append(f"{name} has no masked sub-token: not used")
-        del splits[name]
-    if not len(splits["train"]) or ("validation" not in splits and len(splits["train"]) < 2):
+    """Each masked sub-token an example of its own: its row, and the id it had; DataError if too few are masked."""
+    head, notes, splits = read_lm_head(store.path, store.manifest), list[str](), dict[str, TaskSplit]()
+    for name in store.splits:
+        ids = store[name].masked_ids.astype(np.int64)
+        rows, offsets = (np.arange(len(ids) + more, dtype=np.int64) for more in (0, 1))
+        split = TaskSplit(store[name].hidden_states, rows, offsets, ids, ids.tolist(), [str(row) for row in rows])
+        if len(split) or name == "train":
+            splits[name] = split
+        else:
+            notes.append(f"{name} has no masked sub-token: not used")
+    train = splits["train"]
+    if not len(train) or ("validation" not in splits and len(train) < 2):
         raise DataError(
             f"too few sub-tokens of {store.path} are masked to learn from",
             expected="some in train, and in validation or two in train",
-            received=f"{len(splits['train'])} in train",
+            received=f"{len(train)} in train",
             remedy="encode more text, or a larger --mask-share",
         )
     if "validation" not in splits:
-        stay, share = carve(len(splits["train"]), VALIDATION_SHARE)
-        splits["validation"], splits["train"] = splits["train"].subset(share), splits["train"].subset(stay)
-        notes.append(
-            f"no validation split: {len(share)} masked sub-tokens of train set aside for it, the same in every run"
-        )
+        train, splits["validation"] = carve_validation(store, train, notes, "masked sub-tokens of train")
     if "test" not in splits:
         notes.append("no test split: scores are validation's alone")
-    return TaskData(
-        task, LABEL, None, [], 1, "", splits["train"], splits["validation"], splits.get("test"), notes, head
-    )  # fmt: skip
-
-
-def _split(split: Split) -> TaskSplit:
-    ids = split.masked_ids.astype(np.int64)
-    rows = np.arange(len(ids), dtype=np.int64)
-    offsets = np.arange(len(ids) + 1, dtype=np.int64)
-    return TaskSplit(split.hidden_states, rows, offsets, ids, ids.tolist(), [str(row) for row in rows])
+    return TaskData(task, LABEL, None, [], 1, "", train, splits["validation"], splits.get("test"), notes, head)

@@ -23,11 +23,7 @@ class Share:
     part: str | None = None
 
     def count(self, examples: int) -> int:
-        """How many of so many examples these are: a percentage is rounded, and at least 1.
-
-        Raises:
-            UsageError: more than there are.
-        """
+        """How many of so many examples these are, UsageError for more; a percentage is rounded, and at least 1."""
         if self.part is None:
             return examples
         if self.part.endswith("%"):
@@ -47,11 +43,7 @@ class Share:
 
 
 def parse_share(text: str) -> str | None:
-    """The one spelling of a share, ``5%`` or ``200``; None for all, which ``100%`` is too.
-
-    Raises:
-        UsageError: it is no number, none at all, or more than all.
-    """
+    """The one spelling of a share, ``5%`` or ``200``; None for all, ``100%`` too. UsageError for anything else."""
     match = WRITTEN.fullmatch(text)
     number, percent = (float(match["number"]), bool(match["percent"])) if match else (0.0, False)
     if not (0 < number <= 100 if percent else number >= 1 and number.is_integer()):

@@ -23,15 +23,9 @@ class States(Protocol):
     @property
     def shape(self) -> tuple[int, int, int]:
         """Rows, layers, hidden."""
-        ...
-
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        """Sliced like a NumPy array."""
-        ...
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows and positions of layers, ``[len(rows), layers, hidden]``."""
-        ...
 
 
 @runtime_checkable
@@ -40,15 +34,12 @@ class ChunkedStates(States, Protocol):
 
     def chunk_of(self, rows: IntArray) -> IntArray:
         """The number of the chunk that each row lies in."""
-        ...
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: Any = None) -> States:
         """Rows, ascending, and positions of layers, as States that hold these alone.
 
-        Args:
-            reuse: an earlier result that is no longer needed: its memory is used again.
+        ``reuse`` is an earlier result that is no longer needed: its memory is used again.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -120,11 +111,7 @@ class TaskSplit:
         return self.read is None and bool((np.diff(self.offsets) == 1).all())
 
     def batch(self, examples: IntArray, layers: tuple[int, ...], states: Tensor | None = None) -> Batch:
-        """The rows of some examples, in order, from the stored layers at these positions.
-
-        Args:
-            states: these rows, where they have been read already.
-        """
+        """The rows of some examples, in order, from these positions of layers; ``states``: if read already."""
         sequences = self.sequences(examples)
         at, offsets = flat_rows(self.offsets, sequences)
         read_at, read_offsets = (at, offsets) if self.read is None else flat_rows(self.read_offsets, sequences)

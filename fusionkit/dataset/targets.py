@@ -34,29 +34,24 @@ def match_splits(
     whole: bool = False,
     unpooled: bool = False,
 ) -> dict[str, TaskSplit]:
-    """The splits that have labels, each matched with its rows; ``names`` are the classes, a class's number its place.
-
-    Raises:
-        UsageError: an example has no row to read.
-    """
+    """The splits that have labels, each matched with its rows; a class's number is its place in ``names``."""
     splits = {}
     for name, (gold, present) in columns.items():
         if not present.any():
             notes.append(f"{name} has no labels: not used")
             continue
-        make = _word_split if task.unit == "word" else _example_split
-        splits[name] = make(store[name], store, task, pool, gold, present, names, unpooled)
+        examples, pooled = np.flatnonzero(present), unpooled or pool in ("mean", "max")
+        split = _match(store[name], store, task, [gold[i] for i in examples], examples, names, pooled)
         if whole:
-            splits[name] = _with_all_rows(splits[name], store[name], np.flatnonzero(present))
-        unseen = 0 if task.numeric else _unseen(splits[name], task, names)
+            split = _with_all_rows(split, store[name], examples)
+        unseen = 0 if task.numeric else _unseen(split, task, names)
         if unseen:
-            missing = sorted({g for row in splits[name].gold for g in task.classes(row) if g not in names})
-            notes.append(
-                f"{name}: {unseen} {task.unit}s carry a label that train lacks ({_few(missing)}): counted as errors"
-            )
-        lost = 0 if (kept := splits[name].kept) is None else int((~kept).sum())
+            missing = few({g for row in split.gold for g in task.classes(row) if g not in names}, 4)
+            notes.append(f"{name}: {unseen} {task.unit}s carry a label that train lacks ({missing}): counted as errors")
+        lost = 0 if split.kept is None else int((~split.kept).sum())
         if lost:
             notes.append(f"{name}: {lost} words have no row: left out of training, scored as the default tag")
+        splits[name] = split
     return splits
 
 
@@ -67,12 +62,10 @@ def _unseen(split: TaskSplit, task: Task, names: list[str]) -> int:
     return int((split.targets == UNSEEN).sum())
 
 
-def carve_validation(store: Store, train: TaskSplit, notes: list[str]) -> tuple[TaskSplit, TaskSplit]:
-    """What stays of train, and a tenth of it as validation.
-
-    Raises:
-        DataError: there is too little.
-    """
+def carve_validation(
+    store: Store, train: TaskSplit, notes: list[str], what: str = "training examples"
+) -> tuple[TaskSplit, TaskSplit]:
+    """What stays of train, and a tenth of it as validation; DataError if there is too little."""
     if len(train) < 2:
         raise DataError(
             f"{store.path} has no validation split and too little to set one aside",
@@ -81,55 +74,29 @@ def carve_validation(store: Store, train: TaskSplit, notes: list[str]) -> tuple[
             remedy="encode a source with a validation split",
         )
     stay, share = carve(len(train), VALIDATION_SHARE)
-    notes.append(f"no validation split: {len(share)} training examples set aside for it, the same in every run")
+    notes.append(f"no validation split: {len(share)} {what} set aside for it, the same in every run")
     return train.subset(stay), train.subset(share)
 
 
-def _word_split(
-    split: Split,
-    store: Store,
-    task: Task,
-    pool: str | None,
-    gold: list[Any],
-    present: NDArray[np.bool_],
-    names: list[str],
-    unpooled: bool,
+def _match(
+    split: Split, store: Store, task: Task, told: list[Any], examples: IntArray, names: list[str], pooled: bool
 ) -> TaskSplit:
-    """Each word of the examples that have labels, with its row."""
-    chosen = np.flatnonzero(present)
-    told = [gold[i] for i in chosen]
-    if store.rows == "tokens":
-        tokens = store.manifest["columns"]["tokens"]
-        words_of = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
-        laid = lay_rows("words", split.token_offsets, split.word_index, words_of)
-        rows, mask, word_offsets = laid.first, laid.mask, laid.row_offsets
-    else:
-        word_offsets = split.row_offsets
-        rows, mask = np.arange(word_offsets[-1], dtype=np.int64), split.row_mask
-    words, word_offsets = flat_rows(word_offsets, chosen)
-    kept = mask[words]
-    targets = task.targets(told, {name: k for k, name in enumerate(names)})[kept]
-    offsets = offsets_of(kept.astype(np.int64))[word_offsets]
-    ids = _ids(split, chosen)
-    return TaskSplit(split.hidden_states, rows[words][kept], offsets, targets, told, ids, kept, word_offsets)
+    """Some examples with their labels: a row a word, the rows that are pooled, or the one that stands for a sequence.
 
-
-def _example_split(
-    split: Split,
-    store: Store,
-    task: Task,
-    pool: str | None,
-    gold: list[Any],
-    present: NDArray[np.bool_],
-    names: list[str],
-    unpooled: bool,
-) -> TaskSplit:
-    """The examples that have labels, with the rows that are pooled, or the one that stands for each."""
-    chosen = np.flatnonzero(present)
-    told = [gold[i] for i in chosen]
+    Args:
+        told: the labels of the examples. pooled: all rows of an example are read, to be pooled later.
+    """
     targets = task.targets(told, {name: k for k, name in enumerate(names)})
-    sequences = split.pairs[chosen].ravel()
-    if unpooled or pool in ("mean", "max"):
+    column = next((name for name in ("id", "idx", "guid") if name in split.examples.columns), None)
+    ids = [str(one) for one in (split.examples[column].iloc[examples].tolist() if column else examples)]
+    if task.unit == "word":
+        words, word_offsets, mask = _words(split, store, examples)
+        offsets = offsets_of(mask.astype(np.int64))[word_offsets]
+        return TaskSplit(
+            split.hidden_states, words[mask], offsets, targets[mask], told, ids, kept=mask, word_offsets=word_offsets
+        )
+    sequences = split.pairs[examples].ravel()
+    if pooled:
         rows, offsets = _rows_with_states(split, sequences)
     else:  # cls, or rows that are one a sequence already
         if empty := int((np.diff(split.row_offsets)[sequences] == 0).sum()):
@@ -140,14 +107,19 @@ def _example_split(
                 remedy="choose --pool mean or max, or remove these examples",
             )
         rows, offsets = split.row_offsets[sequences], np.arange(len(sequences) + 1, dtype=np.int64)
-    return TaskSplit(split.hidden_states, rows, offsets, targets, told, _ids(split, chosen), sides=split.sides)
+    return TaskSplit(split.hidden_states, rows, offsets, targets, told, ids, sides=split.sides)
 
 
-def _ids(split: Split, examples: IntArray) -> list[str]:
-    """What the source calls some examples, or their numbers."""
-    frame = split.examples
-    column = next((name for name in ("id", "idx", "guid") if name in frame.columns), None)
-    return [str(one) for one in (frame[column].iloc[examples].tolist() if column else examples)]
+def _words(split: Split, store: Store, examples: IntArray) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+    """The row of each word of some examples, the words' offsets, and False where a word has no row."""
+    if store.rows == "tokens":
+        tokens = store.manifest["columns"]["tokens"]
+        counts = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
+        laid = lay_rows("words", split.token_offsets, split.word_index, counts)
+        words, word_offsets = flat_rows(laid.row_offsets, examples)
+        return laid.first[words], word_offsets, laid.mask[words]
+    words, word_offsets = flat_rows(split.row_offsets, examples)
+    return words, word_offsets, split.row_mask[words]
 
 
 def _rows_with_states(split: Split, sequences: IntArray) -> tuple[IntArray, IntArray]:
@@ -164,5 +136,6 @@ def _with_all_rows(narrow: TaskSplit, split: Split, examples: IntArray) -> TaskS
     return dataclasses.replace(narrow, rows=rows, offsets=offsets, read=None if read.all() else read)
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+def few(names: set[str], most: int) -> str:
+    """The first of some names in their order, and how many more there are."""
+    return ", ".join(sorted(names)[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
-from fusionkit.fit.executor.progress import FitProgress
-from fusionkit.fit.executor.run import fit, forecast
+from fusionkit.fit.executor.estimate import forecast
+from fusionkit.fit.executor.run import fit
+from fusionkit.fit.executor.scheduler import FitProgress
 from fusionkit.fit.model.warm_start import open_starts
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.runs.folder import RunsFolder, is_runs

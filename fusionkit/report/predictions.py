@@ -144,7 +144,7 @@ def predictions_of(
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
     positions = positions_of(run.layers, source.layers)
     answers = predict_parts(run.whole, data, split, positions)
-    store = source.judges[0] if isinstance(source, Mix) else source
+    store = source.evaluation_stores[0] if isinstance(source, Mix) else source
     texts = Texts(store, name if name in store.splits else "train")
     found = []
     for part, examples in split.parts.items():

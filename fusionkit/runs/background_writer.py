@@ -16,8 +16,7 @@ MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in me
 class RunWriter:
     """Writes runs one after the other. A run is synced four times, and training must not wait for that.
 
-    Args:
-        kept: called for each run that is on the disk, in the order of :meth:`write`, by the thread that calls it.
+    ``kept`` is called for each run that is on the disk, in the order of :meth:`write`, by the thread that calls it.
     """
 
     def __init__(self, runs: RunsFolder, kept: Callable[[RunSpec], None]) -> None:
@@ -33,17 +32,14 @@ class RunWriter:
         self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights)))
         self.tell()
 
-    def tell(self) -> None:
-        """Call ``kept`` for the runs that are on the disk by now; errors as of :meth:`write`."""
-        self._tell(wait=False)
-
     def __exit__(self, *error: object) -> None:
         try:
-            self._tell(wait=True)
+            self.tell(wait=True)
         finally:
             self._writers.shutdown()
 
-    def _tell(self, *, wait: bool) -> None:
+    def tell(self, *, wait: bool = False) -> None:
+        """Call ``kept`` for the runs that are on the disk by now; errors as of :meth:`write`."""
         while self._written and (wait or self._written[0][1].done() or len(self._written) > MOST_WAITING):
             spec, written = self._written.popleft()
             written.result()

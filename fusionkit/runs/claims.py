@@ -10,13 +10,15 @@ import contextlib
 import errno
 import os
 import socket
+from collections import Counter
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fusionkit.files import disk_errors
-from fusionkit.locks import holder_of, sign, try_lock, try_lock_in
-from fusionkit.runs.folder import CLAIMS
+from fusionkit.locks import holder_of, is_locked, sign, try_lock, try_lock_in
+from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
 
+SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # of a run that failed
 UNKNOWN_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
 
 
@@ -26,11 +28,7 @@ def this_process() -> str:
 
 
 class Claims:
-    """The claims of one process on the runs of a folder.
-
-    Args:
-        runs: the folder of runs. holder: whom others are told of.
-    """
+    """The claims of one process on the runs of a folder; ``holder`` is whom others are told of."""
 
     def __init__(self, runs: Path, holder: str) -> None:
         self._folder, self._holder = runs / CLAIMS, holder
@@ -38,35 +36,20 @@ class Claims:
         self._is_new = not runs.exists()
 
     def work(self) -> bool:
-        """Whether this folder's file system knows locks; without them every claim is granted.
-
-        Raises:
-            FusionkitError: the folder cannot be made or written to.
-        """
-        name = f"probe-{os.getpid()}"
+        """Whether this folder's file system knows locks; without them every claim is granted."""
+        probe = f"probe-{os.getpid()}"
         try:
-            with disk_errors(self._folder):
-                if (file := self._open(name)) is not None:
-                    self._drop(name, file)
-        except OSError as error:
-            if error.errno in UNKNOWN_HERE:
-                return False
-            raise
+            return not self.take(probe) or probe in self._held
         finally:
             self.close()
-        return True
 
     def take(self, digest: str) -> bool:
-        """Claim a run. False where another process, or another of this process's objects, has it.
-
-        Raises:
-            FusionkitError: the folder cannot be written to.
-        """
+        """Claim a run. False where another process, or another of this process's objects, has it."""
         if digest in self._held:
             return True
         try:
             with disk_errors(self._folder):
-                if (file := self._open(digest)) is None:
+                if (file := try_lock_in(self._folder, digest)) is None:
                     return False
                 self._held[digest] = file
                 sign(file, self._holder)
@@ -109,9 +92,30 @@ class Claims:
             if self._is_new:
                 self._folder.parent.rmdir()
 
-    def _open(self, name: str) -> IO[str] | None:
-        return try_lock_in(self._folder, name)
-
     def _drop(self, name: str, file: IO[str]) -> None:
         with file, contextlib.suppress(OSError):  # a folder that went away took the claim along
             (self._folder / name).unlink(missing_ok=True)
+
+
+def runs_status(runs: RunsFolder) -> dict[str, Any]:
+    """How many runs are ``finished``; ``running``, how many by who trains them; ``failed``, with errors."""
+    claims = runs.path / CLAIMS
+    there: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):  # it goes with the last claim in it
+        there = sorted(claims.iterdir())
+    claimed = [path for path in there if not path.name.startswith(UNIT) and is_locked(path)]
+    records = runs.all_records()
+    failed = [record for record in records if record["status"] == "failed"]
+    return {
+        "path": str(runs.path),
+        "finished": len(records) - len(failed),
+        "running": dict(Counter(map(holder_of, claimed))),
+        "failed": [
+            {
+                "digest": digest_of_record(record),
+                **{name: record["spec"][name] for name in SHOWN},
+                "error": record["error"],
+            }
+            for record in failed
+        ],
+    }

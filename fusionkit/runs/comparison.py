@@ -6,16 +6,19 @@ others: with ``--by label --by fusion --baseline last``, each fusion of a label 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.plural import counted
-from fusionkit.runs.baseline import label_of, read_baseline
 from fusionkit.runs.pairing import Pairs, pair_runs
 from fusionkit.runs.summary import AXES, SEEDS, group_columns, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
+NO_VALUE = "none"
 COMPARED = (
     "baseline", "is_baseline", "difference", "difference_low", "difference_high", "p", "p_corrected", "smallest_p",
     "significant", "wins", "ties", "losses", "pairs", "blocks", "unpaired", "also_differs",
@@ -46,9 +49,7 @@ def compare(
         ``smallest_p`` (what so many blocks can give at best) and ``significant`` (``p_corrected`` at most 0.05);
         ``wins``, ``ties``, ``losses`` of ``pairs`` in ``blocks``; ``unpaired`` runs; ``also_differs``, the axes that
         tell the two apart besides the baseline's. A group with less than two blocks has no interval and no p-value.
-
-    Raises:
-        UsageError: an unknown name, a baseline without runs or pairs, or a single block throughout.
+        UsageError for an unknown name, a baseline without runs or pairs, or a single block throughout.
     """
     if test not in TESTS:
         raise unknown_name("test", test, TESTS)
@@ -56,27 +57,26 @@ def compare(
         raise unknown_name("correction", correction, CORRECTIONS)
     keys = group_columns(frame, by)
     table = summarise(frame, keys, interval)
-    fixed = read_baseline(baseline, table, keys, keys[0] if by else "fusion", list(frame.columns))
+    fixed = _read_baseline(baseline, table, keys, keys[0] if by else "fusion", list(frame.columns))
     groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
-    labels = [tuple(map(label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
+    labels = [tuple(map(_label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
     places = {label: place for place, label in enumerate(labels)}
     against = [tuple(fixed.get(key, value) for key, value in zip(keys, label, strict=True)) for label in labels]
     if not set(against) & set(labels):
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
-    found: list[Pairs | None] = []
-    for group, label, other in zip(groups, labels, against, strict=True):
-        there = other in places and other != label
-        found.append(pair_runs(group, groups[places[other]], list(fixed)) if there else None)
+    # By its place each group that is compared, with the place of the one that it is compared with.
+    others = {place: places[label] for place, label in enumerate(against) if label in places and label != labels[place]}
+    found = {ours: pair_runs(groups[ours], groups[other], list(fixed)) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
-    _check(found, groups, names, [places.get(other) for other in against], fixed)
+    _check(found, others, groups, names, fixed)
     rows = [
         {
             "baseline": _written(fixed),
-            "is_baseline": label == other,
-            "unpaired": 0 if label == other else runs,  # where there is no baseline, nobody has a partner
-            **({} if pairs is None else _compared(pairs, interval, test)),
+            "is_baseline": label == against[place],
+            "unpaired": 0 if label == against[place] else len(groups[place]),  # without a baseline none has a partner
+            **(_compared(found[place], interval, test) if place in found else {}),
         }
-        for label, other, runs, pairs in zip(labels, against, table["runs"], found, strict=True)
+        for place, label in enumerate(labels)
     ]
     extra = pd.DataFrame(rows, columns=list(COMPARED))
     extra["p_corrected"] = corrected(extra["p"].to_numpy(dtype=np.float64), correction)
@@ -107,33 +107,38 @@ def _compared(pairs: Pairs, interval: str, test: str) -> dict[str, object]:
 
 
 def _check(
-    found: list[Pairs | None],
+    found: Mapping[int, Pairs],
+    others: Mapping[int, int],
     groups: list[pd.DataFrame],
     names: list[str],
-    others: list[int | None],
     fixed: dict[str, str],
 ) -> None:
     """Refuse what no row of the table could be compared by.
 
     Args:
-        groups: of runs. names: theirs. others: the place of the group that each is compared with.
+        found: the pairs of each group that is compared, by its place. others: the place of the group that each is
+            compared with. groups: of runs. names: theirs.
     """
-    compared = [place for place, pairs in enumerate(found) if pairs is not None]
-    if not compared:
+    if not found:
         raise UsageError(
             f"there is nothing to compare with {_written(fixed)}",
             expected="another group of runs beside the baseline's",
-            received=f"{len(groups)} group{'s' if len(groups) > 1 else ''}",
+            received=counted(len(groups), "group"),
             remedy="add --by COLUMN for what tells the others apart",
         )
-    blocks = max(len(pairs.differences) for pairs in found if pairs is not None)
+    blocks = max(len(pairs.differences) for pairs in found.values())
     if not blocks:
-        pairs = [(place, other) for place in compared if (other := others[place]) is not None]
         good = [group[group["status"] == "finished"] for group in groups]
-        alive = [pair for pair in pairs if all(len(good[place]) for place in pair)]
+        alive = [pair for pair in others.items() if all(len(good[place]) for place in pair)]
         if not alive:  # of the first comparison the baseline is told of first
-            dead = [place for pair in pairs for place in reversed(pair) if not len(good[place])]
-            raise _all_failed(names[dead[0]], len(groups[dead[0]]), len(set(dead)) - 1)
+            dead = list(dict.fromkeys(place for pair in others.items() for place in pair[::-1] if good[place].empty))
+            beside = f"; so did all of {counted(len(dead) - 1, 'other group')}" if dead[1:] else ""
+            raise UsageError(
+                f"all runs of {names[dead[0]]} failed: there is nothing to compare",
+                expected="runs that finished, of the baseline and of what is set against it",
+                received=counted(len(groups[dead[0]]), "failed run") + beside,
+                remedy="try them again with `fusionkit fit --retry-failed`, or fit with a smaller --lr",
+            )
         place, other = alive[0]
         raise UsageError(
             f"no run has a partner among those of the baseline {_written(fixed)}",
@@ -150,19 +155,10 @@ def _check(
         )
 
 
-def _all_failed(name: str, runs: int, others: int) -> UsageError:
-    return UsageError(
-        f"all runs of {name} failed: there is nothing to compare",
-        expected="runs that finished, of the baseline and of what is set against it",
-        received=counted(runs, "failed run") + (f"; so did all of {counted(others, 'other group')}" if others else ""),
-        remedy="try them again with `fusionkit fit --retry-failed`, or fit with a smaller --lr",
-    )
-
-
 def _mismatch(ours: pd.DataFrame, theirs: pd.DataFrame, fixed: dict[str, str]) -> str:
     """The first axis in which two groups have nothing in common."""
     for name in (*AXES, *SEEDS):
-        one, other = (list(dict.fromkeys(map(label_of, runs[name]))) for runs in (ours, theirs))
+        one, other = (list(dict.fromkeys(map(_label_of, runs[name]))) for runs in (ours, theirs))
         if name not in fixed and name != "init_seed" and not set(one) & set(other):
             return f"{name} {', '.join(one[:5])} against {', '.join(other[:5])}"
     return "runs that never agree in all axes at once"
@@ -170,3 +166,54 @@ def _mismatch(ours: pd.DataFrame, theirs: pd.DataFrame, fixed: dict[str, str]) -
 
 def _written(fixed: dict[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in fixed.items())
+
+
+def _read_baseline(text: str, table: pd.DataFrame, keys: list[str], bare: str, columns: list[str]) -> dict[str, str]:
+    """The columns that a baseline fixes, each with its value as :func:`_label_of` writes it.
+
+    Args:
+        text: a value of the column ``bare`` or of one other key alone, or ``COLUMN=VALUE`` with commas between;
+            ``none`` where a column has no value. table: one row a group. keys: the columns it is grouped by.
+        columns: all that the results have.
+    """
+    labels = {name: list(dict.fromkeys(map(_label_of, table[name]))) for name in keys}
+    # Names of fusions hold commas and equals signs themselves: linear:gamma=no,norm=token.
+    holders = [name for name in keys if text in labels[name]]
+    if text in labels[bare] or len(holders) == 1:
+        return {bare if text in labels[bare] else holders[0]: text}
+    parts = re.split(rf",(?=(?:{'|'.join(map(re.escape, columns))})=)", text)
+    if not re.match("[a-z_]+=", text):
+        parts = [f"{bare}={text}"]
+    fixed: dict[str, str] = {}
+    for part in parts:
+        name, _, value = part.partition("=")
+        if name not in columns:
+            raise unknown_name("column of the results", name, columns)
+        if name not in keys:
+            raise UsageError(
+                f"the baseline fixes {name}, by which the table is not grouped",
+                expected="one of " + ", ".join(keys),
+                received=text,
+                remedy=f"add --by {name}",
+            )
+        fixed[name] = _known(name, value, labels[name])
+    return fixed
+
+
+def _label_of(value: object) -> str:
+    """A value of a column as a user writes it: numbers without trailing zeros, ``none`` where there is no value."""
+    if pd.isna(value):  # type: ignore[call-overload]
+        return NO_VALUE
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _known(name: str, value: str, labels: list[str]) -> str:
+    if value in labels:
+        return value
+    for label in labels:  # 2e-3 is 0.002
+        try:
+            if float(label) == float(value):
+                return label
+        except ValueError:
+            continue
+    raise unknown_name(f"{name} of these results", value, labels)

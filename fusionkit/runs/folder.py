@@ -47,11 +47,7 @@ class RunsFolder:
         self.path = path
 
     def claim(self) -> None:
-        """Make sure that runs may be written here.
-
-        Raises:
-            UsageError: the folder holds something else.
-        """
+        """Refuse a folder that holds something else than runs (UsageError)."""
         path = self.path
         if path.exists() and not (path.is_dir() and (is_runs(path) or all(map(_ours, path.iterdir())))):
             raise UsageError(
@@ -62,21 +58,13 @@ class RunsFolder:
             )
 
     def record(self, spec: RunSpec) -> dict[str, Any] | None:
-        """The record of a finished run, or None.
-
-        Raises:
-            StoreError: the record is damaged, or cannot be read.
-        """
+        """The record of a finished run, or None; StoreError for one that is damaged or cannot be read."""
         found = _read(self.path / spec.digest / RECORD)
         # Its spec as of today: a record of an earlier release lacks the fields that came later.
         return None if found is None else {**found, "spec": spec.to_dict()}
 
-    def is_there(self, spec: RunSpec) -> bool:
-        """Whether the run has a record. The record is not read."""
-        return self.has(spec.digest)
-
     def has(self, digest: str) -> bool:
-        """The same, by the run's digest."""
+        """Whether a run has a record. The record is not read."""
         return (self.path / digest / RECORD).is_file()
 
     def forget(self, spec: RunSpec) -> None:
@@ -104,11 +92,7 @@ class RunsFolder:
         return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
 
     def records(self) -> list[dict[str, Any]]:
-        """The records of all finished runs, in the order they ended.
-
-        Raises:
-            UsageError: there is none. StoreError: a record is damaged.
-        """
+        """The records of all finished runs, in the order they ended; UsageError for none, StoreError if damaged."""
         if not (found := self.all_records()):
             raise UsageError(
                 f"{self.path} holds no finished run",
@@ -119,44 +103,44 @@ class RunsFolder:
         return found
 
     def all_records(self) -> list[dict[str, Any]]:
-        """The same, each run once, and none of them where there is none.
-
-        Raises:
-            StoreError: a record is damaged, or cannot be read.
-        """
+        """The same, each run once; none is no error."""
         paths: list[tuple[int, Path]] = []
         for path in self.record_files():
             with contextlib.suppress(FileNotFoundError):  # it failed, and another process tries it again just now
                 paths.append((path.stat().st_mtime_ns, path))
         found: dict[str, dict[str, Any]] = {}
         for _, path in sorted(paths):  # by name they would stand in the order of their digests, which is none
-            if (record := _read_with_spec(path)) is not None:
-                # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
-                found.setdefault(digest_of_record(record), record)
+            if (record := _read(path)) is None:
+                continue
+            try:
+                spec = RunSpec.from_dict(record["spec"])
+            except (KeyError, TypeError, UsageError) as error:
+                raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
+            # What an earlier release kept of a rate of 1, not 1.0, lies under another name than today's.
+            found.setdefault(spec.digest, {**record, "spec": spec.to_dict()})
         return list(found.values())
 
     def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
-        """One row a run: its spec, scores and costs.
+        """:meth:`rows` as a table."""
+        return pd.DataFrame(self.rows(metric, each_test))
 
-        Args:
-            metric: the score to show; None is each task's own. each_test: a row for each store that a run was scored
-                on, where it was several.
+    def rows(self, metric: str | None = None, each_test: bool = False) -> list[dict[str, Any]]:
+        """One row a run, or with ``each_test`` one for each store that is scored: spec, scores and costs.
 
-        Raises:
-            UsageError: no run has such a score.
+        ``metric`` is the score to show, None each task's own; UsageError if no run has it.
         """
         records = self.records()
         known = {name for record in records for name in record.get("scores", {}).get("validation", {})}
         if metric is not None and metric not in known:
             raise unknown_name("metric of these runs", metric, known)
         rows = (flat_tests(record, metric) if each_test else [flat_record(record, metric)] for record in records)
-        return pd.DataFrame([row for found in rows for row in found])
+        return [row for found in rows for row in found]
 
     def write_table(self) -> None:
         """Make ``curves.parquet`` and ``results.parquet`` from the records, where there are any."""
         if not (records := self.all_records()):
             return
-        curves = [row for record in records for row in curve_rows(record)]
+        curves = [{"digest": digest_of_record(record), **row} for record in records for row in timed_curve(record)]
         flat = pd.DataFrame([flat_record(record) for record in records])
         self._write(CURVES, pa.Table.from_pylist(curves, schema=CURVE))
         self._write(TABLE, pa.Table.from_pandas(flat, preserve_index=False))
@@ -197,16 +181,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise _damaged(path, error.expected, error.received) from error
 
 
-def _read_with_spec(path: Path) -> dict[str, Any] | None:
-    """The same, its spec as of today."""
-    if (record := _read(path)) is not None:
-        try:
-            record["spec"] = RunSpec.from_dict(record["spec"]).to_dict()
-        except (KeyError, TypeError, UsageError) as error:
-            raise _damaged(path, "a run's spec", str(error).splitlines()[0]) from error
-    return record
-
-
 def _damaged(path: Path, expected: str | None, received: str | None) -> StoreError:
     # One sweep's record is in the way of every other in this folder, so the file is named.
     remedy = "remove that run's folder; the command that made it trains it again"
@@ -243,14 +217,8 @@ def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
     return dict(zip(label.split(",") if len(found) > 1 else [label], found, strict=True))
 
 
-def curve_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The epochs of a record, one after the other; a run that failed has none."""
-    digest = digest_of_record(record)
-    return [{"digest": digest, **epoch} for epoch in timed_curve(record)]
-
-
 def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A record's curve, and of each epoch the ``seconds`` that the run had taken when it was over.
+    """A record's epochs, and of each the ``seconds`` that the run had taken when it was over; none of a failed run.
 
     Records of earlier releases tell the whole run's seconds alone: theirs are spread evenly.
     """

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from fusionkit.errors import UsageError
-from fusionkit.runs.folder import RunsFolder, curve_rows, digest_of_record, layer_weights_of
+from fusionkit.runs.folder import RunsFolder, digest_of_record, layer_weights_of, timed_curve
+
+Rows = list[dict[str, Any]]
 
 
 def results(
@@ -26,12 +29,10 @@ def results(
         ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds``, where the data came from, of a
         run of several tasks the score of each by its own metric (``topic_accuracy``), and the ``folder``. A run that
         lies in several folders counts once, in the first.
-
-    Raises:
-        UsageError: no folder is named, one holds no finished run, or no run has such a score.
-        StoreError: a record is damaged.
+        UsageError if no folder is named, one holds no finished run, or no run has such a score; StoreError for a
+        damaged record.
     """
-    return _of_all(runs, lambda folder: folder.frame(metric, each_test), [] if not each_test else ["evaluated"])
+    return _of_all(runs, lambda folder: folder.rows(metric, each_test), ["evaluated"] if each_test else [])
 
 
 def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
@@ -44,21 +45,17 @@ def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
         an epoch a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``metric``, then
         ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where it was not scored),
         ``seconds`` (until that epoch's end; of runs trained together each has an equal share) and the ``folder``.
-
-    Raises:
-        UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
+        Errors are those of :func:`results`.
     """
 
-    def read(folder: RunsFolder) -> pd.DataFrame:
-        return pd.DataFrame(
-            [
-                {"digest": point["digest"], **record["spec"], "metric": record["metric"], **point}
-                for record in folder.records()
-                for point in curve_rows(record)
-            ]
-        )
+    def rows(folder: RunsFolder) -> Rows:
+        return [
+            {"digest": digest_of_record(record), **record["spec"], "metric": record["metric"], **point}
+            for record in folder.records()
+            for point in timed_curve(record)
+        ]
 
-    return _of_all(runs, read, ["epoch"])
+    return _of_all(runs, rows, ["epoch"])
 
 
 def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
@@ -71,34 +68,29 @@ def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
         a layer a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, then ``layer`` (0 is
         the embeddings), ``weight`` (its mean over the validation rows) and the ``folder``. Runs whose fusions have no
         such weights have no rows; a run of several tasks has rows for each of its columns, as ``label``.
-
-    Raises:
-        UsageError: no folder is named, or one holds no finished run. StoreError: a record is damaged.
+        Errors are those of :func:`results`.
     """
 
-    def read(folder: RunsFolder) -> pd.DataFrame:
-        return pd.DataFrame(
-            [
-                {"digest": digest_of_record(record), **record["spec"], "label": label, "layer": layer, "weight": weight}
-                for record in folder.records()
-                for label, weights in layer_weights_of(record).items()
-                if weights is not None
-                for layer, weight in zip(record["layers"], weights, strict=True)
-            ]
-        )
+    def rows(folder: RunsFolder) -> Rows:
+        return [
+            {"digest": digest_of_record(record), **record["spec"], "label": label, "layer": layer, "weight": weight}
+            for record in folder.records()
+            for label, weights in layer_weights_of(record).items()
+            if weights is not None
+            for layer, weight in zip(record["layers"], weights, strict=True)
+        ]
 
-    return _of_all(runs, read, ["label", "layer"])
+    return _of_all(runs, rows, ["label", "layer"])
 
 
 def _of_all(
-    runs: Iterable[str | Path | Iterable[str | Path]], read: Callable[[RunsFolder], pd.DataFrame], within: list[str]
+    runs: Iterable[str | Path | Iterable[str | Path]], rows_of: Callable[[RunsFolder], Rows], within: list[str]
 ) -> pd.DataFrame:
-    """The tables of all folders as one; ``digest`` and the columns ``within`` name a row."""
+    """The rows of all folders as one table; ``digest`` and the columns ``within`` name a row."""
     places = [Path(path) for each in runs for path in ([each] if isinstance(each, (str, Path)) else each)]
     if not places:
         raise UsageError("no folder of runs is named", remedy='name one or more: results("runs", "more")')
-    tables = [(str(place), read(RunsFolder(place.expanduser()))) for place in places]
-    # Not pd.concat: a column that is empty in one folder would change its type in all.
-    rows = [{**row, "folder": place} for place, table in tables for row in table.to_dict(orient="records")]
-    found = pd.DataFrame(rows)
-    return found.drop_duplicates(["digest", *within], ignore_index=True) if rows else found
+    # One table of all rows: in a table a folder, a column that is empty there would change its type in all.
+    rows = [(str(place), row) for place in places for row in rows_of(RunsFolder(place.expanduser()))]
+    found = pd.DataFrame([row for _, row in rows]).assign(folder=[place for place, _ in rows])
+    return found.drop_duplicates(["digest", *within], ignore_index=True) if rows else pd.DataFrame()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,6 @@ from fusionkit.runs.summary import AXES, SEEDS, scores_of
 NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
 OTHERS = (*SEEDS, "metric", "tested")
 PLACES = ("store", "mix", "evaluate_on")  # digests: legible columns tell the same, mostly
-
-Texts = dict[str, list[str]]
 
 
 class Trial(NamedTuple):
@@ -71,23 +69,16 @@ class Pairs:
 
 
 def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str]) -> Pairs:
-    """The pairs of two groups of runs.
-
-    Args:
-        ours, theirs: one row a run. told: the columns that are meant to tell the two apart.
-    """
+    """The pairs of two groups of runs, one row a run; ``told``: the columns that are meant to tell the two apart."""
     ours, theirs = _scored(ours), _scored(theirs)
-    texts = [{name: _texts(runs[name]) for name in (*AXES, *OTHERS)} for runs in (ours, theirs)]
+    texts = [runs[[*AXES, *OTHERS]].map(_text) for runs in (ours, theirs)]
     differs = [name for name in AXES if name not in told and _tells(name, *texts)]
     axes = [name for name in AXES if name not in (*told, *differs, "init_from")]
     axes += [name for name in ("data_seed", "metric", "tested") if name not in told]
-    keys = [_keys(columns, axes) for columns in texts]
     # Each fusion of a transfer begins from its own run, so those digests never agree; they count where they must.
-    if any(
-        len({*_keys(columns, [*axes, "init_seed"])}) < len(found) for columns, found in zip(texts, keys, strict=True)
-    ):
-        keys = [_keys(columns, [*axes, *(name for name in ("init_from",) if name not in told)]) for columns in texts]
-    mine, other = _by_keys(ours, keys[0]), _by_keys(theirs, keys[1])
+    if "init_from" not in told and any(each.duplicated([*axes, "init_seed"]).any() for each in texts):
+        axes.append("init_from")
+    mine, other = (_by_keys(runs, _keys(each, axes)) for runs, each in zip((ours, theirs), texts, strict=True))
     found = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
     # Under one data_seed only the init seeds tell trials apart.
     one_draw = len({one[0].data_seed for one, _ in found}) == 1
@@ -111,19 +102,19 @@ def _scored(runs: pd.DataFrame) -> pd.DataFrame:
     return finite
 
 
-def _texts(column: pd.Series[Any]) -> list[str]:
-    """Values to compare: None and NaN are one."""
-    return ["" if pd.isna(value) else str(value) for value in column.tolist()]
+def _text(value: object) -> str:
+    """A value to compare: None and NaN are one."""
+    return "" if pd.isna(value) else str(value)  # type: ignore[call-overload]
 
 
-def _tells(name: str, ours: Texts, theirs: Texts) -> bool:
+def _tells(name: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> bool:
     """Whether an axis has one value in each group, and another."""
     one, other = set(ours[name]), set(theirs[name])
     return name not in (*NEVER_CONFOUNDED, "init_from") and len(one) == len(other) == 1 and one != other
 
 
-def _keys(columns: Texts, names: list[str]) -> list[tuple[str, ...]]:
-    return list(zip(*(columns[name] for name in names), strict=True))
+def _keys(texts: pd.DataFrame, names: list[str]) -> list[tuple[str, ...]]:
+    return list(texts[names].itertuples(index=False, name=None))
 
 
 def _by_keys(runs: pd.DataFrame, keys: list[tuple[str, ...]]) -> dict[tuple[str, ...], list[Trial]]:

@@ -34,9 +34,7 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None, interval: str = 
         the group's columns, then ``metric``, ``runs`` and ``failed``, ``mean`` and ``std`` (n - 1) of the test
         score (validation's where there is no test), ``low`` and ``high`` of the 95 % interval of the mean,
         mean ``validation`` score, learned ``parameters``, mean ``seconds``. One run has no ``std``.
-
-    Raises:
-        UsageError: a column or an interval that does not exist.
+        UsageError for a column or an interval that does not exist.
     """
     if interval not in INTERVALS:
         raise unknown_name("interval", interval, INTERVALS)
@@ -48,11 +46,7 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None, interval: str = 
 
 
 def group_columns(frame: pd.DataFrame, by: list[str] | None = None) -> list[str]:
-    """The columns that tell the groups apart: ``by``, or else the fusion and every axis on which the runs differ.
-
-    Raises:
-        UsageError: a column that does not exist.
-    """
+    """The columns that tell the groups apart: ``by``, or else the fusion and every axis on which the runs differ."""
     for name in by or []:
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)
@@ -85,6 +79,9 @@ def _group(group: pd.DataFrame, interval: str) -> dict[str, object]:
     std = float(np.std(scores, ddof=1)) if n > 1 else np.nan
     low, high = INTERVALS[interval](scores)
     metrics = good["metric"].unique()
+    # Where nothing is said about frozen parameters, all of fusion and head are trained.
+    every = (good["fusion_parameters"] + good["head_parameters"]).astype(float)
+    learned = good["trained_parameters"].astype(float).fillna(every) if "trained_parameters" in good else every
     return {
         "metric": metrics[0] if len(metrics) == 1 else "mixed" if n else None,
         "runs": n,
@@ -94,14 +91,6 @@ def _group(group: pd.DataFrame, interval: str) -> dict[str, object]:
         "low": low,
         "high": high,
         "validation": float(good["validation_score"].astype(float).mean()) if n else np.nan,
-        "parameters": float(_learned(good).mean()) if n else np.nan,
+        "parameters": float(learned.mean()) if n else np.nan,
         "seconds": float(good["seconds"].astype(float).mean()) if n else np.nan,
     }
-
-
-def _learned(good: pd.DataFrame) -> pd.Series[float]:
-    """The parameters that each run trained: all of fusion and head where nothing is said about frozen ones."""
-    every = (good["fusion_parameters"] + good["head_parameters"]).astype(float)
-    if "trained_parameters" not in good.columns:
-        return every
-    return good["trained_parameters"].astype(float).fillna(every)

@@ -79,7 +79,7 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
 
     def there() -> Made:
         specs = fitting.sweep.specs
-        if not all(fitting.folder.is_there(spec) for spec in specs):
+        if not all(fitting.folder.has(spec.digest) for spec in specs):
             return {}
         if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}

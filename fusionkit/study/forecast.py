@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel, Sizes
-from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.executor.estimate import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.machine import cores
 from fusionkit.places import Place, sizes_below

@@ -13,8 +13,7 @@ import pandas as pd
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.errors import UsageError
-from fusionkit.fit.executor.estimate import Forecast
-from fusionkit.fit.executor.measure import Measurements
+from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.store import Store
 

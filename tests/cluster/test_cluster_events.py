@@ -37,11 +37,11 @@ class Reporter:
                 on_event(event)
 
         def log_event(topic: str, message: dict[str, Any]) -> None:
-            self.sent.append(Event.from_dict(json.loads(json.dumps(message["event"]))))
+            self.sent.append(Event(**json.loads(json.dumps(message["event"]))))
 
         self._patch.setattr(fit_job, "get_worker", lambda: SimpleNamespace(log_event=log_event))
         self._patch.setattr(fit_job, "_runner", lambda job: SimpleNamespace(run=run))
-        return [Event.from_dict(values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
+        return [Event(**values) for values in do_unit_here(FitJob("job", {}, str(self._runs), 1), "unit", [])]
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def reporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reporter:
 
 def test_what_would_count_twice_is_in_the_result_alone(reporter: Reporter) -> None:
     events = [
-        Event("others", ("a",), text="somebody"), Event("there", ("b",)), Event("note", text="slow"),
-        Event("epochs", count=1, work=2.0), Event("run", ("c",)), Event("lost", ("d",), text="out of memory"),
+        Event("others", ["a"], text="somebody"), Event("there", ["b"]), Event("note", [], text="slow"),
+        Event("epochs", [], count=1, work=2.0), Event("run", ["c"]), Event("lost", ["d"], text="out of memory"),
     ]  # fmt: skip
     assert reporter.report(*events) == [event for event in events if event.kind != "epochs"]
     assert reporter.sent == [event for event in events if event.kind not in ("others", "lost")]

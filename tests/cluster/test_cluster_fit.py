@@ -21,8 +21,7 @@ from fusionkit.cluster.executor import ClusterExecutorFactory
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.runs.claims import Claims
-from fusionkit.runs.status import runs_status
+from fusionkit.runs.claims import Claims, runs_status
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import Store, open_store

@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 import fusionkit
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.dataset.mlm import load_masked
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
@@ -31,7 +30,6 @@ from fusionkit.metrics import is_better, language_model_scores
 from fusionkit.sources import Source
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
-from fusionkit.tasks import TASKS
 
 hf: Any = transformers
 GetStore = Callable[[str], Store]
@@ -45,7 +43,7 @@ def spec_of(**fields: Any) -> RunSpec:
 
 
 def data_of(store: Store) -> TaskData:
-    return load_masked(store, TASKS["mlm"])
+    return load_task(store, *choose_task(store, "mlm", None), None)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])

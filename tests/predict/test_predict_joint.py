@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import fusionkit
-from fusionkit.dataset.joint import load_joint
+from fusionkit.dataset.labels import load_joint
 from fusionkit.errors import StoreError
 from fusionkit.files import read_json, write_json
 from fusionkit.fit.model.checkpoint import open_run

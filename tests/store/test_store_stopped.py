@@ -13,7 +13,7 @@ from upath import UPath
 from fusionkit.cli.console import stopped_by_sigterm
 from fusionkit.errors import StoppedError
 from fusionkit.fit.executor import context
-from fusionkit.fit.executor.context import ContextOpener, SweepContext
+from fusionkit.fit.executor.context import SweepContext, opening_of
 from fusionkit.store import layout, manifest, open_store, reader
 
 
@@ -34,7 +34,7 @@ def examples(path: Path) -> object:
 
 
 def opened_again(path: Path) -> object:
-    return ContextOpener.of(SweepContext(open_store(path)))
+    return opening_of(SweepContext(open_store(path)))
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,21 @@
 """What runs read: a store or a mix, its task data loaded once for all runs that share it, runs to start from.
 
-Another process opens the same by a :class:`ContextOpener`: addresses, shares and folders, no tensors.
+Another process opens the same from an :data:`Opening`: addresses, shares and folders as plain values, no tensors.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
-from fusionkit.dataset.few_shot import draw_of
+from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
-from fusionkit.dataset.joint import load_joint
-from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
@@ -34,14 +33,15 @@ from fusionkit.store import Store, is_complete, open_store
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 
+Opening = Mapping[str, Any]
+
 
 class SweepContext:
     """What the runs of one sweep read.
 
     Args:
         starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
-        sharers: how many processes, this one among them, do the sweep's work in one memory. device: where runs are
-            trained.
+        sharers: how many processes, this one among them, do the sweep's work in one memory.
 
     Attributes:
         seconds: how long the loading of task data has taken.
@@ -71,11 +71,7 @@ class SweepContext:
         return self._data[key]
 
     def learned(self, spec: RunSpec) -> int:
-        """How many examples a run learns from.
-
-        Raises:
-            UsageError: its draw is larger than train, or otherwise cannot be made.
-        """
+        """How many examples a run learns from; UsageError if its draw cannot be made."""
         key = (data_key(spec), spec.data_seed, spec.shots, spec.draw, spec.draw_ids)
         if key not in self._learned:
             data = self.data(spec)
@@ -84,11 +80,7 @@ class SweepContext:
         return self._learned[key]
 
     def start(self, spec: RunSpec) -> WarmStart | None:
-        """The run that this one begins with.
-
-        Raises:
-            UsageError: it was not given.
-        """
+        """The run that this one begins with; UsageError if it was not given."""
         if spec.init_from is None:
             return None
         if spec.init_from not in self.starts:
@@ -109,58 +101,37 @@ class SweepContext:
         return load_task(self.store, task, label, spec.pool, whole, unpooled)
 
 
-@dataclass(frozen=True)
-class ContextOpener:
-    """How another process opens the same context.
+def opening_of(context: SweepContext) -> Opening | None:
+    """How another process opens the same context; None where its stores or runs are not at the places they name.
 
-    Attributes:
-        parts: addresses of stores with the share of each that is trained on. judges: addresses; none for a store that
-            is no mix. starts: folders of finished runs. draws: ids of examples by their digest. sharers, device: as of
-            :class:`SweepContext`.
+    Returns:
+        ``parts``: addresses of stores, each with the share that is trained on; ``evaluate_on``: addresses, none for a
+        store that is no mix; ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``: as of
+        :class:`SweepContext`.
     """
+    store = context.store
+    stores = store.stores if isinstance(store, Mix) else (store,)
+    folders = [start.run.folder for start in context.starts.values()]
+    if not all(map(_opens_again, stores)) or not all((path / RECORD).is_file() for path in folders):
+        return None
+    parts = store.parts if isinstance(store, Mix) else (Share(store),)
+    return {
+        "parts": [[address(part.store.path), part.part] for part in parts],
+        "evaluate_on": [address(each.path) for each in store.evaluation_stores] if isinstance(store, Mix) else [],
+        "starts": [str(path.resolve()) for path in folders],
+        "draws": context.draws,
+        "sharers": context.sharers,
+        "device": str(context.device),
+    }
 
-    parts: tuple[tuple[str, str | None], ...]
-    judges: tuple[str, ...]
-    starts: tuple[str, ...]
-    draws: Mapping[str, Sequence[str]]
-    sharers: int = 1
-    device: str = "cpu"
 
-    @classmethod
-    def of(cls, context: SweepContext) -> Self | None:
-        """None for stores and runs that are not where they say, so that nobody could open them again."""
-        store = context.store
-        stores = store.stores if isinstance(store, Mix) else (store,)
-        folders = [start.run.folder for start in context.starts.values()]
-        if not all(_opens_again(each) for each in stores) or not all((path / RECORD).is_file() for path in folders):
-            return None
-        starts = tuple(str(path.resolve()) for path in folders)
-        if isinstance(store, Store):
-            parts = ((address(store.path), None),)
-            return cls(parts, (), starts, context.draws, context.sharers, str(context.device))
-        places = tuple((address(part.store.path), part.part) for part in store.parts)
-        judges = tuple(address(judge.path) for judge in store.judges)
-        return cls(places, judges, starts, context.draws, context.sharers, str(context.device))
-
-    def open(self) -> SweepContext:
-        """The context, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
-        starts = open_starts(self.starts)
-        parts = [Share(open_store(place), part) for place, part in self.parts]
-        if not self.judges:
-            return SweepContext(parts[0].store, starts, self.draws, self.sharers, device_of(self.device))
-        mix = Mix(parts, [open_store(place) for place in self.judges])
-        return SweepContext(mix, starts, self.draws, self.sharers, device_of(self.device))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`, also of its JSON."""
-        parts = tuple((place, part) for place, part in values["parts"])
-        judges, starts = tuple(values["judges"]), tuple(values["starts"])
-        return cls(parts, judges, starts, values["draws"], values["sharers"], values["device"])
+def open_context(opening: Opening) -> SweepContext:
+    """The context, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
+    starts, device = open_starts(opening["starts"]), device_of(opening["device"])
+    parts = [Share(open_store(place), part) for place, part in opening["parts"]]
+    evaluation_stores = [open_store(place) for place in opening["evaluate_on"]]
+    store = Mix(parts, evaluation_stores) if evaluation_stores else parts[0].store
+    return SweepContext(store, starts, opening["draws"], opening["sharers"], device)
 
 
 def address(place: Place) -> str:

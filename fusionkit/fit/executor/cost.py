@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.units import Unit
 from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes
@@ -31,9 +30,8 @@ from fusionkit.memory import KEPT_BYTES, resident
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 
-RATE = (
-    25e9  # products a second of one core: the median of 13 sweeps on the machine that this was measured on (11 to 74)
-)
+# Products a second of one core: the median of 13 sweeps on the machine that this was measured on (11 to 74).
+RATE = 25e9
 COPIES = 8  # weights, gradients, moments, the best epoch's, one in bfloat16, one that is written
 
 
@@ -47,14 +45,7 @@ class Sizes:
 
 
 class CostModel:
-    """Counts what the runs of one sweep cost.
-
-    Attributes:
-        context: what the runs are made of.
-
-    Args:
-        sizes: of the data, where the context holds a sample of it.
-    """
+    """Counts what the runs of one sweep cost; ``sizes`` are the data's, where the context holds a sample of it."""
 
     def __init__(self, context: SweepContext, sizes: Sizes | None = None) -> None:
         self.context, self._sizes = context, sizes
@@ -105,7 +96,7 @@ class CostModel:
 
     def unit_seconds(self, unit: Unit) -> float:
         """Of all runs of a unit."""
-        return sum(map(self.seconds, unit.specs))
+        return sum(map(self.seconds, unit))
 
     def memory(self, units: Sequence[Unit]) -> int:
         """Bytes of a process that does these units one after another."""
@@ -114,19 +105,20 @@ class CostModel:
 
     def weights(self, units: Sequence[Unit]) -> int:
         """Bytes of what is learned in the largest of the units, with all that is kept beside it."""
-        return max((4 * COPIES * sum(self._shape(spec).learned for spec in unit.specs) for unit in units), default=0)
+        return max((4 * COPIES * sum(self._shape(spec).learned for spec in unit) for unit in units), default=0)
 
     def _held(self, unit: Unit) -> int:
         """Bytes of the unit's splits while they are held in memory."""
-        data = self.context.data(unit.specs[0])
-        layers = tuple({layer for spec in unit.specs for layer in self.context.positions(spec)})
-        learned = {spec.data_seed: self.learned(spec) / max(len(data.train), 1) for spec in unit.specs}
+        data = self.context.data(unit[0])
+        layers = tuple({layer for spec in unit for layer in self.context.positions(spec)})
+        learned = {spec.data_seed: self.learned(spec) / max(len(data.train), 1) for spec in unit}
         draws = sum(learned.values()) * held_bytes(data.train, layers)
         return min(round(draws) + held_bytes(data.validation, layers), HELD_BYTES)
 
     def _all_sizes(self, spec: RunSpec) -> Sizes:
         data = self.context.data(spec)
-        return self._sizes or Sizes(len(data.train), len(data.validation), sum(map(len, _tests(data))))
+        tests = data.tests.values() or ([] if data.test is None else [data.test])
+        return self._sizes or Sizes(len(data.train), len(data.validation), sum(map(len, tests)))
 
     def _shape(self, spec: RunSpec) -> _Shape:
         """Of the run's model, made without memory behind it; once for all runs of one shape."""
@@ -166,7 +158,3 @@ def _rows(split: TaskSplit) -> float:
 def _units(head: str, split: TaskSplit) -> float:
     """Rows an example, as a head reads them: words, one that is pooled, or all."""
     return _rows(split) if reads_sequences(head) else len(split.targets) / max(len(split), 1)
-
-
-def _tests(data: TaskData) -> Sequence[TaskSplit]:
-    return list(data.tests.values()) or ([] if data.test is None else [data.test])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fusionkit.fit.executor.context import ContextOpener
+from fusionkit.fit.executor.context import Opening, opening_of
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.prepare import Prepared
 from fusionkit.fit.executor.units import GPU_WIDEST, WIDEST, Unit, plan_units
@@ -28,14 +28,13 @@ class Plan:
     """Who does what.
 
     Attributes:
-        widest: the most runs a unit may have. opening: how workers open the context; None where this process
-            does all.
+        widest: the most runs a unit may have. opening: for workers; None where this process does all.
     """
 
     units: list[Unit]
     widest: int
     workers: int
-    opening: ContextOpener | None
+    opening: Opening | None
     notes: list[str]
 
 
@@ -51,17 +50,18 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     on_cpu = context.device.type == "cpu"
     most_runs = WIDEST if on_cpu else GPU_WIDEST
     spare = spare_memory() if on_cpu else room(context.device, 1)
-    units, widest = _fitting(missing, most_runs, 1, cost, spare)
-    alone = Plan(units, widest, 1, None, _narrowed(widest, min(most_runs, len(missing))))
+    units, widest, notes = _fitting(missing, most_runs, 1, cost, spare)
+    alone = Plan(units, widest, 1, None, notes)
     # A GPU is one process's: its runs are stacked, and another process would wait for it.
     most = min(asked or (max(cores() // torch.get_num_threads(), 1) if on_cpu else 1), len(missing))
     shared = max(min(most_runs, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
-    units, widest = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
+    units, widest, notes = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
     if (most := min(most, len(units))) <= 1:
         return alone
-    if (opening := ContextOpener.of(context)) is None:
-        note = ["no other process can open these stores: this one does all"] if asked else []
-        return Plan(alone.units, alone.widest, 1, None, [*alone.notes, *note])
+    if (opening := opening_of(context)) is None:
+        if asked:
+            alone.notes.append("no other process can open these stores: this one does all")
+        return alone
     # The longest first: those at the end are short, so that no process is waited for long.
     units = sorted(units, key=cost.unit_seconds, reverse=True)
     if asked is None:
@@ -70,36 +70,28 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
         seconds = [cost.unit_seconds(unit) for unit in units]
         if START_SECONDS + makespan(seconds, most) >= sum(seconds):
             return alone
-    return Plan(units, widest, most, opening, _narrowed(widest, shared))
+    return Plan(units, widest, most, opening, notes)
 
 
 def makespan(units: Sequence[float], workers: int) -> float:
-    """Seconds until the last of so many workers is done, who take the units in their order.
-
-    Args:
-        units: the seconds of each.
-    """
+    """Seconds until the last of so many workers is done, who take units of these seconds in their order."""
     until = [0.0] * max(workers, 1)
     for seconds in units:
         until[until.index(min(until))] += seconds
     return max(until)
 
 
-def _narrowed(widest: int, wanted: int) -> list[str]:
-    """What is said where memory decides how many runs a unit has."""
-    return [f"at most {counted(widest, 'run')} at once: memory"] if widest < wanted else []
-
-
 def _fitting(
-    missing: Sequence[RunSpec], widest: int, workers: int, cost: CostModel, spare: int | None
-) -> tuple[list[Unit], int]:
-    """Units, and the most runs that one has: no wider than the weights of so many units at once have memory for.
+    missing: Sequence[RunSpec], most_runs: int, workers: int, cost: CostModel, spare: int | None
+) -> tuple[list[Unit], int, list[str]]:
+    """Units, the most runs that one has, and what the user is told of it: the weights of so many units at once fit.
 
     All models of a unit are made at its start. Linux gives memory away that it does not have and kills whoever uses it:
     no error would come that a stack could be halved by, and every start anew would end in the same way.
     """
-    units = plan_units(missing, widest)
+    widest, units = most_runs, plan_units(missing, most_runs)
     while spare is not None and widest > 1 and workers * cost.weights(units) > SHARE_OF_SPARE * spare:
         widest = -(-widest // 2)
         units = plan_units(missing, widest)
-    return units, widest
+    narrowed = widest < min(most_runs, len(missing))
+    return units, widest, [f"at most {counted(widest, 'run')} at once: memory"] if narrowed else []

@@ -13,7 +13,7 @@ from fusionkit.devices import CPU
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
-from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest, strange_draws
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, strange_draws
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.runs.folder import RunsFolder
@@ -50,37 +50,31 @@ def prepare(
 ) -> Prepared:
     """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
 
-    Args:
-        retry_failed: runs that are there as failed are missing too. device: where they are trained.
-
-    Raises:
-        UsageError: ``runs`` holds other files, a draw is larger than train, or a choice does not suit the data.
-        StoreError: a record in ``runs`` is damaged.
+    With ``retry_failed`` runs that are there as failed are missing too. Errors are those of :func:`fusionkit.fit.fit`,
+    and StoreError for a damaged record in ``runs``.
     """
     runs.claim()
     runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
-    context = SweepContext(store, starts, by_digest(draws), device=device)
-    records = {spec: runs.record(spec) for spec in specs}
-    failed = [spec for spec, record in records.items() if record is not None and record["status"] == "failed"]
-    missing = [spec for spec in specs if records[spec] is None or (retry_failed and spec in failed)]
-    notes: dict[str, None] = {}
-    wanted = set(missing)
-    there = [spec for spec in specs if spec not in wanted]
+    context = SweepContext(store, starts, {one.digest: one.ids for one in draws}, device=device)
+    records = {spec: record for spec in specs if (record := runs.record(spec)) is not None}
+    failed = [spec for spec, record in records.items() if record["status"] == "failed"]
+    again = {*failed} if retry_failed else set[RunSpec]()
+    there = [spec for spec in specs if spec in records and spec not in again]
+    missing = [spec for spec in specs if spec not in records or spec in again]
+    notes = list[str]()
     if there:
-        notes[f"{len(there)} of {len(specs)} runs are there already"] = None
+        notes.append(f"{len(there)} of {len(specs)} runs are there already")
     if failed and not retry_failed:
-        notes[f"{len(failed)} of them failed; --retry-failed tries them again"] = None
+        notes.append(f"{len(failed)} of them failed; --retry-failed tries them again")
     for spec in there:
-        notes |= dict.fromkeys(
-            f"{note}; runs that are there keep what they learned with it as it was"
-            for note in source_notes(spec, (records[spec] or {}).get("sources"))
-        )
-    told = dict.fromkeys(strange_draws(draws, missing, store.name))
+        changed = source_notes(spec, records[spec].get("sources"))
+        notes += [f"{note}; runs that are there keep what they learned with it as it was" for note in changed]
+    notes += strange_draws(draws, missing, store.name)
     for spec in missing:
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)
         data = context.data(spec)
-        told |= dict.fromkeys(data.notes)
+        notes += data.notes
         for part in parts_of(spec).values():
             check_sides(part.head, data.train.sides)
         context.learned(spec)
@@ -88,5 +82,5 @@ def prepare(
             check_start(spec, start, {name: part.labels for name, part in data.parts.items()})
         classes = {name: len(part.labels) for name, part in data.parts.items()}
         sizes = len(read_layers(store, spec)), store.hidden, classes, data.train.sides
-        told |= dict.fromkeys(starting_notes(spec, *sizes))
-    return Prepared(context, missing, there, failed, [*notes, *told])
+        notes += starting_notes(spec, *sizes)
+    return Prepared(context, missing, there, failed, list(dict.fromkeys(notes)))

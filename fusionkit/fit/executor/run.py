@@ -1,9 +1,9 @@
 """Runs of a sweep that are missing: trained by this process, by worker processes or by a cluster, kept as they end.
 
 The way of a run: ``prepare`` finds what is missing and checks it; ``plan`` lays it into units (``units``), trained
-together; ``scheduler`` gives unit after unit to an executor (``executors``; ``cluster/executor``); a worker process
+together; ``scheduler`` gives unit after unit to an executor (``worker_pool``; ``cluster/executor``); a worker process
 (``worker``) opens the stores again (``context``); ``unit_job`` claims the unit's runs, trains them (``fit/train/loop``)
-and writes each with its record (``records``).
+and writes each with its record.
 Killed at any moment, a sweep loses the units that were being trained; run again, it does what is missing. Several
 processes on one folder share the work.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,14 +19,11 @@ import torch
 from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
-from fusionkit.fit.executor.context import ContextOpener
+from fusionkit.fit.executor.context import opening_of
 from fusionkit.fit.executor.cost import CostModel
-from fusionkit.fit.executor.estimate import Forecast, forecast_of
-from fusionkit.fit.executor.measure import Measurements
 from fusionkit.fit.executor.plan import Plan, plan
 from fusionkit.fit.executor.prepare import Prepared, prepare
-from fusionkit.fit.executor.progress import FitProgress
-from fusionkit.fit.executor.scheduler import Schedule
+from fusionkit.fit.executor.scheduler import FitProgress, Schedule
 from fusionkit.fit.executor.unit_job import OnEvent
 from fusionkit.fit.executor.worker_pool import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
 from fusionkit.fit.model.warm_start import WarmStart
@@ -61,11 +57,8 @@ def fit(
         device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster's is the CPU.
 
     Returns:
-        the records of all the specs, in their order.
-
-    Raises:
-        UsageError: ``runs`` holds other files, a draw is larger than train, or there is no such device.
-        FusionkitError: the disk is full.
+        the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
+        train, or there is no such device; FusionkitError for a full disk.
     """
     prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
     for note in prepared.notes:
@@ -79,51 +72,20 @@ def fit(
                 progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
             if retry_failed:
                 _forget(prepared.failed, runs, claims)
-            _train(prepared, chosen, runs, claims, progress, cluster)
+            schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)
+            executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
+            if note:
+                progress.say(note)
+            cost = CostModel(prepared.context)
+            epochs = {spec: cost.epochs(spec) for spec in prepared.missing}
+            work = {spec.digest: number * cost.products(spec) for spec, number in epochs.items()}
+            progress.begin(len(epochs), sum(epochs.values()), work)
+            with closing(executor):
+                schedule.work(executor)
     else:
         progress.begin(0, 0, {})
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
-
-
-def forecast(
-    store: Store | Mix,
-    specs: Sequence[RunSpec],
-    runs: RunsFolder,
-    starts: Sequence[WarmStart] = (),
-    draws: Sequence[FixedDraws] = (),
-    workers: int | None = 1,
-    retry_failed: bool = False,
-    device: str = "cpu",
-    known: Measurements | None = None,
-) -> tuple[Forecast, list[str]]:
-    """What :func:`fit` would do and take, and what it would say; arguments and errors are its own.
-
-    Args:
-        known: what was measured for other sweeps; what is measured now is added.
-    """
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
-    return forecast_of(prepared, runs, workers, known), prepared.notes
-
-
-def _train(
-    prepared: Prepared,
-    chosen: Plan,
-    runs: RunsFolder,
-    claims: Claims,
-    progress: FitProgress,
-    cluster: ExecutorFactory | None,
-) -> None:
-    schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)
-    executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
-    if note:
-        progress.say(note)
-    cost = CostModel(prepared.context)
-    epochs = {spec: cost.epochs(spec) for spec in prepared.missing}
-    work = {spec.digest: number * cost.products(spec) for spec, number in epochs.items()}
-    progress.begin(len(epochs), sum(epochs.values()), work)
-    with closing(executor):
-        schedule.work(executor)
 
 
 def _executor(
@@ -132,25 +94,20 @@ def _executor(
     """Who does the units, and what the user is told of it."""
     units = f"share {len(chosen.units)} units of runs"
     if cluster is not None:
-        opening = replace(_opening(chosen, prepared), sharers=cluster.workers)
-        told = f"workers of the cluster, {cluster.workers} of them, {units}"
-        return cluster.executor(opening, runs, on_event), told
+        if (opening := chosen.opening or opening_of(prepared.context)) is None:
+            raise UsageError(
+                "no other process can open these stores",
+                expected="stores and runs at the places that they were opened from",
+                remedy="leave --cluster out, or check the paths",
+            )
+        executor = cluster.executor({**opening, "sharers": cluster.workers}, runs, on_event)
+        return executor, f"workers of the cluster, {cluster.workers} of them, {units}"
     if chosen.opening is None:
         keep_freed_memory()
         return InProcessExecutor(prepared.context, runs, on_event), ""
-    opening = replace(chosen.opening, sharers=chosen.workers)
+    opening = {**chosen.opening, "sharers": chosen.workers}
     pool = WorkerPool(chosen.workers, opening, runs, on_event, torch.get_num_threads())
     return pool, f"{chosen.workers} processes {units}"
-
-
-def _opening(chosen: Plan, prepared: Prepared) -> ContextOpener:
-    if (opening := chosen.opening or ContextOpener.of(prepared.context)) is None:
-        raise UsageError(
-            "no other process can open these stores",
-            expected="stores and runs at the places that they were opened from",
-            remedy="leave --cluster out, or check the paths",
-        )
-    return opening
 
 
 def _forget(failed: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:

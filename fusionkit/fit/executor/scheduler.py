@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, Protocol
 
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.progress import FitProgress
-from fusionkit.fit.executor.records import failed_record
-from fusionkit.fit.executor.unit_job import Event
+from fusionkit.fit.executor.unit_job import Event, failed_record
 from fusionkit.fit.executor.units import Unit, plan_units
 from fusionkit.fit.executor.worker_pool import Executor
 from fusionkit.plural import counted
@@ -24,6 +24,28 @@ from fusionkit.specs import RunSpec
 LOOK_SECONDS = 0.5  # between two looks at what others do
 TABLE_SECONDS = 30.0  # between two tables that are made before the end, or longer:
 TABLE_SHARE = 0.01  # of the time at most goes into them
+
+
+class FitProgress(Protocol):
+    """Who watches a sweep: the command line's table, or nobody."""
+
+    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
+        """The sweep has this many runs left, of this many epochs together, and of so much ``work`` by their digests.
+
+        Work has one unit for all runs: many examples and a large fusion take longer.
+        """
+
+    def epoch(self, work: float) -> None:
+        """One more epoch of one run is done, of this much work."""
+
+    def run(self, record: dict[str, Any]) -> None:
+        """A run has ended."""
+
+    def elsewhere(self, record: dict[str, Any]) -> None:
+        """A run that was left has been done by another process."""
+
+    def say(self, line: str) -> None:
+        """Something the user should know."""
 
 
 class Schedule:
@@ -42,11 +64,11 @@ class Schedule:
         claims: Claims,
         progress: FitProgress,
     ) -> None:
-        self._widest = widest
-        self._context, self._runs, self._claims, self._progress = context, runs, claims, progress
-        self._left = {spec.digest: spec for unit in units for spec in unit.specs}
+        self._widest, self._context, self._runs = widest, context, runs
+        self._claims, self._progress = claims, progress
+        self._left = {spec.digest: spec for spec in chain.from_iterable(units)}
         self._pending = deque(units)
-        self._again: deque[tuple[RunSpec, ...]] = deque()  # units that were lost
+        self._again: deque[Unit] = deque()  # that were lost
         self._running: set[str] = set()  # what the executor has
         self._others: dict[str, str] = {}  # what others do, and who
         self._known: set[str] = set()  # processes that the user has been told of
@@ -94,18 +116,19 @@ class Schedule:
                 return specs
         while self._pending:
             unit = self._pending.popleft()
-            if len(specs := self._free(unit.specs)) == len(unit.specs):
+            if len(specs := self._free(unit)) == len(unit):
                 return specs
             if specs:  # filled up with others of its kind, instead of trained in a thin unit
-                rest = [spec for other in self._pending for spec in other.specs]
+                rest = chain.from_iterable(self._pending)
                 self._pending = deque(plan_units([*specs, *rest], self._widest))
         return ()
 
-    def _free(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
+    def _free(self, specs: Sequence[RunSpec], ours: bool = False) -> list[RunSpec]:
+        """Those of the runs that nobody has done or is at; ``ours``: one that is done was done for this process."""
         found = []
         for spec in specs:
-            if self._runs.is_there(spec):
-                self._end(spec, ours=False)
+            if self._runs.has(spec.digest):
+                self._end(spec, ours)
             elif (holder := self._claims.holder(spec.digest)) is not None:
                 self._leave(spec, holder)
             else:
@@ -123,11 +146,9 @@ class Schedule:
         if not self._others or time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
-        theirs = [(self._left[digest], holder) for digest, holder in self._others.items()]
-        self._others = {}
-        free = self._free([spec for spec, _ in theirs])
-        left = Counter(holder for spec, holder in theirs if spec in free)
-        for holder, count in left.items():
+        theirs, self._others = self._others, {}
+        free = self._free([self._left[digest] for digest in theirs])
+        for holder, count in Counter(theirs[spec.digest] for spec in free).items():
             self._progress.say(f"{holder} has left {counted(count, 'run')} undone: done here")
         self._pending.extend(plan_units(free, self._widest))
 
@@ -142,14 +163,8 @@ class Schedule:
         if not blamed:
             self._again.appendleft(tuple(specs))
             return
-        for spec in list(specs):
-            if self._runs.is_there(spec):  # its process died between keeping it and telling so
-                specs.remove(spec)
-                self._end(spec, ours=True)
-            elif (holder := self._claims.holder(spec.digest)) is not None:  # it died before it told who does the run
-                specs.remove(spec)
-                self._leave(spec, holder)
-        if not specs:
+        # The process may have died between keeping a run and telling so, or before it told who else does a run.
+        if not (specs := self._free(specs, ours=True)):
             return
         self._losses.update(spec.digest for spec in specs)
         if len(specs) == 1 and self._losses[specs[0].digest] > 1:
@@ -164,7 +179,7 @@ class Schedule:
         if not self._claims.take(spec.digest):
             self._leave(spec, self._claims.holder(spec.digest) or "another process")
             return
-        ours = not self._runs.is_there(spec)
+        ours = not self._runs.has(spec.digest)
         if ours:
             self._runs.write(spec, failed_record(self._context, spec, reason), {})
         self._claims.release(spec.digest)
@@ -172,7 +187,7 @@ class Schedule:
 
     def _end(self, spec: RunSpec, ours: bool) -> None:
         if (record := self._runs.record(spec)) is None:  # it failed, and another process tries it again
-            self._pending.append(Unit((spec,)))
+            self._pending.append((spec,))
             return
         del self._left[spec.digest]
         self._ended = True

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
+from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
-from fusionkit.fit.executor.records import failed_record, finished_record
+from fusionkit.fit.model.own_code import sources_of
+from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
 from fusionkit.memory import out_of_memory
@@ -21,7 +23,7 @@ from fusionkit.specs import RunSpec
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a unit.
+    """Something that happened to a unit; of plain values, to be sent as JSON.
 
     Attributes:
         kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``note`` (``text`` is for the user);
@@ -31,19 +33,10 @@ class Event:
     """
 
     kind: str
-    runs: tuple[str, ...] = ()
+    runs: Sequence[str] = ()
     count: int = 0
     work: float = 0.0
     text: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`, also of its JSON."""
-        return cls(**{**values, "runs": tuple(values["runs"])})
 
 
 OnEvent = Callable[[Event], None]
@@ -54,14 +47,13 @@ def do_unit(
 ) -> None:
     """Do those runs of a unit that nobody else does or has done, each kept as it ends.
 
-    Raises:
-        FusionkitError: the disk is full, the store is damaged: what stops every other run too.
+    Errors are those that stop every other run too: a full disk, a damaged store.
     """
     mine = []
     for spec in specs:
         if not claims.take(spec.digest):
             on_event(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
-        elif runs.is_there(spec):
+        elif runs.has(spec.digest):
             claims.release(spec.digest)
             on_event(Event("there", (spec.digest,)))
         else:
@@ -95,9 +87,8 @@ def do_unit(
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
     except Exception as error:
-        if (reason := out_of_memory(error)) is None:
+        if (lost := out_of_memory(error)) is None:
             raise
-        lost = reason
     finally:
         for spec in mine:
             claims.release(spec.digest)
@@ -112,12 +103,53 @@ def trained(
     data: TaskData | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Iterator[tuple[RunSpec, RunResult | DivergenceError]]:
-    """The runs of a unit, each as it ends.
+    """The runs of a unit, each as it ends; ``data``: other splits than the context's, ``tell``: for notes."""
+    sizes = context.positions, context.store.hidden
+    shared = context.sharers, context.device
+    return train_unit(specs, data or context.data(specs[0]), *sizes, on_epoch, context.starts, tell, *shared)
 
-    Args:
-        data: other splits than the context's. tell: called with what the user should know.
-    """
-    data = data or context.data(specs[0])
-    starts, sharers = context.starts, context.sharers
-    hidden, device = context.store.hidden, context.device
-    return train_unit(specs, data, context.positions, hidden, on_epoch, starts, tell, sharers, device)
+
+def finished_record(context: SweepContext, spec: RunSpec, result: RunResult) -> dict[str, Any]:
+    """The record of a run that came to its end; its weights are kept beside."""
+    # asdict would copy every tensor.
+    values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "weights"}
+    return _record(context, spec, {"status": "finished", **values})
+
+
+def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
+    """The record of a run that did not."""
+    scores = {"metric": None, "score": None, "validation_score": None}
+    return _record(context, spec, {"status": "failed", "error": reason, **scores})
+
+
+def _record(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> dict[str, Any]:
+    store, data, start = context.store, context.data(spec), context.start(spec)
+    encoder, identity = store.manifest["encoder"], store.manifest["identity"]
+    others = outcome.get("others", {})
+    return {
+        "spec": spec.to_dict(),
+        "data": store.name,
+        "encoder": encoder["name"],
+        "encoder_parameters": encoder["parameters"],
+        "rows": store.rows,
+        "layers": list(read_layers(store, spec)),
+        "labels": data.labels,
+        "default": data.default,
+        "hidden": store.hidden,
+        "sides": data.train.sides,
+        "encoding": {  # what a live encoder must be, and be given, to make these states
+            "encoder": identity["encoder"],
+            "compute_dtype": identity["compute_dtype"],
+            "max_length": identity["max_length"],
+            "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
+            "pair_as": identity.get("pair_as", "one"),
+        },
+        "sources": sources_of(spec),
+        "init_data": None if start is None else start.data,
+        **(store.record(spec) if isinstance(store, Mix) else {"evaluated": store.name}),
+        **outcome,
+        "others": {
+            name: {"labels": other.labels, "default": other.default, **others.get(name, {})}
+            for name, other in data.others.items()
+        },
+    }

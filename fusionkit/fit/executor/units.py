@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fusionkit.fit.vectorized.width import shape_of
@@ -15,23 +14,13 @@ from fusionkit.specs import SHUFFLE, RunSpec
 WIDEST = 48  # runs of a unit: what a killed process can lose
 GPU_WIDEST = 256  # on a GPU, where a step costs launches more than it costs runs
 
-
-@dataclass(frozen=True)
-class Unit:
-    """Runs that are trained in lockstep by one process."""
-
-    specs: tuple[RunSpec, ...]
+Unit = tuple[RunSpec, ...]
 
 
 def data_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs over the same rows and labels share."""
     shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
     return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
-
-
-def _pass_of(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs share that read a store in one pass; under another order each seed would hold windows of its own."""
-    return spec.order, None if spec.order == SHUFFLE else spec.data_seed
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
@@ -42,13 +31,13 @@ def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
     """
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
-        key = (*data_key(spec), spec.shots, spec.draw, spec.draw_ids, spec.batch_size)
-        watched = (spec.validate_on, spec.validate_every)
-        together.setdefault((*key, *watched, _pass_of(spec)), []).append(spec)
+        drawn = (spec.shots, spec.draw, spec.draw_ids, spec.batch_size, spec.validate_on, spec.validate_every)
+        seed = None if spec.order == SHUFFLE else spec.data_seed  # each seed would hold windows of its own
+        together.setdefault((*data_key(spec), *drawn, spec.order, seed), []).append(spec)
     units = []
     for alike in together.values():
         alike = _mixed(alike)
-        units += [Unit(tuple(alike[at : at + widest])) for at in range(0, len(alike), widest)]
+        units += [tuple(alike[at : at + widest]) for at in range(0, len(alike), widest)]
     return units
 
 

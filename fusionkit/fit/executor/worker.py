@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from fusionkit.child_processes import Channel
 from fusionkit.errors import FusionkitError
-from fusionkit.fit.executor.context import ContextOpener
+from fusionkit.fit.executor.context import Opening, open_context
 from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
 from fusionkit.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims
@@ -30,15 +31,14 @@ def main(channel: Channel) -> None:
     """Work until the parent says no more; called by :func:`fusionkit.child_processes.serve`."""
     try:
         runner = UnitRunner(**channel.receive())
-        sender = EventSender(channel)
+        sender = EventSender(channel.send)
         channel.send({"kind": "ready"})
         while True:
             runner.run(channel.receive(), sender.on_event)
             sender.flush()
             channel.send({"kind": "end"})
-    except (EOFError, OSError) as error:
-        if not isinstance(error, (EOFError, ConnectionError)):
-            channel.send(failure(error))
+    except (EOFError, ConnectionError):  # the parent has ended
+        pass
     except Exception as error:
         channel.send(failure(error))
 
@@ -46,14 +46,13 @@ def main(channel: Channel) -> None:
 class UnitRunner:
     """A sweep in a worker's process: the stores open, task data loaded once, claims of its own.
 
-    Args:
-        opening: of the context, as plain values. runs: the whole path of the folder. holder: whom claims name.
+    ``runs`` is the whole path of the folder, ``holder`` whom claims name.
     """
 
-    def __init__(self, opening: Mapping[str, Any], runs: str, threads: int, holder: str) -> None:
+    def __init__(self, opening: Opening, runs: str, threads: int, holder: str) -> None:
         torch.set_num_threads(threads)
         keep_freed_memory()
-        self._context = ContextOpener.from_dict(opening).open()
+        self._context = open_context(opening)
         self._runs = RunsFolder(Path(runs))
         self._claims = Claims(self._runs.path, holder)
 
@@ -63,23 +62,17 @@ class UnitRunner:
         do_unit(unit, self._context, self._runs, self._claims, on_event)
 
 
-class EventSink(Protocol):
-    """Takes plain values to whoever listens."""
-
-    def send(self, value: Any) -> None: ...
-
-
 class EventSender:
-    """Passes events on, those on epochs a few at a time."""
+    """Passes events on as plain values, those on epochs a few at a time."""
 
-    def __init__(self, sink: EventSink) -> None:
-        self._sink, self._epochs, self._work, self._last = sink, 0, 0.0, time.monotonic()
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send, self._epochs, self._work, self._last = send, 0, 0.0, time.monotonic()
 
     def on_event(self, event: Event) -> None:
         """One more event."""
         if event.kind != "epochs":
             self.flush()
-            self._sink.send(event.to_dict())
+            self._send(asdict(event))
             return
         self._epochs, self._work = self._epochs + event.count, self._work + event.work
         if time.monotonic() - self._last > SEND_SECONDS:
@@ -88,7 +81,7 @@ class EventSender:
     def flush(self) -> None:
         """Send what was held back."""
         if self._epochs:
-            self._sink.send(Event("epochs", count=self._epochs, work=self._work).to_dict())
+            self._send(asdict(Event("epochs", count=self._epochs, work=self._work)))
         self._epochs, self._work, self._last = 0, 0.0, time.monotonic()
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from fusionkit.child_processes import ChildProcess
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.fit.executor.context import ContextOpener, SweepContext
+from fusionkit.fit.executor.context import Opening, SweepContext
 from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
@@ -34,7 +34,6 @@ class Executor(Protocol):
     @property
     def free(self) -> bool:
         """Whether a unit can be given."""
-        ...
 
     def give(self, specs: Sequence[RunSpec]) -> None:
         """Begin a unit."""
@@ -52,11 +51,9 @@ class ExecutorFactory(Protocol):
     @property
     def workers(self) -> int:
         """How many units they do at once."""
-        ...
 
-    def executor(self, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent) -> Executor:
+    def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
         """For one sweep."""
-        ...
 
 
 class InProcessExecutor:
@@ -85,19 +82,13 @@ class _Worker:
 
 
 class WorkerPool:
-    """Worker processes, begun when there is a unit for them.
+    """At most ``count`` worker processes of so many threads, begun when there is a unit for them."""
 
-    Args:
-        count: at most so many. threads: of each.
-    """
-
-    def __init__(
-        self, count: int, opening: ContextOpener, runs: RunsFolder, on_event: OnEvent, threads: int = 1
-    ) -> None:
+    def __init__(self, count: int, opening: Opening, runs: RunsFolder, on_event: OnEvent, threads: int = 1) -> None:
         self._count, self._on_event = count, on_event
         self._environment = {name: value.format(threads=threads) for name, value in ENVIRONMENT.items()}
         self._setup = {
-            "opening": opening.to_dict(),
+            "opening": opening,
             "runs": str(runs.path.resolve()),
             "threads": threads,
             "holder": this_process(),
@@ -119,9 +110,9 @@ class WorkerPool:
         self._send(worker, [spec.to_dict() for spec in specs])
 
     def wait(self, seconds: float) -> None:
-        ready: list[Any] = wait([worker.child.connection for worker in self._workers], seconds) if self._workers else []
         if not self._workers:
             time.sleep(seconds)
+        ready = wait([worker.child.connection for worker in self._workers], seconds) if self._workers else []
         for worker in [worker for worker in self._workers if worker.child.connection in ready]:
             # Handling a message is no part of it: an OSError of this process, a full disk say, is no worker's death.
             while (message := self._next_of(worker)) is not None:
@@ -153,7 +144,7 @@ class WorkerPool:
         elif message["kind"] == "failure":
             raise raised(message)
         else:
-            self._on_event(Event.from_dict(message))
+            self._on_event(Event(**message))
 
     def _remove(self, worker: _Worker) -> None:
         self._workers.remove(worker)
@@ -164,13 +155,8 @@ class WorkerPool:
                 remedy = "try --workers 1, or free some memory"
                 raise FusionkitError("no worker process can be started", received=how, remedy=remedy)
         if worker.given:
-            self._on_event(
-                Event(
-                    "lost" if worker.ready else "unstarted",
-                    worker.given,
-                    text=f"the process that trained it ended: {how}",
-                )
-            )
+            kind = "lost" if worker.ready else "unstarted"
+            self._on_event(Event(kind, worker.given, text=f"the process that trained it ended: {how}"))
 
 
 class WorkerError(RuntimeError):

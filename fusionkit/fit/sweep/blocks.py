@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
@@ -24,42 +25,33 @@ class Sweep:
             that some name by a digest.
     """
 
-    specs: list[RunSpec] = field(default_factory=list)
-    starts: list[WarmStart] = field(default_factory=list)
-    draws: list[FixedDraws] = field(default_factory=list)
+    specs: list[RunSpec]
+    starts: list[WarmStart]
+    draws: list[FixedDraws]
 
 
 def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     """The union of the blocks' runs.
 
     Args:
-        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, but for three that are as the user
-            gives them: ``init_from``, places of runs; ``draw_from``, one of runs or of a list; ``freeze``, parts.
-
-    Raises:
-        UsageError: what :func:`~fusionkit.fit.sweep.grid.expand` refuses, and places that hold no such thing.
+        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for three that are
+            the user's: ``init_from``, places of runs; ``draw_from``, one of runs or a list; ``freeze``, parts.
     """
-    sweep = Sweep()
-    begun: dict[tuple[str, ...], list[WarmStart]] = {}
-    drawn: dict[str, list[FixedDraws]] = {}
+    starts = {places: open_starts(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
+    sources = dict.fromkeys(block.get("draw_from") for block in blocks)
+    draws = {source: [] if source is None else open_draws(source) for source in sources}
+    specs = list[RunSpec]()
     for block in blocks:
         choices = dict(block)
-        places, source, frozen = choices.pop("init_from", ()), choices.pop("draw_from", None), choices.pop("freeze", ())
-        for part in frozen:
-            if part not in PARTS:
-                raise unknown_name("part to freeze", part, PARTS)
-        if places not in begun:
-            begun[places] = open_starts(places)
-        if source is not None and source not in drawn:
-            drawn[source] = open_draws(source)
-        sweep.specs += expand(
+        frozen = set(choices.pop("freeze", ()))
+        for part in sorted(frozen - {*PARTS}):
+            raise unknown_name("part to freeze", part, PARTS)
+        specs += expand(
             store,
-            starts=begun[places],
-            draws=drawn[source] if source is not None else (),
-            freeze=(frozen[0] if len(set(frozen)) == 1 else "both") if frozen else None,
+            starts=starts[choices.pop("init_from", ())],
+            draws=draws[choices.pop("draw_from", None)],
+            freeze="both" if len(frozen) > 1 else next(iter(frozen), None),
             **choices,
         )
-    sweep.specs = list(dict.fromkeys(sweep.specs))
-    sweep.starts = [start for found in begun.values() for start in found]
-    sweep.draws = [one for found in drawn.values() for one in found]
-    return sweep
+    once = list(dict.fromkeys(specs))
+    return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())))

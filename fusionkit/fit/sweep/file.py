@@ -58,20 +58,16 @@ class SweepFile:
 
 
 def read_sweep(path: str | Path) -> SweepFile:
-    """Read a file.
-
-    Raises:
-        UsageError: it cannot be read, is no YAML, has a key twice, unknown or misplaced, or a value of another kind.
-    """
+    """Read a file; UsageError for no YAML, a repeated, unknown or misplaced key, or a value of another kind."""
     written = _parsed(Path(path).expanduser())
     top = dict(written.value)
     cluster = top.pop("cluster", None) is not None  # read by whoever opens it, as the settings that they are
     parts = parts_of(written, ())
     top.pop("runs", None)
     shared = _block(written, (), top, {**FIT, **STORES})
-    stores, judges = (shared.pop(name, ()) for name in ("stores", "evaluate_on"))
+    stores, evaluate_on = (shared.pop(name, ()) for name in ("stores", "evaluate_on"))
     blocks = [overlaid(shared, _block(written, ("runs", str(number)), part, FIT)) for number, part in enumerate(parts)]
-    return SweepFile(stores, judges, tuple(each for block in blocks for each in products(block)), cluster)
+    return SweepFile(stores, evaluate_on, tuple(each for block in blocks for each in products(block)), cluster)
 
 
 def parts_of(written: YamlNode, keys: Keys) -> Sequence[dict[str, Any]]:
@@ -120,16 +116,12 @@ def _block(written: YamlNode, keys: Keys, block: Mapping[str, Any], known: Mappi
     read = read_options(written, keys, block, known, CHECKS)
     for entry in known.values():
         if entry.place and (found := read.get(entry.parameter)) is not None:
-            folder = written.path.parent
-            moved = tuple(_from_folder(text, folder) for text in ([found] if isinstance(found, str) else found))
-            read[entry.parameter] = moved[0] if isinstance(found, str) else moved
+            texts = [found] if isinstance(found, str) else found
+            # Paths are relative to the file; addresses are what they are.
+            places = [(text, place_of(text)) for text in texts]
+            moved = [str(written.path.parent / p.expanduser()) if isinstance(p, Path) else text for text, p in places]
+            read[entry.parameter] = moved[0] if isinstance(found, str) else tuple(moved)
     return read
-
-
-def _from_folder(text: str, folder: Path) -> str:
-    """A path as it stands in a file of this folder; addresses are what they are."""
-    place = place_of(text)
-    return str(folder / place.expanduser()) if isinstance(place, Path) else text
 
 
 def _misplaced(option: str, known: Mapping[str, OptionInfo]) -> UsageError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import find_run
+from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import GIVEN, RunSpec, digest_of
 
@@ -39,45 +40,31 @@ class FixedDraws:
 
 
 def open_draws(place: str | Path) -> list[FixedDraws]:
-    """What was drawn: a JSON file's list of ids, or what one or more finished runs kept.
-
-    Raises:
-        UsageError: no such file or run, no list of ids, or runs that drew nothing.
-    """
+    """What was drawn: a JSON file's list of ids, or what finished runs kept; UsageError for anything else."""
     path = Path(place).expanduser()
     if path.is_file():
         return [FixedDraws(_listed(path))]
-    records = [(folder, read_json(folder / RECORD)) for folder in find_run(place)]
+    records = [read_json(folder / RECORD) for folder in find_run(place)]
+    drew = [record for record in records if record.get("draw")]
     try:
-        found = [
-            FixedDraws(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data"))
-            for _, r in records
-            if r.get("draw")
-        ]
+        found = [FixedDraws(tuple(r["draw"]), RunSpec.from_dict(r["spec"]), r.get("data")) for r in drew]
     except (KeyError, TypeError, UsageError) as error:
         raise StoreError(f"a record in {path} is damaged", received=str(error).splitlines()[0]) from error
     if not found:
         raise UsageError(
             f"{path} holds no draw",
             expected="runs that were fitted with --shots, or a JSON file with a list of ids",
-            received=f"{len(records)} run{'s' if len(records) > 1 else ''} on all of train",
+            received=f"{counted(len(records), 'run')} on all of train",
             remedy="name runs that drew examples",
         )
     return found
 
 
-def shots_of(drawn: Iterable[FixedDraws]) -> list[int | None]:
-    """The sizes that the runs drew, ascending; a list has none."""
-    return [*sorted({one.run.shots for one in drawn if one.run and one.run.shots})] or [None]
-
-
 def with_draws(specs: Sequence[RunSpec], drawn: Sequence[FixedDraws]) -> list[RunSpec]:
     """Each run with the examples that were drawn by its ``data_seed`` and ``shots``, or with those of the one list.
 
-    Runs over the same store, then the same column, are taken where there are any.
-
-    Raises:
-        UsageError: none were, different ones were, or a number of shots beside a list.
+    Runs over the same store, then the same column, are taken where there are any. UsageError if none or different ones
+    were drawn, and for a number of shots beside a list.
     """
     return [dataclasses.replace(spec, draw=GIVEN, draw_ids=_drawn_for(spec, drawn).digest) for spec in specs]
 
@@ -135,8 +122,3 @@ def strange_draws(drawn: Iterable[FixedDraws], specs: Iterable[RunSpec], data: s
     used = {spec.draw_ids for spec in specs}
     names = sorted({one.data for one in drawn if one.data not in (None, data) and one.digest in used})
     return [f"--draw-from: examples of {name} are drawn from {data}, by their ids alone" for name in names]
-
-
-def by_digest(drawn: Iterable[FixedDraws]) -> Mapping[str, tuple[str, ...]]:
-    """The ids as runs' specs name them."""
-    return {one.digest: one.ids for one in drawn}

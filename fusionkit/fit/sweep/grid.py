@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fusionkit.dataset.few_shot import check_draw
+from fusionkit.dataset.draws import check_draw
 from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share, parse_share
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
-from fusionkit.fit.sweep.fixed_draws import FixedDraws, shots_of, with_draws
+from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.options.entry import SWEPT, joined
@@ -49,7 +49,7 @@ def expand(
     freeze: str | None = None,
     **options: Any,
 ) -> list[RunSpec]:
-    """Every run of a sweep over one store, or a mix.
+    """Every run of a sweep over one store, or a mix; UsageError for what the store or the head cannot serve.
 
     Args:
         task: a task, or several by their names, ``{"topic": "classification", "slots": "tagging"}``. label: the column;
@@ -64,9 +64,6 @@ def expand(
             one, ``both`` unless said. freeze: the part that is not trained.
         options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
             those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
-
-    Raises:
-        UsageError: a name that does not exist, or a choice that the store or the head cannot serve.
     """
     mix = store if isinstance(store, Mix) else None
     asked = joined(task), joined(label)
@@ -97,7 +94,7 @@ def expand(
         )
     several, single = _split(options)
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
-    shots = shots or shots_of(draws)
+    shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
     fused = [choose_fusion(store, *choice) for choice in itertools.product(fusions, fusion_layers)]
@@ -144,11 +141,7 @@ def expand(
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
-    """Options of training by field: those of which several are taken, and the others.
-
-    Raises:
-        UsageError: there is no such option.
-    """
+    """Options of training by field: those of which several are taken, and the others; UsageError for an unknown one."""
     known = {entry.parameter: entry for entry in FIT.values()}
     for name in options:
         if name not in known:
@@ -164,11 +157,7 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[s
 def seed_pairs(
     seeds: int | None = None, data_seeds: int | None = None, init_seeds: int | None = None
 ) -> list[tuple[int, int]]:
-    """The ``data_seed`` and ``init_seed`` of each trial: the same number, or all pairs where they are counted apart.
-
-    Raises:
-        UsageError: both ways of counting at once, or fewer than one.
-    """
+    """The ``data_seed`` and ``init_seed`` of each trial: the same number, or all pairs where they are counted apart."""
     apart = {"--data-seeds": data_seeds, "--init-seeds": init_seeds}
     if seeds is not None and (given := [f"{name} {count}" for name, count in apart.items() if count is not None]):
         raise UsageError(
@@ -186,10 +175,9 @@ def seed_pairs(
 
 
 def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
-    """How many validation examples are scored while training: a number, or a share of those the judge has stored.
+    """How many validation examples are scored while training: a number, or a share of those that are stored.
 
-    Raises:
-        UsageError: it is neither, or a share of a split that is not stored.
+    UsageError if it is neither, or a share of a split that is not stored.
     """
     if not isinstance(given, str):
         return given
@@ -198,23 +186,19 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
         return None
     if not part.endswith("%"):
         return int(part)
-    judge = store.judges[0] if isinstance(store, Mix) else store
-    if "validation" not in judge.splits or store.rows == MASKED:
+    chooser = store.evaluation_stores[0] if isinstance(store, Mix) else store
+    if "validation" not in chooser.splits or store.rows == MASKED:
         raise UsageError(
-            f"{judge.path} has no validation split of examples to take a share of",
+            f"{chooser.path} has no validation split of examples to take a share of",
             expected="a number of examples",
             received=f"--validate-on {given}",
             remedy="choose a number, like --validate-on 800",
         )
-    return Share(judge, part).count(len(judge["validation"].examples))
+    return Share(chooser, part).count(len(chooser["validation"].examples))
 
 
 def check_watched(text: str) -> str | None:
-    """The one spelling of a number of validation examples or a share of them; None for all.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """The one spelling of a number of validation examples or a share of them; None for all, UsageError for neither."""
     try:
         return parse_share(text)
     except UsageError as error:

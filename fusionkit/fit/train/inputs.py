@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from fusionkit.dataset.few_shot import draw_of, watched_split
+from fusionkit.dataset.draws import draw_of, watched_split
 from fusionkit.dataset.split import ChunkedStates, TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.loader.gpu import GpuLoader
@@ -137,6 +137,6 @@ def is_plain(draw: TaskSplit) -> bool:
 
 
 def training_split(spec: RunSpec, data: TaskData) -> TaskSplit:
-    """The training examples of a run; errors as :func:`~fusionkit.dataset.few_shot.draw_of`."""
+    """The training examples of a run; errors as :func:`~fusionkit.dataset.draws.draw_of`."""
     examples = draw_of(spec, data)
     return data.train if examples is None else data.train.subset(examples)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.dataset.few_shot import draw_of, watched_split
+from fusionkit.dataset.draws import draw_of, watched_split
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.split import TaskSplit
@@ -165,7 +165,7 @@ def test_runs_trained_together_have_one_draw_a_data_seed_and_one_part_to_watch(t
     given = [replace(base, draw="ids", draw_ids=ids) for ids in ("0" * 16, "1" * 16)]
     kinds = [base, replace(base, draw="nested"), replace(base, draw="stratified"), *given, replace(base, validate_on=9)]
     specs = [replace(kind, data_seed=seed, lr=lr) for lr in (1e-3, 1e-2) for kind in kinds for seed in range(2)]
-    units = [unit.specs for unit in plan_units(specs)]
+    units = plan_units(specs)
     assert sorted(map(len, units)) == [4] * 6
     assert all(len({(s.draw, s.draw_ids, s.validate_on) for s in unit}) == 1 for unit in units)
 
@@ -389,11 +389,11 @@ def test_where_a_draw_s_runs_are_cut_apart_each_piece_has_its_share_of_every_sha
     base, fusions = run_spec(toy()), ("last", "linear", "concat", "attention")
     specs = [replace(base, fusion=fusion, lr=lr) for fusion in fusions for lr in (1e-3, 2e-3, 3e-3, 4e-3)]
     for widest, each in ((8, 2), (4, 1)):
-        units = [unit.specs for unit in plan_units(specs, widest)]
+        units = plan_units(specs, widest)
         assert all(Counter(spec.fusion for spec in unit) == dict.fromkeys(fusions, each) for unit in units)
         assert sorted(spec.digest for unit in units for spec in unit) == sorted(spec.digest for spec in specs)
     (whole,) = plan_units(specs, 16)
-    assert set(whole.specs) == set(specs)
+    assert set(whole) == set(specs)
 
 
 def test_a_class_that_no_example_of_train_holds_any_more_is_refused(toy: Toy) -> None:

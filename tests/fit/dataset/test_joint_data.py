@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fusionkit.dataset.infer_task import choose_tasks
-from fusionkit.dataset.joint import load_joint
+from fusionkit.dataset.labels import load_joint
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.specs import RunSpec

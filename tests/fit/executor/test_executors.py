@@ -1,4 +1,4 @@
-"""Worker processes as their parent hears them."""
+"""Events of worker processes as their parent receives them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ import pytest
 from fusionkit.child_processes import ChildProcess
 from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor import worker_pool
-from fusionkit.fit.executor.context import ContextOpener
 from fusionkit.fit.executor.unit_job import Event
 from fusionkit.fit.executor.worker_pool import WorkerPool
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")
-# In place of training, which is not at stake here: the same words over the same socket.
-SPEAKING = """
+# In place of training, which is not at stake here: the same events over the same socket.
+WORKER = """
 def main(channel):
     channel.receive()
     channel.send({"kind": "ready"})
@@ -32,37 +31,35 @@ def main(channel):
 """
 
 
-class Heard:
-    """Keeps words; fails at the first as a full disk does."""
+class Received:
+    """Keeps events; fails at the first as a full disk does, if asked to."""
 
     def __init__(self, fails: bool) -> None:
-        self.words: list[Event] = []
+        self.events: list[Event] = []
         self._fails = fails
 
-    def __call__(self, word: Event) -> None:
-        self.words.append(word)
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
         if self._fails:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """``begun(hear)``: one worker, given one run."""
-    (tmp_path / "speaking.py").write_text(SPEAKING)
+    """``begun(on_event)``: one worker, given one run."""
+    (tmp_path / "scripted_worker.py").write_text(WORKER)
     monkeypatch.syspath_prepend(tmp_path)
     started: list[ChildProcess] = []
 
     def start(_: str, environment: dict[str, str]) -> ChildProcess:
-        started.append(ChildProcess("speaking", environment))
+        started.append(ChildProcess("scripted_worker", environment))
         return started[-1]
 
     monkeypatch.setattr(worker_pool, "ChildProcess", start)
     opened: list[WorkerPool] = []
 
-    def begin(hear: Heard) -> tuple[WorkerPool, ChildProcess]:
-        opened.append(
-            WorkerPool(1, ContextOpener((("nowhere", None),), (), (), {}), RunsFolder(tmp_path / "runs"), hear)
-        )
+    def begin(on_event: Received) -> tuple[WorkerPool, ChildProcess]:
+        opened.append(WorkerPool(1, {}, RunsFolder(tmp_path / "runs"), on_event))
         opened[-1].give([SPEC])
         return opened[-1], started[-1]
 
@@ -71,28 +68,32 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         workers.close()
 
 
-def wait_for(workers: WorkerPool, heard: Heard, count: int) -> None:
+def wait_for(workers: WorkerPool, received: Received, count: int) -> None:
     deadline = time.monotonic() + 60
-    while len(heard.words) < count:
+    while len(received.events) < count:
         assert time.monotonic() < deadline, "it said nothing"
         workers.wait(0.5)
 
 
 def test_an_error_of_the_parents_own_is_not_taken_for_its_workers_death(begun: Any) -> None:
-    heard = Heard(fails=True)
-    workers, child = begun(heard)
+    received = Received(fails=True)
+    workers, child = begun(received)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        wait_for(workers, heard, 1)
-    assert [(word.kind, word.text) for word in heard.words] == [("note", "one")]  # and nothing of a lost run
+        wait_for(workers, received, 1)
+    assert [(event.kind, event.text) for event in received.events] == [("note", "one")]  # and nothing of a lost run
     assert child.process.poll() is None
 
 
-def test_what_a_worker_said_before_it_died_is_heard_before_its_death(begun: Any) -> None:
-    heard = Heard(fails=False)
-    workers, child = begun(heard)
-    wait_for(workers, heard, 2)
+def test_the_events_before_a_workers_death_are_received_before_it(begun: Any) -> None:
+    received = Received(fails=False)
+    workers, child = begun(received)
+    wait_for(workers, received, 2)
     child.process.kill()
-    wait_for(workers, heard, 3)
-    assert [(word.kind, word.runs) for word in heard.words] == [("note", ()), ("note", ()), ("lost", (SPEC.digest,))]
-    assert heard.words[2].text == "the process that trained it ended: SIGKILL"
+    wait_for(workers, received, 3)
+    assert [(event.kind, event.runs) for event in received.events] == [
+        ("note", []),
+        ("note", []),
+        ("lost", (SPEC.digest,)),
+    ]
+    assert received.events[2].text == "the process that trained it ended: SIGKILL"
     assert workers.free

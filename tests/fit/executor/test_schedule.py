@@ -1,4 +1,4 @@
-"""A sweep's schedule, its hands played by the test: what it makes of what it hears."""
+"""A sweep's schedule with an executor that the test scripts: what it does on which events."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ ONE, OTHER = (
 NOTHING: Any = None  # no unit is trained, so no context is asked for
 
 
-class Played:
-    """Hands that are free for one unit at a time and do what the test says.
+class ScriptedExecutor:
+    """An executor that is free for one unit at a time and does what the test says.
 
     Args:
-        plays: one a unit, called with its runs.
+        steps: one a unit, called with its runs.
     """
 
-    def __init__(self, *plays: Callable[[Sequence[RunSpec]], None]) -> None:
-        self._plays = list(plays)
+    def __init__(self, *steps: Callable[[Sequence[RunSpec]], None]) -> None:
+        self._steps = list(steps)
         self.given: list[list[str]] = []
         self.free = True
 
     def give(self, specs: Sequence[RunSpec]) -> None:
         self.given.append([spec.fusion for spec in specs])
-        self._plays.pop(0)(specs)
+        self._steps.pop(0)(specs)
 
     def wait(self, seconds: float) -> None:
         time.sleep(0.01)
@@ -61,7 +61,7 @@ def keep(runs: RunsFolder, spec: RunSpec, status: str = "finished") -> None:
     runs.write(spec, {"spec": spec.to_dict(), "status": status}, {})
 
 
-def told(kind: str, specs: Sequence[RunSpec], text: str = "") -> Event:
+def event_of(kind: str, specs: Sequence[RunSpec], text: str = "") -> Event:
     return Event(kind, tuple(spec.digest for spec in specs), text=text)
 
 
@@ -69,16 +69,16 @@ def told(kind: str, specs: Sequence[RunSpec], text: str = "") -> Event:
 def test_a_run_whose_record_has_gone_again_is_done_once_more(
     runs: RunsFolder, claims: Claims, watch: Any, kind: str
 ) -> None:
-    """Another process that tries failed runs again removed it between the word and the look at it."""
+    """Another process that tries failed runs again removed it between the event and the look at it."""
     schedule = Schedule(plan_units([ONE]), 8, NOTHING, runs, claims, watch)
 
     def end(specs: Sequence[RunSpec]) -> None:
         keep(runs, specs[0])
-        schedule.on_event(told("run", specs))
+        schedule.on_event(event_of("run", specs))
 
-    hands = Played(lambda specs: schedule.on_event(told(kind, specs)), end)
-    schedule.work(hands)
-    assert hands.given == [["last"], ["last"]]
+    executor = ScriptedExecutor(lambda specs: schedule.on_event(event_of(kind, specs)), end)
+    schedule.work(executor)
+    assert executor.given == [["last"], ["last"]]
     assert [record["spec"]["fusion"] for record in watch.ended] == ["last"]
     assert watch.others == []
 
@@ -90,17 +90,17 @@ def test_a_run_that_others_do_is_not_blamed_for_a_loss(runs: RunsFolder, claims:
 
         def lose(specs: Sequence[RunSpec]) -> None:
             assert theirs.take(ONE.digest)
-            schedule.on_event(told("lost", specs, "SIGKILL"))
+            schedule.on_event(event_of("lost", specs, "SIGKILL"))
 
         def end(specs: Sequence[RunSpec]) -> None:
             keep(runs, specs[0])
-            schedule.on_event(told("run", specs))
+            schedule.on_event(event_of("run", specs))
             keep(runs, ONE)
             theirs.release(ONE.digest)
 
-        hands = Played(lose, end)
-        schedule.work(hands)
-    assert hands.given == [["last", "linear"], ["linear"]]
+        executor = ScriptedExecutor(lose, end)
+        schedule.work(executor)
+    assert executor.given == [["last", "linear"], ["linear"]]
     assert watch.said[:2] == [
         "somebody else does runs of this sweep too: those are not done here",
         "1 run lost, tried again once more: SIGKILL",

@@ -16,7 +16,7 @@ from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor import plan as planning
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel, Sizes
-from fusionkit.fit.executor.measure import Measurements, kind_of, sampled
+from fusionkit.fit.executor.estimate import Measurements, kind_of, sampled
 from fusionkit.fit.executor.plan import makespan, plan
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.units import plan_units
@@ -170,9 +170,9 @@ def test_the_longest_units_come_first(store: Store, tmp_path: Path, monkeypatch:
     ]
     found = plan(prepare(store, specs, RunsFolder(tmp_path)), 2)
     assert found.workers == 2
-    told = [(unit.specs[0].fusion, unit.specs[0].shots) for unit in found.units]
+    told = [(unit[0].fusion, unit[0].shots) for unit in found.units]
     assert told == [("extra-layers:2", 2), ("extra-layers:2", 1), ("last", 2), ("last", 1)]
-    assert sorted(spec.digest for unit in found.units for spec in unit.specs) == sorted(spec.digest for spec in specs)
+    assert sorted(spec.digest for unit in found.units for spec in unit) == sorted(spec.digest for spec in specs)
 
 
 def test_cores_and_memory_are_the_containers_where_those_are_less(
@@ -232,10 +232,10 @@ def test_a_unit_has_no_more_runs_than_there_is_memory_for_at_its_start(
         monkeypatch.setattr(planning, "spare_memory", lambda spare=spare: spare)
         planned = plan(prepared, workers)
         assert planned.widest == widest
-        assert max(len(unit.specs) for unit in planned.units) == min(widest, 40)
+        assert max(len(unit) for unit in planned.units) == min(widest, 40)
         plural = "run" if widest == 1 else "runs"
         assert planned.notes == ([f"at most {widest} {plural} at once: memory"] if widest < 40 // workers else [])
-        assert [spec for unit in planned.units for spec in unit.specs if spec not in specs] == []
-        assert sum(len(unit.specs) for unit in planned.units) == 40
+        assert [spec for unit in planned.units for spec in unit if spec not in specs] == []
+        assert sum(len(unit) for unit in planned.units) == 40
     monkeypatch.setattr(planning, "spare_memory", lambda: 20 * one)
     assert plan(prepared, 2, elsewhere=True).widest == 10  # of each machine its own memory

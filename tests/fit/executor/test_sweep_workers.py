@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -20,8 +21,8 @@ from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
 from fusionkit.fit import RunsFolder, expand, fit, open_starts
 from fusionkit.fit.executor import unit_job as work
-from fusionkit.fit.executor.context import ContextOpener, SweepContext
-from fusionkit.fit.sweep.fixed_draws import FixedDraws, by_digest
+from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
+from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train import loop as training
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
@@ -63,11 +64,9 @@ def test_what_workers_open_again_is_the_same_mix_and_the_same_runs_to_start_from
     starts = open_starts([tmp_path / "first"])
     mix = mix_of([Share(store), Share(other, "60%")], [store])
     assert isinstance(mix, Mix)
-    assert isinstance(mix, Mix)
-    context = SweepContext(mix, starts, by_digest([FixedDraws(("a", "b"))]))
-    opening = ContextOpener.of(context)
-    assert opening is not None
-    again = ContextOpener.from_dict(opening.to_dict()).open()
+    drawn = FixedDraws(("a", "b"))
+    context = SweepContext(mix, starts, {drawn.digest: drawn.ids})
+    again = open_context(json.loads(json.dumps(opening_of(context))))
     assert isinstance(again.store, Mix)
     assert (again.store.text, again.store.evaluate_on) == (mix.text, mix.evaluate_on)
     assert set(again.starts) == set(context.starts) == {RunSpec.from_dict(each["spec"]).digest for each in first}
@@ -84,8 +83,8 @@ def test_a_store_that_is_no_longer_where_it_was_is_fitted_by_this_process(
     for split in here.splits:
         _ = here[split].examples, here[split].hidden_states[:], here[split].row_offsets, here[split].row_mask
     (tmp_path / "here").rename(tmp_path / "there")
-    assert ContextOpener.of(SweepContext(here)) is None
-    assert ContextOpener.of(SweepContext(open_store(tmp_path / "there"))) is not None
+    assert opening_of(SweepContext(here)) is None
+    assert opening_of(SweepContext(open_store(tmp_path / "there"))) is not None
 
 
 def test_a_unit_whose_memory_does_not_suffice_is_halved_until_it_does(

@@ -238,7 +238,7 @@ def test_scoring_chunk_by_chunk_reads_each_row_once_for_all_runs(
 def test_runs_of_several_seeds_are_units_of_their_own_where_they_go_window_by_window(toy: Toy) -> None:
     data = toy()
     specs = [spec_of(data, data_seed=seed, lr=lr) for seed in (0, 1) for lr in (1e-3, 1e-2)]
-    assert [{spec.data_seed for spec in unit.specs} for unit in plan_units(specs)] == [{0}, {1}]
+    assert [{spec.data_seed for spec in unit} for unit in plan_units(specs)] == [{0}, {1}]
     assert len(plan_units([replace(spec, order="shuffle") for spec in specs])) == 1
     assert len(plan_units([specs[0], replace(specs[0], order="shuffle")])) == 2
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from fusionkit.dataset.infer_task import choose_task
-from fusionkit.dataset.joint import load_joint
-from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.model.fused import FusedModel, build_model
 from fusionkit.fit.model.joint import JointModel, model_of

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 import fusionkit
 from fusionkit.dataset.infer_task import choose_tasks
-from fusionkit.dataset.joint import load_joint
-from fusionkit.dataset.labels import load_task
+from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.errors import UsageError

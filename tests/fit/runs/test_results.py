@@ -18,8 +18,8 @@ import torch
 import fusionkit
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
+from fusionkit.runs.claims import runs_status
 from fusionkit.runs.folder import FLAT, flat_record
-from fusionkit.runs.status import runs_status
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

@@ -15,9 +15,8 @@ import pytest
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.runs.claims import Claims, this_process
+from fusionkit.runs.claims import Claims, runs_status, this_process
 from fusionkit.runs.folder import UNIT
-from fusionkit.runs.status import runs_status
 from fusionkit.store import Store
 
 RUN, OTHER = "0123456789abcdef", "fedcba9876543210"

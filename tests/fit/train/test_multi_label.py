@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from fusionkit import predict as live
-from fusionkit.dataset.few_shot import draw_of
+from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.errors import DataError, UsageError

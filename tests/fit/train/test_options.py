@@ -84,7 +84,7 @@ def adam_loop(spec: RunSpec, data: TaskData) -> list[Tensor]:
         torch.nn.Linear(HIDDEN, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(),
         torch.nn.Linear(WIDTH, 2),
     ).double()  # fmt: skip
-    states = torch.from_numpy(data.train.states[:][data.train.rows, 1]).double()
+    states = data.train.states.gather(data.train.rows)[:, 1].double()
     targets = torch.from_numpy(np.asarray(data.train.targets))
     counts = np.bincount(data.train.targets)
     of_class = torch.tensor(counts.sum() / (2 * counts) if spec.class_weights == "balanced" else [1.0, 1.0]).double()

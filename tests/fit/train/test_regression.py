@@ -60,7 +60,7 @@ def numbers(toy: Toy) -> TaskData:
     splits = []
     for split in (data.train, data.validation, data.test):
         assert split is not None
-        states = split.states[:][:, 1]
+        states = split.states.gather(np.arange(split.states.shape[0]))[:, 1].numpy()
         targets = (3 + states[:, 2] - states[:, 4]).astype(np.float32)
         splits.append(replace(split, targets=targets, gold=[float(target) for target in targets]))
     return TaskData(TASKS["regression"], "x", None, [], 1, "", splits[0], splits[1], splits[2])
@@ -92,7 +92,7 @@ def test_a_linear_number_is_learned(numbers: TaskData) -> None:
 def test_the_scores_are_scipys_of_the_kept_weights_numbers(numbers: TaskData) -> None:
     outcome = train_run(spec_of(epochs=2), numbers, (1,), 6, lambda: None)
     assert numbers.test is not None
-    at = torch.from_numpy(numbers.test.states[:][:, 1])
+    at = numbers.test.states.gather(np.arange(numbers.test.states.shape[0]))[:, 1]
     for layer in (0, 3):
         weight, bias = (outcome.weights[f"head.score.{layer}.{kind}"] for kind in ("weight", "bias"))
         at = torch.relu(at @ weight.T + bias)
@@ -105,7 +105,7 @@ def test_the_scores_are_scipys_of_the_kept_weights_numbers(numbers: TaskData) ->
 def test_the_loss_of_the_curve_is_the_mean_squared_error(numbers: TaskData) -> None:
     """At a rate that changes nothing, the fresh weights' error, over the one batch of all examples."""
     outcome = train_run(spec_of(epochs=1, lr=1e-20, batch_size=1000), numbers, (1,), 6, lambda: None)
-    at = torch.from_numpy(numbers.train.states[:][:, 1])
+    at = numbers.train.states.gather(np.arange(numbers.train.states.shape[0]))[:, 1]
     for layer in (0, 3, 6):
         at = at @ outcome.weights[f"head.score.{layer}.weight"].T + outcome.weights[f"head.score.{layer}.bias"]
         at = torch.relu(at) if layer < 6 else at

@@ -128,7 +128,7 @@ def test_a_draw_larger_than_train_is_refused(toy: Toy) -> None:
 
 def plain_forward(weights: dict[str, Tensor], split: TaskSplit) -> list[int]:
     """The classes that a scalar mix under two feed-forward layers gives, written out."""
-    states = torch.from_numpy(split.states[:])  # [rows, layers, hidden]
+    states = split.states.gather(np.arange(split.states.shape[0]))  # [rows, layers, hidden]
     mix = weights["fusion.gamma"] * torch.softmax(weights["fusion.weight"], 0)
     at = mix[0] * states[:, 0] + mix[1] * states[:, 1] + mix[2] * states[:, 2]
     for step in (0, 3):
@@ -175,7 +175,7 @@ def plain_loop(spec: RunSpec, split: TaskSplit) -> PlainLinear:
     model = PlainLinear(spec.dropout)
     torch.manual_seed(spec.init_seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay, foreach=False)
-    states, step = torch.from_numpy(split.states[:]), 0
+    states, step = split.states.gather(np.arange(split.states.shape[0])), 0
     steps = 2 * math.ceil(len(split) / spec.batch_size)
     for epoch in (1, 2):
         order = np.random.default_rng([spec.data_seed, 2, epoch]).permutation(len(split))
