@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ def write_plan(
             "hidden": encoder.hidden,
             "dtype": spec.dtype,
             "compression": spec.compress,
-            "columns": columns.to_dict(),
+            "columns": asdict(columns),
             "batch_tokens": BATCH_TOKENS["cuda" if (device or encoder.device.type) == "cuda" else "cpu"],
             "identity": identity,
             "splits": {},

@@ -41,8 +41,8 @@ def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _with_class_names(batch: pa.RecordBatch) -> pa.RecordBatch:
     import datasets
 
-    from fusionkit.sources.hub import in_arrow, with_class_names
+    from fusionkit.sources.hub import one_batch, with_class_names
 
     # Without a name given, one is made from all values.
     piece = datasets.Dataset(pa.Table.from_batches([batch]), fingerprint="piece")
-    return with_class_names(piece.features, in_arrow(piece), 0)
+    return with_class_names(piece.features, one_batch(piece.with_format("arrow")[:]), 0)
