@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
-from fusionkit.encode.output_blocks import TORCH_DTYPES, rounded
+from fusionkit.encode.output_blocks import TORCH_DTYPES, RowBlock, rounded
 from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError
@@ -30,22 +29,6 @@ from fusionkit.store.manifest import split_layout
 CACHED_BYTES = 32 << 20
 
 
-class CachedRows(NamedTuple):
-    """All rows of one sequence, in the store's precision.
-
-    Attributes:
-        states: ``[layers, rows, hidden]``. scales: float32 ``[layers, rows]`` of int8 states.
-    """
-
-    states: Tensor
-    scales: Tensor | None
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.states.nbytes + (0 if self.scales is None else self.scales.nbytes)
-
-
 class RepeatCache:
     """The rows of repeated sequences; a least-recently-used cache of :data:`CACHED_BYTES`.
 
@@ -53,11 +36,11 @@ class RepeatCache:
         dtype: the precision of the rows; chunks are read only where it is the store's.
     """
 
-    def __init__(
-        self, store: Place, plan: dict[str, Any], encoder: Encoder, reader: PartReader, dtype: torch.dtype
-    ) -> None:
-        self._store, self._plan, self._encoder, self._reader, self._dtype = store, plan, encoder, reader, dtype
-        self._cached: OrderedDict[int, CachedRows] = OrderedDict()
+    def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder, dtype: torch.dtype) -> None:
+        self._store, self._plan, self._encoder, self._dtype = store, plan, encoder, dtype
+        # A reader of its own: sequences are looked up while another thread reads the next part.
+        self._reader = PartReader(store, plan)
+        self._cached: OrderedDict[int, RowBlock] = OrderedDict()
         self._bytes = 0
         self._mapped = plan["compression"] == "none" and TORCH_DTYPES[plan["dtype"]] == dtype
         self._valid: dict[Part, bool] = {}
@@ -66,7 +49,7 @@ class RepeatCache:
         """Note that this process has just written a part's chunk: it need not be checked before rows are copied."""
         self._valid[part] = True
 
-    def rows_of(self, part: Part, inputs: PartInput, numbers: IntArray) -> dict[int, CachedRows]:
+    def rows_of(self, part: Part, inputs: PartInput, numbers: IntArray) -> dict[int, RowBlock]:
         """The rows of these sequences, each named by the number of the first example that has it.
 
         Args:
@@ -85,14 +68,14 @@ class RepeatCache:
             found |= self._encoded(inputs if owner == part else self._reader.read(owner), wanted)
         for number, rows in found.items():
             if number not in self._cached:
-                self._bytes += rows.size
+                self._bytes += rows.nbytes
             self._cached[number] = rows
             self._cached.move_to_end(number)
         while self._bytes > CACHED_BYTES:
-            self._bytes -= self._cached.popitem(last=False)[1].size
+            self._bytes -= self._cached.popitem(last=False)[1].nbytes
         return found
 
-    def _stored(self, number: int, split: str) -> CachedRows | None:
+    def _stored(self, number: int, split: str) -> RowBlock | None:
         """A sequence's rows read from the chunks that hold them, or None unless these are finished and undamaged."""
         if not self._mapped or not isinstance(self._store, Path):
             return None
@@ -111,7 +94,7 @@ class RepeatCache:
         scales = [piece[1] for piece in pieces if len(piece) > 1]
         device = self._encoder.device
         joined = torch.from_numpy(np.concatenate(scales, axis=1)).to(device) if scales else None
-        return CachedRows(states.to(device), joined)
+        return RowBlock(states.to(device), joined)
 
     def _is_valid(self, part: Part) -> bool:
         """Whether a part is finished and undamaged; its bytes are checked once, so that damage is not copied."""
@@ -129,7 +112,7 @@ class RepeatCache:
                 self._valid[part] = False
         return self._valid[part]
 
-    def _encoded(self, owner: PartInput, wanted: set[int]) -> dict[int, CachedRows]:
+    def _encoded(self, owner: PartInput, wanted: set[int]) -> dict[int, RowBlock]:
         """Rows from the owner's batches that hold a wanted sequence; each batch is run whole, for the same bytes."""
         found = {}
         for batch in owner.batches(owner.owned(), self._plan["batch_tokens"], self._encoder.pad_id):
@@ -139,13 +122,12 @@ class RepeatCache:
             block, ends = self._all_rows(owner, batch)
             for at, number in enumerate(numbers):
                 if number in wanted:
-                    rows = slice(ends[at], ends[at + 1])
+                    view = block.part(slice(ends[at], ends[at + 1]))
                     # A copy: a view would keep the whole batch in memory.
-                    scales = None if block.scales is None else block.scales[:, rows].clone()
-                    found[number] = CachedRows(block.states[:, rows].clone(), scales)
+                    found[number] = RowBlock(view.states.clone(), None if view.scales is None else view.scales.clone())
         return found
 
-    def _all_rows(self, owner: PartInput, batch: PaddedBatch) -> tuple[CachedRows, IntArray]:
+    def _all_rows(self, owner: PartInput, batch: PaddedBatch) -> tuple[RowBlock, IntArray]:
         """Each row of a batch's examples, zeros where masked, and the examples' offsets among them."""
         states = forward(self._encoder, batch)
         picked, ends = flat_rows(owner.rows.row_offsets, batch.examples)
@@ -153,7 +135,7 @@ class RepeatCache:
         unmasked = np.flatnonzero(owner.rows.mask[picked])
         target = torch.from_numpy(unmasked).to(self._encoder.device)
         shape, device = (len(self._plan["layers"]), len(picked)), self._encoder.device
-        block = CachedRows(
+        block = RowBlock(
             torch.zeros(*shape, self._plan["hidden"], dtype=self._dtype, device=device),
             torch.zeros(shape, device=device) if self._dtype == torch.int8 else None,
         )

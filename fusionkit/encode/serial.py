@@ -11,7 +11,7 @@ from typing import Any
 from fusionkit.encode.batches import Part, PartInput
 from fusionkit.encode.job import EncodeProgress
 from fusionkit.encode.part_records import PartRecord
-from fusionkit.encode.parts import NotFiniteError, PartEncoder, not_finite
+from fusionkit.encode.parts import NotFiniteError, PartEncoder
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError
 from fusionkit.places import Place
@@ -43,7 +43,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
             try:
                 return future.result()
             except NotFiniteError as error:  # encoded again here: the writer's thread must not use the encoder
-                raise not_finite(store, plan, encoder, part) from error
+                raise part_encoder.not_finite(part) from error
 
         with ThreadPoolExecutor(1, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
             reads: deque[Future[PartInput]] = deque(reader.submit(part_encoder.read, part) for part in parts[:1])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from fusionkit.encode import EncodeReport
-from fusionkit.encode.plan import fingerprint
+from fusionkit.encode.job import fingerprint
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
 from fusionkit.sources import Examples, Source
