@@ -63,13 +63,9 @@ def first_of(digests: bytes, within: IntArray | None = None) -> IntArray:
     Args:
         within: int64 ``[n]``; only those of the same number here are compared.
     """
-    keys = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    keys = np.frombuffer(digests, "S16")
     if within is not None:
-        keys = np.column_stack([keys, within.astype(np.uint64)])
-    first = np.zeros(len(keys), dtype=np.int64)
-    if not len(keys):
-        return first
-    order = np.lexsort(keys.T)  # stable: the first of those that are equal comes first
-    begins = np.concatenate([[True], (keys[order][1:] != keys[order][:-1]).any(axis=1)])
-    first[order] = order[begins][np.cumsum(begins) - 1]
-    return first
+        both = np.column_stack([keys.view(np.uint64).reshape(-1, 2), within.astype(np.uint64)])
+        keys = both.view("S24").ravel()
+    _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+    return first[same]

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from fusionkit.encode.batches import PaddedBatch, PartReader
+from fusionkit.encode.batches import PaddedBatch, PartReader, forward
 from fusionkit.encode.job import make_job
 from fusionkit.encode.part_records import all_parts
 from fusionkit.encode.parts import PartEncoder
+from fusionkit.encode.pipeline import BUFFERS
 from fusionkit.encode.plan import write_plan
 from fusionkit.encode.repeats import CACHED_BYTES
-from fusionkit.encode.rows import forward
-from fusionkit.encode.serial import BUFFERS
 from fusionkit.encode.text_pairs import choose_pair_as, paired
 from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Examples, Source, prepared
@@ -69,9 +68,8 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     sample = replace(source, splits={split: _sampled(examples) for split, examples in source.splits.items()})
     with tempfile.TemporaryDirectory(prefix="fusionkit-estimate-") as folder:
         store = Path(folder) / "sample"
-        job = make_job(sample, columns, store, spec, encoder)
         began = time.perf_counter()
-        write_plan(job)
+        write_plan(make_job(sample, columns, store, spec, encoder))
         planning = time.perf_counter() - began
         plan = read_plan(store)
         batches = _batches(store, plan, encoder)
@@ -184,12 +182,7 @@ def _bytes_of(store: Path, split: str) -> int:
 
 
 def _choices(
-    plan: dict[str, Any],
-    splits: dict[str, dict[str, int]],
-    columns: Columns,
-    size: int,
-    ratio: float,
-    squeezed: float,
+    plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: Columns, size: int, ratio: float, squeezed: float
 ) -> dict[str, int]:
     """Bytes of the states under cheaper rows, layers, types and compression, for those that would be cheaper."""
     layers, dtype = len(plan["layers"]), plan["dtype"]

@@ -16,14 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.ragged import IntArray
-from fusionkit.store.layout import StatesLayout
+from fusionkit.store.layout import ITEM_BYTES, StatesLayout
 
-TORCH_DTYPES = {
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-    "int8": torch.int8,
-}
+TORCH_DTYPES = {name: getattr(torch, name) for name in ITEM_BYTES}
 INT8_LARGEST = 127
 
 
@@ -67,8 +62,10 @@ class PartBuffer:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         # Pinned memory is slow to allocate: once a buffer. On a CPU the writer has a block of its own.
         if self._stream:
-            of_both = (self._states, self._scales)
-            self._pinned = [torch.empty_like(values, device="cpu", pin_memory=True) for values in of_both]
+            self._pinned = (
+                torch.empty_like(self._states, device="cpu", pin_memory=True),
+                torch.empty_like(self._scales, device="cpu", pin_memory=True),
+            )
 
     def begin(self, layout: StatesLayout) -> None:
         """Start a chunk of this layout; the rows of the chunk before are lost."""
@@ -164,14 +161,7 @@ def rounded(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
 
 
 def is_finite(block: RowBlock) -> bool:
-    """Whether all states are numbers: read from their bits, a quarter of the time of a test of each."""
-    if block.scales is not None:
-        return bool(torch.isfinite(block.scales).all())
-    bits = block.states.view(torch.int32 if block.states.element_size() == 4 else torch.int16).numpy()
-    if not bits.size:
-        return True
-    # Infinity and NaN have the largest exponents: as signed integers the largest of the positive numbers, as
-    # unsigned ones the largest of all.
-    infinity = torch.tensor(torch.inf, dtype=block.states.dtype).view(torch.from_numpy(bits[:0]).dtype).item()
-    unsigned = bits.view(f"u{bits.itemsize}")
-    return bool(bits.max() < infinity and unsigned.max() < infinity + (1 << (8 * bits.itemsize - 1)))
+    """Whether all states are numbers."""
+    values = block.states if block.scales is None else block.scales
+    # Both pass NaN on. Over a chunk they take a thirtieth of the time of torch.isfinite.
+    return not values.numel() or bool(torch.isfinite(torch.stack(values.aminmax())).all())

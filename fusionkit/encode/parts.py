@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fusionkit.encode.batches import Part, PartInput, PartReader
+from fusionkit.encode.batches import Part, PartInput, PartReader, batch_rows, forward
 from fusionkit.encode.output_blocks import TORCH_DTYPES, PartBuffer, RowBlock, is_finite
 from fusionkit.encode.part_records import PartRecord
 from fusionkit.encode.repeats import RepeatCache
-from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError
 from fusionkit.files import write_json

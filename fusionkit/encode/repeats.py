@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
+from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader, batch_rows, forward
 from fusionkit.encode.output_blocks import TORCH_DTYPES, RowBlock, rounded
-from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError
 from fusionkit.files import read_json

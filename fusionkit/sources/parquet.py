@@ -25,9 +25,7 @@ def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
                 yield _with_class_names(batch) if named else _without_dictionaries(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{path} is not a readable Parquet file",
-            received=str(error).splitlines()[0],
-            remedy="write it again",
+            f"{path} is not a readable Parquet file", received=str(error).splitlines()[0], remedy="write it again"
         ) from error
 
 

@@ -18,7 +18,7 @@ from fusionkit.encode import EncodeProgress, encode, repeats
 from fusionkit.encode.batches import Part, PartInput
 from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.part_records import PartRecord
-from fusionkit.encode.serial import serial_parts
+from fusionkit.encode.pipeline import serial_parts
 from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec

@@ -23,8 +23,7 @@ from fusionkit.dataset.mlm import load_masked
 from fusionkit.encode import EncodeReport, encode
 from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.estimate import estimate
-from fusionkit.encode.fidelity import compare_sample
-from fusionkit.encode.repair import damaged_parts, repair
+from fusionkit.encode.repair import compare_sample, damaged_parts, repair
 from fusionkit.encoder import Encoder, Tokenized, load_encoder
 from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
 from fusionkit.sources import Source, guess_columns
@@ -263,7 +262,7 @@ def test_a_damaged_chunk_is_encoded_again(source: Source, encoded: Encoding, enc
     faults = {checked.path: checked.fault for checked in verify_store(tmp_path / "s") if checked.fault}
     parts = damaged_parts(tmp_path / "s", faults)
     assert len(parts) == 1
-    assert repair(tmp_path / "s", parts, encoder("bert"), lambda _: None) == []
+    assert repair(tmp_path / "s", parts, encoder("bert")) == []
     assert content(tmp_path / "s") == before
 
 
