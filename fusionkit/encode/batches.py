@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
-from fusionkit.encode.duplicates import NONE
 from fusionkit.encoder import Encoder
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows, segment_mean
 from fusionkit.specs import MASKED
 from fusionkit.store.layout import NOT_MASKED, SmallArray, small_arrays
 from fusionkit.store.manifest import sequences_of, split_layout
+
+NONE = -1  # the number of no example
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class PartInput:
         rows: the examples' rows. first_row: where the first of those rows lies, counted from the part's own
             first row: negative where the part begins inside an example.
         first_number: the first example's number among all of the store's.
-        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.duplicates.DuplicateFinder` gives it.
+        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.repeats.DuplicateFinder` gives it.
     """
 
     token_ids: Tensor

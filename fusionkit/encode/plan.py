@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from fusionkit.alignment import lay_rows
-from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.job import Job
 from fusionkit.encode.masking import masked, required_lm
 from fusionkit.encode.publish import draft_folder
+from fusionkit.encode.repeats import DuplicateFinder
 from fusionkit.encode.text_pairs import first_occurrences, paired
 from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.errors import UsageError

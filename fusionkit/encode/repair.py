@@ -108,11 +108,12 @@ def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0)
     cosine = torch.ones(len(store.layers))
     start = 0
     for split, size in sizes.items():
-        for example in chosen[(chosen >= start) & (chosen < start + size)] - start:
-            stored, mask = _stored(store, split, int(example))
+        for example in (chosen[(chosen >= start) & (chosen < start + size)] - start).tolist():
+            ragged = store[split].take_sequences([example])
+            stored, mask = ragged.hidden_states.float(), torch.from_numpy(ragged.row_mask)
             if not bool(mask.any()):
                 continue
-            live = _live(store, encoder, split, int(example))[mask]  # [rows, layers, hidden]
+            live = _live(store, encoder, split, example)[mask]  # [rows, layers, hidden]
             stored = stored[mask]
             largest = torch.maximum(largest, (live - stored).abs().amax(dim=(0, 2)))
             cosine = torch.minimum(cosine, torch.cosine_similarity(live, stored, dim=2).amin(dim=0))
@@ -121,11 +122,6 @@ def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0)
         LayerDifference(layer, float(largest[position]), float(cosine[position]))
         for position, layer in enumerate(store.layers)
     ]
-
-
-def _stored(store: Store, split: str, example: int) -> tuple[Tensor, Tensor]:
-    ragged = store[split].take_sequences([example])
-    return ragged.hidden_states.float(), torch.from_numpy(ragged.row_mask)
 
 
 def _live(store: Store, encoder: Encoder, split: str, example: int) -> Tensor:

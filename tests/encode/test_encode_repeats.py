@@ -16,9 +16,9 @@ import torch
 from fusionkit.alignment import lay_rows
 from fusionkit.encode import EncodeProgress, encode, repeats
 from fusionkit.encode.batches import Part, PartInput
-from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.part_records import PartRecord
 from fusionkit.encode.pipeline import serial_parts
+from fusionkit.encode.repeats import DuplicateFinder
 from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec

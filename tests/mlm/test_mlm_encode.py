@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 
 from fusionkit.dataset.mlm import load_masked
 from fusionkit.encode import EncodeReport, encode
-from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.estimate import estimate
 from fusionkit.encode.repair import compare_sample, damaged_parts, repair
+from fusionkit.encode.repeats import DuplicateFinder
 from fusionkit.encoder import Encoder, Tokenized, load_encoder
 from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
 from fusionkit.sources import Source, guess_columns
