@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows
-from fusionkit.encode.batches import PaddedBatch, PartInput
-from fusionkit.encode.rows import batch_rows
+from fusionkit.encode.batches import PaddedBatch, PartInput, batch_rows
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store.layer_positions import positions_of

@@ -18,10 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from fusionkit.alignment import Rows, lay_rows
-from fusionkit.encode.batches import PartInput
-from fusionkit.encode.duplicates import NONE
+from fusionkit.encode.batches import NONE, PartInput, forward
 from fusionkit.encode.plan import BATCH_TOKENS
-from fusionkit.encode.rows import forward
 from fusionkit.encode.text_pairs import live_groups, live_sequences
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.encoder.truncate import truncated

@@ -17,7 +17,7 @@ from fusionkit.places import Place, is_there, place_errors
 @JSON_OPTION
 def status(path: Place, as_json: bool) -> None:
     """Say what of PATH, a store or a folder of runs, is done, running and failed; from any machine that sees it."""
-    from fusionkit.encode.status import store_status
+    from fusionkit.encode.part_records import store_status
     from fusionkit.runs.claims import runs_status
     from fusionkit.runs.folder import CLAIMS, RunsFolder, is_runs
     from fusionkit.store import is_store

@@ -32,7 +32,7 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
             repaired, faults = faults, _repair(opened, faults, bars, **how)
     differences = []
     if sample is not None and not faults:
-        from fusionkit.encode.fidelity import compare_sample
+        from fusionkit.encode.repair import compare_sample
 
         differences = compare_sample(opened, _encoder_of(opened, **how), sample)
     if as_json:
@@ -81,7 +81,7 @@ def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any
     loaded = _encoder_of(store, **how)
     bars.step("encoding again", len(parts), 0, "chunks")
     for part in parts:
-        for changed in run_repair(store.path, [part], loaded, lambda _: None):
+        for changed in run_repair(store.path, [part], loaded):
             bars.say(f"{changed.split} chunk {changed.chunk}: rounded otherwise than before; its checksum is new")
         bars.advance(1)
     return _read_all(Store(store.path), bars)[1]

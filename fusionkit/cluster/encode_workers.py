@@ -14,7 +14,7 @@ from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.protocol import Cluster
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import each_done
-from fusionkit.encode.serial import PartsRunner
+from fusionkit.encode.pipeline import PartsRunner
 from fusionkit.encoder import Encoder
 from fusionkit.errors import unknown_name
 
@@ -36,7 +36,7 @@ class EncodeWorkers:
     def parts(self, encoder: Encoder, stop: Callable[[], bool], note: Callable[[str], None]) -> PartsRunner:
         """The map over parts; arguments as :func:`fusionkit.cluster.part_map.cluster_parts`."""
         assert encoder.loading is not None, "an encoder that no other process can load"
-        theirs = replace(encoder, loading=replace(encoder.loading, device=self.device))
+        theirs = replace(encoder, loading={**encoder.loading, "device": self.device})
         return cluster_parts(self.cluster, theirs, self.settings, stop=stop, note=note)
 
 

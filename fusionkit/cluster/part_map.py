@@ -12,11 +12,10 @@ from fusionkit.cluster.protocol import Cluster, workers_text
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.cluster.task_map import FailedItem, each_done
 from fusionkit.encode.batches import Part
-from fusionkit.encode.failed_parts import clear_failure, failures, record_failure
 from fusionkit.encode.job import EncodeProgress
-from fusionkit.encode.part_records import PartRecord
+from fusionkit.encode.part_records import PartRecord, clear_failure, failures, record_failure
+from fusionkit.encode.pipeline import PartsRunner
 from fusionkit.encode.publish import clear_leftovers
-from fusionkit.encode.serial import PartsRunner
 from fusionkit.encode.worker import UnfitWorkerError, do_part, worker_job
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError, UsageError

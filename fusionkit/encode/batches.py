@@ -1,12 +1,14 @@
-"""A part's examples read back from the plan, and padded into batches of similar length.
+"""A part's examples: read back from the plan, padded into batches of similar length, their states taken as rows.
 
-Which examples, in which batches, depends on the plan alone: so do a part's bytes.
+Which examples, in which batches, depends on the plan alone: so do a part's bytes. A row of one sub-token is its state,
+a row of several their mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,14 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
-from fusionkit.encode.duplicates import NONE
+from fusionkit.encoder import Encoder
 from fusionkit.places import Place
-from fusionkit.ragged import IntArray, offsets_of
+from fusionkit.ragged import IntArray, flat_rows, segment_mean
 from fusionkit.specs import MASKED
 from fusionkit.store.layout import NOT_MASKED, SmallArray, small_arrays
 from fusionkit.store.manifest import sequences_of, split_layout
+
+NONE = -1  # the number of no example
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class PartInput:
         rows: the examples' rows. first_row: where the first of those rows lies, counted from the part's own
             first row: negative where the part begins inside an example.
         first_number: the first example's number among all of the store's.
-        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.duplicates.DuplicateFinder` gives it.
+        first_alike: int64 ``[examples]``, as :class:`fusionkit.encode.repeats.DuplicateFinder` gives it.
     """
 
     token_ids: Tensor
@@ -110,12 +114,12 @@ class PartReader:
     """Reads the inputs of a planned store's parts; opens each array once."""
 
     def __init__(self, store: Place, plan: dict[str, Any]) -> None:
-        self._store, self._plan = store, plan
-        self._arrays: dict[str, dict[str, SmallArray]] = {}
+        self._plan = plan
+        names = small_arrays(plan["rows"])
+        self._arrays = {split: {name: SmallArray(store, split, name) for name in names} for split in plan["splits"]}
         self._row_offsets: dict[str, IntArray] = {}
         counts = [sequences_of(fields) for fields in plan["splits"].values()]
-        starts: list[int] = offsets_of(np.array(counts, dtype=np.int64)).tolist()
-        self._starts: dict[str, int] = dict(zip(plan["splits"], starts, strict=False))
+        self._starts: dict[str, int] = dict(zip(plan["splits"], accumulate(counts, initial=0), strict=False))
 
     def read(self, part: Part) -> PartInput:
         """The examples of a part, as the plan laid them out.
@@ -123,7 +127,7 @@ class PartReader:
         Raises:
             StoreError: one of the arrays is missing or damaged.
         """
-        arrays, row_offsets = self._of_split(part.split)
+        arrays, row_offsets = self._arrays[part.split], self._row_offsets_of(part.split)
         row_start, row_stop = split_layout(self._plan, part.split).chunk_rows(part.chunk)
         first = int(np.searchsorted(row_offsets, row_start, side="right")) - 1
         last = int(np.searchsorted(row_offsets, row_stop, side="left"))
@@ -151,19 +155,16 @@ class PartReader:
     def rows_of(self, number: int) -> tuple[int, int]:
         """The rows, half-open, that the example of this number has in its split."""
         split = self._split_of(number)
-        _, row_offsets = self._of_split(split)
-        start, stop = row_offsets[number - self._starts[split] :][:2].tolist()
+        start, stop = self._row_offsets_of(split)[number - self._starts[split] :][:2].tolist()
         return start, stop
 
     def _split_of(self, number: int) -> str:
         return [split for split, start in self._starts.items() if start <= number][-1]
 
-    def _of_split(self, split: str) -> tuple[dict[str, SmallArray], IntArray]:
-        if split not in self._arrays:
-            names = small_arrays(self._plan["rows"])
-            self._arrays[split] = {name: SmallArray(self._store, split, name) for name in names}
+    def _row_offsets_of(self, split: str) -> IntArray:
+        if split not in self._row_offsets:
             self._row_offsets[split] = self._arrays[split]["row_offsets"].read()
-        return self._arrays[split], self._row_offsets[split]
+        return self._row_offsets[split]
 
 
 def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
@@ -178,3 +179,44 @@ def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
         size = max(1, budget // int(lengths[order[start]]))
         yield order[start : start + size]
         start += size
+
+
+def forward(encoder: Encoder, batch: PaddedBatch) -> tuple[Tensor, ...]:
+    """The batch through the encoder: L + 1 tensors ``[batch, length, hidden]``."""
+    inputs = (batch.token_ids, batch.mask, batch.segments)
+    return encoder.forward(*(tensor.to(encoder.device) for tensor in inputs))
+
+
+def batch_rows(
+    states: tuple[Tensor, ...],
+    layers: Sequence[int],
+    inputs: PartInput,
+    batch: PaddedBatch,
+    picked: IntArray,
+    batch_index: IntArray,
+) -> Iterator[tuple[int, Tensor]]:
+    """The rows of one batch, layer by layer.
+
+    Args:
+        layers: those to keep; their order gives their positions (:mod:`fusionkit.store.layer_positions`).
+        picked: int64 ``[n]``, rows of ``inputs`` that are not masked. batch_index: int64 ``[n]``, each
+            row's example as an index into the batch.
+
+    Yields:
+        a layer's position and its rows ``[n, hidden]``.
+    """
+    # From a sub-token's place in the part to its place in the padded batch.
+    starts = inputs.offsets[batch.examples[batch_index]]
+    padded_index = inputs.rows.first[picked] - starts + batch_index * batch.mask.shape[1]
+    spans = (inputs.rows.last - inputs.rows.first)[picked]
+    device, ends = states[0].device, None
+    if not bool((spans == 1).all()):
+        # Each span's start and stop side by side are the offsets of the even pieces.
+        bounds = np.stack([padded_index, padded_index + spans], axis=1).ravel()
+        padded_index, offsets = flat_rows(bounds, 2 * np.arange(len(spans)))
+        ends = torch.from_numpy(offsets).to(device)
+    source = torch.from_numpy(padded_index).to(device)
+    for position, layer in enumerate(layers):
+        # [batch, length, hidden] → [batch · length, hidden] → the sub-tokens wanted
+        tokens = states[layer].flatten(0, 1).index_select(0, source)
+        yield position, tokens if ends is None else segment_mean(tokens.float(), ends)

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from fusionkit.encode.batches import Part, PartReader
-from fusionkit.encode.output_blocks import TORCH_DTYPES
+from fusionkit.encode.batches import PaddedBatch, PartReader, forward
+from fusionkit.encode.job import make_job
 from fusionkit.encode.part_records import all_parts
-from fusionkit.encode.parts import buffer_for, compute_part
-from fusionkit.encode.plan import choose_rows, identity_of, write_plan
-from fusionkit.encode.repeats import CACHED_BYTES, RepeatCache
-from fusionkit.encode.rows import forward
-from fusionkit.encode.serial import BUFFERS
+from fusionkit.encode.parts import PartEncoder
+from fusionkit.encode.pipeline import BUFFERS
+from fusionkit.encode.plan import write_plan
+from fusionkit.encode.repeats import CACHED_BYTES
 from fusionkit.encode.text_pairs import choose_pair_as, paired
 from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Examples, Source, prepared
@@ -67,53 +66,46 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
     """
     sizes = _sequences(source, columns, spec, encoder)
     sample = replace(source, splits={split: _sampled(examples) for split, examples in source.splits.items()})
-    sample, _ = prepared(sample, columns)
-    rows = choose_rows(spec.rows, columns, encoder, spec.task)
     with tempfile.TemporaryDirectory(prefix="fusionkit-estimate-") as folder:
         store = Path(folder) / "sample"
         began = time.perf_counter()
-        write_plan(store, sample, columns, encoder, spec, identity_of(sample, columns, encoder, spec, rows))
+        write_plan(make_job(sample, columns, store, spec, encoder))
         planning = time.perf_counter() - began
         plan = read_plan(store)
-        per_token = _measured(store, plan, encoder)
-        used = (
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        )  # before the compression that only an estimate does
+        batches = _batches(store, plan, encoder)
+        per_token = _measured([batch for of_split in batches.values() for batch in of_split], encoder)
+        # Before the compression that only an estimate does.
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         squeezed = _ratio(store, plan, encoder)
-        ratio = 1.0 if plan["compression"] == "none" else squeezed
-        padded = {split: _padded_tokens(store, plan, encoder, split) for split in plan["splits"]}
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
+    ratio = 1.0 if plan["compression"] == "none" else squeezed
     # The manifest is the plan and a little more.
-    splits, seconds, size, files = {}, 0.0, len(canonical_json(plan)) + head, 2 + (head > 0)
+    splits, layouts, seconds, size, files = {}, [], 0.0, len(canonical_json(plan)) + head, 2 + (head > 0)
+    sampled = sum(fields["examples"] for fields in plan["splits"].values())
     for split, fields in plan["splits"].items():
         scale = sizes[split] / sequences_of(fields)
         counts = {name: round(fields[name] * scale) for name in ("sequences", "rows", "tokens") if name in fields}
-        counts = {"examples": source.splits[split].num_rows, **counts}
-        splits[split] = counts
+        splits[split] = {"examples": source.splits[split].num_rows, **counts}
         layout = _layout(counts, len(plan["layers"]), plan["hidden"], plan["dtype"])
+        layouts.append(layout)
         size += round(layout.chunks * layout.chunk_bytes * ratio) + round(small[split] * scale)
         files += (1 + len(layout.arrays)) * layout.chunks + 14 + len(layout.arrays)  # metadata, small arrays, examples
-        files += 2 * (rows == MASKED)  # the labels
+        files += 2 * (plan["rows"] == MASKED)  # the labels
         files += 2 * is_two(plan)
-        seconds += (planning * fields["examples"] / sum(s["examples"] for s in plan["splits"].values())) * scale
-        seconds += padded[split] * scale * per_token
+        padded = sum(batch.mask.numel() for batch in batches[split])
+        seconds += (planning * fields["examples"] / sampled + padded * per_token) * scale
     fragmented = FRAGMENTED_BATCHES * plan["batch_tokens"] * plan["hidden"] * 4 if encoder.device.type == "cpu" else 0
     # Buffers, the block that is being written (a second time where it is compressed), rows of repeated sequences.
-    chunk_bytes = max(
-        _layout(c, len(plan["layers"]), plan["hidden"], plan["dtype"]).chunk_bytes for c in splits.values()
-    )
+    blocks = (BUFFERS + 1 + (spec.compress != "none")) * max(layout.chunk_bytes for layout in layouts)
     return Estimate(
-        rows=rows,
+        rows=plan["rows"],
         splits=splits,
         exact=all(source.splits[split].num_rows == fields["examples"] for split, fields in plan["splits"].items()),
         bytes=size,
         files=files,
         seconds=seconds,
-        memory=used
-        + (BUFFERS + 1 + (spec.compress != "none")) * chunk_bytes
-        + min(CACHED_BYTES, size)
-        + min(fragmented, size),
+        memory=used + blocks + min(CACHED_BYTES, size) + min(fragmented, size),
         choices=_choices(plan, splits, columns, size, ratio, squeezed),
     )
 
@@ -138,14 +130,16 @@ def _layout(counts: dict[str, int], layers: int, hidden: int, dtype: str) -> Sta
     return StatesLayout(counts["rows"], layers, hidden, height, dtype)
 
 
-def _measured(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
+def _batches(store: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, list[PaddedBatch]]:
+    """The batches that an encode of the plan would run, by split."""
+    reader, found = PartReader(store, plan), {split: list[PaddedBatch]() for split in plan["splits"]}
+    for part in all_parts(plan):
+        found[part.split] += reader.read(part).all_batches(plan["batch_tokens"], encoder.pad_id)
+    return found
+
+
+def _measured(batches: list[PaddedBatch], encoder: Encoder) -> float:
     """Seconds a padded sub-token, from batches of all lengths; the first pass is not counted."""
-    reader = PartReader(store, plan)
-    batches = [
-        batch
-        for part in all_parts(plan)
-        for batch in reader.read(part).all_batches(plan["batch_tokens"], encoder.pad_id)
-    ]
     spread = np.random.default_rng(0).permutation(len(batches))
     seconds, tokens = 0.0, 0
     for turn, at in enumerate([*spread[:1], *spread]):
@@ -172,25 +166,13 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
         stretches = {**plan, "splits": splits}
         found = all_parts(stretches)
         chosen = [found[(2 * k + 1) * len(found) // (2 * STRETCHES)] for k in range(STRETCHES)]
-    reader, buffer = PartReader(store, stretches), buffer_for(stretches, encoder)
-    repeats = RepeatCache(store, stretches, encoder, reader, TORCH_DTYPES[plan["dtype"]])
+    part_encoder = PartEncoder(store, stretches, encoder)
     raw = squeezed = 0
     for part in chosen:
-        compute_part(stretches, encoder, part, reader.read(part), repeats, buffer, lambda _: None)
-        for values in buffer.start_transfer()(None).arrays().values():
+        for values in part_encoder.block(part).arrays().values():
             raw += values.nbytes
             squeezed += len(compressed(np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
     return squeezed / raw if raw else 1.0
-
-
-def _padded_tokens(store: Path, plan: dict[str, Any], encoder: Encoder, split: str) -> int:
-    parts: list[Part] = [part for part in all_parts(plan) if part.split == split]
-    reader = PartReader(store, plan)
-    return sum(
-        batch.mask.numel()
-        for part in parts
-        for batch in reader.read(part).all_batches(plan["batch_tokens"], encoder.pad_id)
-    )
 
 
 def _bytes_of(store: Path, split: str) -> int:
@@ -200,12 +182,7 @@ def _bytes_of(store: Path, split: str) -> int:
 
 
 def _choices(
-    plan: dict[str, Any],
-    splits: dict[str, dict[str, int]],
-    columns: Columns,
-    size: int,
-    ratio: float,
-    squeezed: float,
+    plan: dict[str, Any], splits: dict[str, dict[str, int]], columns: Columns, size: int, ratio: float, squeezed: float
 ) -> dict[str, int]:
     """Bytes of the states under cheaper rows, layers, types and compression, for those that would be cheaper."""
     layers, dtype = len(plan["layers"]), plan["dtype"]

@@ -1,18 +1,25 @@
-"""An encoding job: what is to be encoded and where, who watches, and what was done."""
+"""An encoding job: what is to be encoded and where, the store's identity, who watches, and what was done."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from fusionkit.encode.plan import choose_rows, identity_of
+from fusionkit.encode.masking import required_lm
 from fusionkit.encode.publish import refuse_foreign
+from fusionkit.encode.text_pairs import choose_pair_as
 from fusionkit.encoder import Encoder
+from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors
 from fusionkit.places import Place, place_errors
-from fusionkit.sources import Columns, Source, prepared
-from fusionkit.specs import EncodeSpec
+from fusionkit.sources import Columns, Examples, Source, prepared
+from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
+from fusionkit.store.lm_head_file import lm_head_facts
+
+PLAIN = (str, int, float, bool, list, type(None))  # what JSON holds; other values are hashed as their text
 
 
 class EncodeProgress(Protocol):
@@ -20,25 +27,19 @@ class EncodeProgress(Protocol):
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
         """A stage of ``total`` units begins with ``done`` of them already there."""
+        return
 
     def advance(self, count: int) -> None:
         """More units of the current stage are done."""
+        return
 
     def say(self, line: str) -> None:
         """Something the user should know."""
+        return
 
 
-class NoProgress:
+class NoProgress(EncodeProgress):
     """Shows nothing."""
-
-    def step(self, name: str, total: int, done: int, unit: str) -> None:
-        return
-
-    def advance(self, count: int) -> None:
-        return
-
-    def say(self, line: str) -> None:
-        return
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,76 @@ def make_job(
     source, notes = prepared(source, columns)
     for note in [*source.notes, *notes]:
         progress.say(note)
-    rows = choose_rows(spec.rows, columns, encoder, spec.task)
-    identity = identity_of(source, columns, encoder, spec, rows)
+    identity = _identity_of(source, columns, encoder, spec)
     with place_errors(out):
         refuse_foreign(out)
     if isinstance(out, Path):
         with disk_errors(out):
             out.parent.mkdir(parents=True, exist_ok=True)
     return Job(source, columns, out, spec, encoder, identity, progress, budget, device)
+
+
+def _choose_rows(spec: EncodeSpec, columns: Columns, encoder: Encoder) -> str:
+    """The kind of rows: as asked, by the task, else by what the columns can teach.
+
+    Tags alone need words; tags and labels both can be learned from tokens; labels alone need one vector.
+    """
+    asked = spec.rows
+    if spec.task == "mlm":
+        return MASKED
+    if asked in ("words", "words-mean") and columns.tokens is None:
+        raise UsageError(
+            f"rows of {asked} need words",
+            expected="a column with lists of words (--tokens)",
+            received=f"texts in column {columns.text!r}",
+            remedy="choose --rows tokens, cls or mean",
+        )
+    if asked is not None:
+        return asked
+    if columns.tags:
+        return "tokens" if columns.labels else "words"
+    return encoder.sentence_rows
+
+
+def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: EncodeSpec) -> dict[str, Any]:
+    """The fields that two stores of the same content share: never the device, batch size, worker count or a path."""
+    rows, mlm = _choose_rows(spec, columns, encoder), {}
+    if (lm := required_lm(spec, encoder)) is not None:
+        facts = {"mask_seed": spec.mask_seed, "mask_share": float(spec.mask_share)}
+        mlm = {"mlm": {**facts, "lm_head": lm_head_facts(lm.head)}}
+    # Stores from before there was a choice are of one sequence a pair, and keep their names.
+    pairs = {"pair_as": "two"} if choose_pair_as(spec.pair_as, columns, encoder) == "two" else {}
+    return {
+        "encoder": encoder.identity,
+        "rows": rows,
+        "layers": list(parse_layers(spec.layers, encoder.layers)),
+        "dtype": spec.dtype,
+        "compute_dtype": spec.compute_dtype,
+        "max_length": _max_length(spec, encoder),
+        "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
+        **pairs,
+        "data": {split: fingerprint(examples) for split, examples in source.splits.items()},
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        **mlm,
+    }
+
+
+def fingerprint(examples: Examples) -> str:
+    """SHA-256 over a split's columns and values, whatever file they came from."""
+    digest = hashlib.sha256(canonical_json(examples.column_names).encode())
+    for batch in examples.batches():
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            digest.update(canonical_json([v if isinstance(v, PLAIN) else str(v) for v in row]).encode())
+    return digest.hexdigest()
+
+
+def _max_length(spec: EncodeSpec, encoder: Encoder) -> int:
+    if spec.max_length is None:
+        return encoder.max_length
+    if spec.max_length > encoder.max_length:
+        raise UsageError(
+            f"encoder {encoder.name!r} cannot take that length",
+            expected=f"--max-length up to {encoder.max_length}",
+            received=str(spec.max_length),
+        )
+    return spec.max_length

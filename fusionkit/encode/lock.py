@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from upath import UPath
 
@@ -48,24 +48,13 @@ def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = 
         HeldError: another process holds it; the message names it. FusionkitError: the disk is full.
     """
     path = out.with_name(f".{out.name}.lock" if share is None else f"{_share_lock_prefix(out)}{share}.lock")
-    with _lock(path, out) as held:
+    with _flock(path, out) if isinstance(path, Path) else _lease(path, out) as held:
         if share is None and not beside_shares:
             _refuse_shares(out)
         yield held
 
 
-@contextmanager
-def _lock(path: Place, out: Place) -> Iterator[Callable[[], None]]:
-    if isinstance(path, Path):
-        with _flock(path, out):
-            yield lambda: None
-    else:
-        with _lease(path, out) as held:
-            yield held
-
-
 def _share_lock_prefix(out: Place) -> str:
-    """The beginning of the names of the shares' locks."""
     return f".{out.name}.share-"
 
 
@@ -77,8 +66,8 @@ def _refuse_shares(out: Place) -> None:
                 raise _held(out, holder_of(path))
             with file:  # left by a process that was killed
                 path.unlink(missing_ok=True)
-        elif _counts(found := _read(path)):
-            raise _held(out, str(found.get("holder", "unknown")))
+        elif (holder := _holder(path)) is not None:
+            raise _held(out, holder)
 
 
 def _share_locks(out: Place) -> list[Place]:
@@ -96,26 +85,22 @@ def _holder(path: Place) -> str | None:
     if isinstance(path, Path):
         return holder_of(path) if is_locked(path) else None
     lease = _read(path)
-    return str(lease.get("holder", "unknown")) if _counts(lease) else None
+    return str(lease.get("holder", "unknown")) if _in_force(lease) else None
 
 
 @contextmanager
-def _flock(path: Path, out: Place) -> Iterator[None]:
+def _flock(path: Path, out: Place) -> Iterator[Callable[[], None]]:
     with disk_errors(path):
-        file = _locked(path, out)
+        file = try_lock(path)
+    if file is None:
+        raise _held(out, holder_of(path))
     with file:
         try:
             with disk_errors(path):
                 sign(file, _myself())
-            yield
+            yield lambda: None
         finally:
             path.unlink(missing_ok=True)
-
-
-def _locked(path: Path, out: Place) -> IO[str]:
-    if (file := try_lock(path)) is None:
-        raise _held(out, holder_of(path))
-    return file
 
 
 @contextmanager
@@ -169,14 +154,14 @@ def _lease(path: UPath, out: Place) -> Iterator[Callable[[], None]]:
 def _acquire(path: UPath, out: Place, token: str) -> float:
     """Until when the lease is ours."""
     found, lease = _read(path), _lease_of(token)
-    if _counts(found):
+    if _in_force(found):
         raise _held(out, str(found.get("holder", "unknown")))
     if not found:
         # Of two that see no lease one creates it, where the server knows S3's conditional writes; some do not.
         with suppress(OSError, NotImplementedError):
             _write(path, lease, mode="create")
         found = _read(path)
-    if not found or not _counts(found):
+    if not found or not _in_force(found):
         _write(path, lease)
     # Two that found the same dead lease have both written: the later one's stands.
     found = _read(path)
@@ -185,7 +170,7 @@ def _acquire(path: UPath, out: Place, token: str) -> float:
     return float(lease["until"])
 
 
-def _counts(lease: dict[str, Any]) -> bool:
+def _in_force(lease: dict[str, Any]) -> bool:
     """Whether a lease is still in force: not run out, nor left by a process of this machine that has ended."""
     if not isinstance(until := lease.get("until"), (int, float)) or until < time.time():
         return False

@@ -16,38 +16,23 @@ Special sub-tokens are those of transformers' collator; the unknown sub-token is
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.encoder import Encoder, Tokenized
+from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.errors import UsageError
-from fusionkit.ragged import IntArray
 from fusionkit.specs import EncodeSpec
 from fusionkit.store.layout import NOT_MASKED
 
 MASK_TOKEN, RANDOM = 0.8, 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class Masking:
-    """How sub-tokens are chosen and hidden.
-
-    Attributes:
-        seed, share: as asked for. mask_id: the mask token. special_ids: never chosen. ordinary_ids: V.
-    """
-
-    seed: int
-    share: float
-    mask_id: int
-    special_ids: IntArray
-    ordinary_ids: IntArray
-
-
-def masking_of(spec: EncodeSpec, encoder: Encoder) -> Masking | None:
-    """The masking that is asked for, or None.
+def required_lm(spec: EncodeSpec, encoder: Encoder) -> MaskedLm | None:
+    """What masking needs of the encoder; None where no masking is asked for.
 
     Raises:
         UsageError: the encoder was loaded without its LM head.
@@ -60,12 +45,11 @@ def masking_of(spec: EncodeSpec, encoder: Encoder) -> Masking | None:
             expected="an encoder with one",
             remedy="load it by load_encoder(…, masked_lm=True)",
         )
-    given = encoder.masked_lm
-    return Masking(spec.mask_seed, spec.mask_share, given.mask_id, given.special_ids, given.ordinary_ids)
+    return encoder.masked_lm
 
 
-def masked(tokenized: Tokenized, masking: Masking) -> tuple[Tokenized, NDArray[np.int32]]:
-    """Examples with some sub-tokens hidden.
+def masked(tokenized: Tokenized, lm: MaskedLm, seed: int, share: float) -> tuple[Tokenized, NDArray[np.int32]]:
+    """Examples with some sub-tokens hidden: of those that are not special, each with probability ``share``.
 
     Returns:
         the examples as the encoder sees them, and int32 ``[tokens]``: a chosen sub-token's own id, -100 elsewhere.
@@ -73,12 +57,12 @@ def masked(tokenized: Tokenized, masking: Masking) -> tuple[Tokenized, NDArray[n
     ids = tokenized.token_ids
     draws = np.zeros((3, len(ids)))
     for start, stop in pairwise(tokenized.token_offsets.tolist()):
-        draws[:, start:stop] = _draws(ids[start:stop], masking.seed)
-    chosen = (draws[0] < masking.share) & (tokenized.word_index >= 0) & ~np.isin(ids, masking.special_ids)
+        draws[:, start:stop] = _draws(ids[start:stop], seed)
+    chosen = (draws[0] < share) & (tokenized.word_index >= 0) & ~np.isin(ids, lm.special_ids)
     by_mask = chosen & (draws[1] < MASK_TOKEN)
     by_random = chosen & ~by_mask & (draws[1] < MASK_TOKEN + RANDOM)
-    seen = np.where(by_mask, np.int32(masking.mask_id), ids)
-    seen[by_random] = masking.ordinary_ids[(draws[2, by_random] * len(masking.ordinary_ids)).astype(np.int64)]
+    seen = np.where(by_mask, np.int32(lm.mask_id), ids)
+    seen[by_random] = lm.ordinary_ids[(draws[2, by_random] * len(lm.ordinary_ids)).astype(np.int64)]
     return replace(tokenized, token_ids=seen), np.where(chosen, ids, np.int32(NOT_MASKED))
 
 

@@ -47,17 +47,7 @@ def open_plan(job: Job, overwrite: bool) -> tuple[dict[str, Any], bool]:
             return known, True
     else:
         job.progress.step("tokenising", sum(table.num_rows for table in job.source.splits.values()), 0, "examples")
-        write_plan(
-            out,
-            job.source,
-            job.columns,
-            job.encoder,
-            job.spec,
-            job.identity,
-            job.progress.advance,
-            job.budget,
-            job.device,
-        )
+        write_plan(job)
     plan = read_plan(out)
     _report_losses(job, plan)
     return plan, resumed

@@ -1,18 +1,28 @@
-"""Records of finished parts: a small JSON file each, written when the part's chunks are durable."""
+"""What is known of a store's parts: records of those that are done or failed too often, and who encodes.
+
+STORE/parts/{split}-{00000}.json       a finished part; written when its chunks are durable
+STORE/failed/{split}-{00000}.json      a failed part, its last error, how often it was tried, when and where;
+                                       in the store until all parts are done
+"""
 
 from __future__ import annotations
 
+import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fusionkit.encode.batches import Part
-from fusionkit.errors import StoreError
-from fusionkit.files import parse_json
-from fusionkit.places import Place, is_file, read_all, read_bytes, size_of, sizes_below
+from fusionkit.encode.lock import encoder_at
+from fusionkit.errors import FusionkitError, StoreError
+from fusionkit.files import parse_json, write_json
+from fusionkit.places import Place, is_file, place_errors, read_all, read_bytes, remove, size_of, sizes_below
 from fusionkit.store.chunks import written_checksum
 from fusionkit.store.layout import chunk_path, part_path, states_path
-from fusionkit.store.manifest import split_layout
+from fusionkit.store.manifest import is_complete, read_manifest, read_plan, split_layout
+
+FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -65,25 +75,22 @@ def finished_part(store: Place, plan: dict[str, Any], part: Part) -> PartRecord 
 def _valid_record(
     content: bytes, store: Place, plan: dict[str, Any], part: Part, sizes: dict[str, int]
 ) -> PartRecord | None:
-    try:
-        record = PartRecord(**parse_json(content, part_path(store, part.split, part.chunk)))
-        return record if _is_valid(record, store, plan, part, sizes) else None
-    except (StoreError, TypeError, AttributeError, OSError):
-        return None
-
-
-def _is_valid(record: PartRecord, store: Place, plan: dict[str, Any], part: Part, sizes: dict[str, int]) -> bool:
     layout = split_layout(plan, part.split)
     start, stop = layout.chunk_rows(part.chunk)
     names = [array.name for array in layout.arrays]
-    return (
-        (record.split, record.chunk, record.rows) == (part.split, part.chunk, stop - start)
-        and type(record.tokens) is int
-        and 0 <= record.tokens <= plan["splits"][part.split]["tokens"]
-        and 0 <= record.seconds < float("inf")
-        and list(record.crc32c) == list(record.sizes) == names
-        and all(_chunk_is_there(record, store, part, name, sizes) for name in names)
-    )
+    try:
+        record = PartRecord(**parse_json(content, part_path(store, part.split, part.chunk)))
+        valid = (
+            (record.split, record.chunk, record.rows) == (part.split, part.chunk, stop - start)
+            and type(record.tokens) is int
+            and 0 <= record.tokens <= plan["splits"][part.split]["tokens"]
+            and 0 <= record.seconds < float("inf")
+            and list(record.crc32c) == list(record.sizes) == names
+            and all(_chunk_is_there(record, store, part, name, sizes) for name in names)
+        )
+    except (StoreError, TypeError, AttributeError, OSError):
+        return None
+    return record if valid else None
 
 
 def _chunk_is_there(record: PartRecord, store: Place, part: Part, array: str, sizes: dict[str, int]) -> bool:
@@ -92,3 +99,86 @@ def _chunk_is_there(record: PartRecord, store: Place, part: Part, array: str, si
         return False
     # An object on remote storage is whole or absent; a request a chunk would say no more.
     return not isinstance(chunk, Path) or written_checksum(chunk) == record.crc32c[array]
+
+
+def record_failure(store: Place, part: Part, error: Exception, attempts: int) -> None:
+    """Record that a part is not tried again in this call."""
+    message = str(error) if isinstance(error, FusionkitError) else f"{type(error).__name__}: {error}"
+    value = {
+        "split": part.split,
+        "chunk": part.chunk,
+        "error": message,
+        "attempts": attempts,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "driver": socket.gethostname(),
+    }
+    write_json(_path(store, part), value)
+
+
+def failures(store: Place) -> list[dict[str, Any]]:
+    """The records in the order of the parts' names; incomplete ones are left out."""
+    contents = read_all(store / FAILED, sorted(sizes_below(store / FAILED)))
+    found = []
+    for name, content in contents.items():
+        try:
+            value = parse_json(content, store / FAILED / name)
+        except StoreError:
+            continue
+        if {"split", "chunk", "error", "attempts", "time"} <= set(value):
+            found.append(value)
+    return found
+
+
+def clear_failure(store: Place, part: Part) -> None:
+    """Remove a part's record: the part is done."""
+    remove(_path(store, part))
+
+
+def clear_failures(store: Place) -> None:
+    """Remove all records."""
+    for name in sizes_below(store / FAILED):
+        remove(store / FAILED / name)
+    if isinstance(folder := store / FAILED, Path) and folder.is_dir():  # on object storage it goes with its last file
+        folder.rmdir()
+
+
+def _path(store: Place, part: Part) -> Place:
+    return store / FAILED / part_path(store, part.split, part.chunk).name
+
+
+def store_status(store: Place) -> dict[str, Any]:
+    """The state of a store as plain values.
+
+    Returns:
+        ``path``; ``state``: ``complete``, ``running`` or ``unfinished``; ``encoder``: who encodes, or None;
+        ``splits``: counts of parts and sub-tokens, all and done; ``failed``: records of parts that failed too often.
+
+    Raises:
+        StoreError: the store is damaged.
+    """
+    with place_errors(store):
+        complete = is_complete(store)
+        plan = read_manifest(store) if complete else read_plan(store)
+        every = all_parts(plan)
+        records = {} if complete else finished_parts(store, plan)
+        done = every if complete else list(records)
+        failed = [] if complete else [one for one in failures(store) if Part(one["split"], one["chunk"]) not in records]
+        running = encoder_at(store)
+    return {
+        "path": str(store),
+        "state": "complete" if complete else "running" if running else "unfinished",
+        "encoder": running,
+        "splits": {
+            split: {
+                "parts": sum(part.split == split for part in every),
+                "done": sum(part.split == split for part in done),
+                "failed": sum(one["split"] == split for one in failed),
+                "tokens": fields["tokens"],
+                "tokens_done": fields["tokens"]
+                if complete
+                else sum(record.tokens for record in records.values() if record.split == split),
+            }
+            for split, fields in plan["splits"].items()
+        },
+        "failed": failed,
+    }

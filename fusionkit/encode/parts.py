@@ -5,6 +5,7 @@ An example that crosses a chunk's edge is encoded by both parts; each keeps its 
 
 from __future__ import annotations
 
+import queue
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fusionkit.encode.batches import Part, PartInput, PartReader
-from fusionkit.encode.output_blocks import TORCH_DTYPES, OutputBlock, PartBuffer, PartBufferPool, is_finite
+from fusionkit.encode.batches import Part, PartInput, PartReader, batch_rows, forward
+from fusionkit.encode.output_blocks import TORCH_DTYPES, PartBuffer, RowBlock, is_finite
 from fusionkit.encode.part_records import PartRecord
 from fusionkit.encode.repeats import RepeatCache
-from fusionkit.encode.rows import batch_rows, forward
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError
 from fusionkit.files import write_json
@@ -25,7 +25,7 @@ from fusionkit.memory import trim_freed_memory
 from fusionkit.places import Place
 from fusionkit.ragged import flat_rows
 from fusionkit.store.chunks import write_chunk
-from fusionkit.store.layout import StatesLayout, chunk_path, part_path
+from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import split_layout
 
 # Parts between two calls of trim_freed_memory: after each part it would take 2.5 % of the time.
@@ -34,80 +34,6 @@ TRIM_EVERY = 8
 
 class NotFiniteError(EncoderError):
     """States that the store's precision cannot hold, or that are no numbers at all."""
-
-
-def compute_part(
-    plan: dict[str, Any],
-    encoder: Encoder,
-    part: Part,
-    inputs: PartInput,
-    repeats: RepeatCache,
-    buffer: PartBuffer,
-    on_tokens: Callable[[int], None],
-) -> None:
-    """Encode the examples of a part; their rows are in ``buffer`` afterwards.
-
-    Args:
-        repeats: gives the rows of the examples that come more than once.
-        on_tokens: called with the sub-tokens of each batch that is done.
-    """
-    layout = split_layout(plan, part.split)
-    buffer.begin(layout)
-    lengths = np.diff(inputs.offsets)
-    for batch in inputs.batches(inputs.unique(), plan["batch_tokens"], encoder.pad_id):
-        states = forward(encoder, batch)
-        picked, ends = flat_rows(inputs.rows.row_offsets, batch.examples)
-        batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
-        target = picked + inputs.first_row
-        keep = inputs.rows.mask[picked] & (target >= 0) & (target < layout.rows_per_chunk)
-        for position, rows in batch_rows(states, plan["layers"], inputs, batch, picked[keep], batch_index[keep]):
-            buffer.put(position, rows)
-        # Freed before the next pass, which then gets the same memory, still in the CPU's caches.
-        del states, rows
-        buffer.assign(target[keep])
-        on_tokens(int(lengths[batch.examples].sum()))
-    again = inputs.repeated()
-    cached = repeats.rows_of(part, inputs, np.unique(inputs.first_alike[again]))
-    for example in again.tolist():
-        repeated = cached[int(inputs.first_alike[example])]
-        start, stop = (inputs.rows.row_offsets[example : example + 2] + inputs.first_row).tolist()
-        low, high = max(start, 0), min(stop, layout.rows_per_chunk)  # it may cross the part's edges
-        inside = slice(low - start, high - start)
-        buffer.put_rounded(repeated.states[:, inside], None if repeated.scales is None else repeated.scales[:, inside])
-        buffer.assign(np.arange(low, high))
-    on_tokens(int(lengths[again].sum()))
-
-
-def write_part(
-    store: Place, plan: dict[str, Any], part: Part, block: OutputBlock, tokens: int, start: float
-) -> PartRecord:
-    """Check a part's states, write its chunks durably, then record it.
-
-    Raises:
-        NotFiniteError: states that are not finite in the store's precision; nothing is written.
-    """
-    layout = split_layout(plan, part.split)
-    if not is_finite(block):
-        raise NotFiniteError(f"part {part.chunk} of {part.split} is not finite in {plan['dtype']}")
-    values = block.arrays()
-    stamps = {
-        array.name: write_chunk(
-            chunk_path(store, part.split, part.chunk, array.name), values[array.name], array, layout.compression
-        )
-        for array in layout.arrays
-    }
-    first, last = layout.chunk_rows(part.chunk)
-    record = PartRecord(
-        part.split,
-        part.chunk,
-        last - first,
-        tokens,
-        round(time.perf_counter() - start, 3),
-        {name: stamp.crc32c for name, stamp in stamps.items()},
-        {name: stamp.size for name, stamp in stamps.items()},
-    )
-    write_json(part_path(store, part.split, part.chunk), asdict(record))
-    return record
 
 
 class ComputedPart(NamedTuple):
@@ -123,7 +49,7 @@ class ComputedPart(NamedTuple):
     tokens: int
     start: float
     buffer: PartBuffer
-    finish_transfer: Callable[[OutputBlock | None], OutputBlock]
+    finish_transfer: Callable[[RowBlock | None], RowBlock]
 
 
 class PartEncoder:
@@ -134,15 +60,22 @@ class PartEncoder:
 
     Args:
         buffers: how many parts may be computed and not yet written.
+        dtype: of the rows, where it is not the store's; then nothing can be written.
     """
 
-    def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder, buffers: int = 1) -> None:
+    def __init__(
+        self, store: Place, plan: dict[str, Any], encoder: Encoder, buffers: int = 1, dtype: str | None = None
+    ) -> None:
         self._store, self._plan, self._encoder = store, plan, encoder
+        self._layouts = {split: split_layout(plan, split) for split in plan["splits"]}
+        self._dtype = TORCH_DTYPES[dtype or plan["dtype"]]
         self._reader = PartReader(store, plan)
-        # A second reader: repeated sequences are looked up while the next part is read.
-        self._repeats = RepeatCache(store, plan, encoder, PartReader(store, plan), TORCH_DTYPES[plan["dtype"]])
-        self._buffers = PartBufferPool(buffers, lambda: buffer_for(plan, encoder))
-        self._block: OutputBlock | None = None  # used again for each part that is written
+        self._repeats = RepeatCache(store, plan, encoder, self._dtype)
+        # Free buffers, the one used last first; None stands for one that is not made before it is needed.
+        self._buffers: queue.LifoQueue[PartBuffer | None] = queue.LifoQueue()
+        for _ in range(buffers):
+            self._buffers.put(None)
+        self._block: RowBlock | None = None  # used again for each part that is written
         self._computed = 0
 
     def read(self, part: Part) -> PartInput:
@@ -150,35 +83,91 @@ class PartEncoder:
         return self._reader.read(part)
 
     def compute(self, part: Part, inputs: PartInput, start: float, on_tokens: Callable[[int], None]) -> ComputedPart:
-        """Run the encoder over a part's input; waits while all buffers are in use."""
-        buffer = self._buffers.take()
+        """Run the encoder over a part's input; waits while all buffers are in use.
+
+        Args:
+            start: when the work on the part began. on_tokens: called with the sub-tokens of each batch that is done.
+        """
+        buffer = self._buffers.get() or PartBuffer([*self._layouts.values()], self._dtype, self._encoder.device)
         try:
-            compute_part(self._plan, self._encoder, part, inputs, self._repeats, buffer, on_tokens)
+            buffer.begin(self._layouts[part.split])
+            self._encode_unique(inputs, buffer, on_tokens)
+            self._copy_repeated(part, inputs, buffer)
+            on_tokens(int(np.diff(inputs.offsets)[inputs.repeated()].sum()))
             self._computed += 1
             if self._computed % TRIM_EVERY == 0:
                 trim_freed_memory()
             return ComputedPart(part, inputs.tokens, start, buffer, buffer.start_transfer())
         except BaseException:
-            self._buffers.give(buffer)
+            self._buffers.put(buffer)
             raise
 
+    def _encode_unique(self, inputs: PartInput, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:
+        lengths = np.diff(inputs.offsets)
+        for batch in inputs.batches(inputs.unique(), self._plan["batch_tokens"], self._encoder.pad_id):
+            states = forward(self._encoder, batch)
+            picked, ends = flat_rows(inputs.rows.row_offsets, batch.examples)
+            batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
+            target = picked + inputs.first_row
+            keep = inputs.rows.mask[picked] & (target >= 0) & (target < buffer.capacity)
+            kept = (picked[keep], batch_index[keep])
+            for position, rows in batch_rows(states, self._plan["layers"], inputs, batch, *kept):
+                buffer.put(position, rows)
+            # Freed before the next pass, which then gets the same memory, still in the CPU's caches.
+            del states, rows
+            buffer.assign(target[keep])
+            on_tokens(int(lengths[batch.examples].sum()))
+
+    def _copy_repeated(self, part: Part, inputs: PartInput, buffer: PartBuffer) -> None:
+        repeated = inputs.repeated()
+        blocks = self._repeats.rows_of(part, inputs, np.unique(inputs.first_alike[repeated]))
+        for example in repeated.tolist():
+            start, stop = (inputs.rows.row_offsets[example : example + 2] + inputs.first_row).tolist()
+            low, high = max(start, 0), min(stop, buffer.capacity)  # it may cross the part's edges
+            buffer.put_rounded(blocks[int(inputs.first_alike[example])].part(slice(low - start, high - start)))
+            buffer.assign(np.arange(low, high))
+
     def write(self, computed: ComputedPart, check: Callable[[], object] = lambda: None) -> PartRecord:
-        """Write a part's chunks and its record; its buffer is free afterwards.
+        """Write a part's chunks durably, then its record; its buffer is free afterwards.
 
         Args:
             check: called before anything is written; what it raises ends the part.
 
         Raises:
-            NotFiniteError: states that the store's precision cannot hold; see :func:`not_finite`.
+            NotFiniteError: states that the store's precision cannot hold; nothing is written. See :meth:`not_finite`.
         """
+        part = computed.part
+        layout = self._layouts[part.split]
         try:
-            self._block = computed.finish_transfer(self._block)
+            self._block = block = computed.finish_transfer(self._block)
             check()
-            record = write_part(self._store, self._plan, computed.part, self._block, computed.tokens, computed.start)
-            self._repeats.written(computed.part)
+            if not is_finite(block):
+                raise NotFiniteError(f"part {part.chunk} of {part.split} is not finite in {self._plan['dtype']}")
+            values = block.arrays()
+            stamps = {
+                array.name: write_chunk(
+                    chunk_path(self._store, part.split, part.chunk, array.name),
+                    values[array.name],
+                    array,
+                    layout.compression,
+                )
+                for array in layout.arrays
+            }
+            first, last = layout.chunk_rows(part.chunk)
+            record = PartRecord(
+                part.split,
+                part.chunk,
+                rows=last - first,
+                tokens=computed.tokens,
+                seconds=round(time.perf_counter() - computed.start, 3),
+                crc32c={name: stamp.crc32c for name, stamp in stamps.items()},
+                sizes={name: stamp.size for name, stamp in stamps.items()},
+            )
+            write_json(part_path(self._store, part.split, part.chunk), asdict(record))
+            self._repeats.written(part)
             return record
         finally:
-            self._buffers.give(computed.buffer)
+            self._buffers.put(computed.buffer)
 
     def encode(
         self, part: Part, on_tokens: Callable[[int], None] = lambda _: None, check: Callable[[], object] = lambda: None
@@ -193,30 +182,27 @@ class PartEncoder:
         try:
             return self.write(computed, check)
         except NotFiniteError as error:
-            raise not_finite(self._store, self._plan, self._encoder, part) from error
+            raise self.not_finite(part) from error
 
+    def block(self, part: Part) -> RowBlock:
+        """A part's rows, which are not written; valid until the next part is computed."""
+        computed = self.compute(part, self.read(part), time.perf_counter(), lambda _: None)
+        self._buffers.put(computed.buffer)
+        return computed.finish_transfer(None)
 
-def buffer_for(plan: dict[str, Any], encoder: Encoder, dtype: str | None = None) -> PartBuffer:
-    """A buffer for any part of a plan, in the store's precision unless another is given."""
-    layouts: list[StatesLayout] = [split_layout(plan, split) for split in plan["splits"]]
-    return PartBuffer(layouts, TORCH_DTYPES[dtype or plan["dtype"]], encoder.device)
-
-
-def not_finite(store: Place, plan: dict[str, Any], encoder: Encoder, part: Part) -> NotFiniteError:
-    """The error for a part that :func:`write_part` refused: its states are computed again, in float32."""
-    buffer, reader = buffer_for(plan, encoder, "float32"), PartReader(store, plan)
-    repeats = RepeatCache(store, plan, encoder, reader, torch.float32)
-    compute_part(plan, encoder, part, reader.read(part), repeats, buffer, lambda _: None)
-    block = buffer.start_transfer()(None).states  # [layers, rows, hidden]
-    stored = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]
-    position = next(k for k in range(len(block)) if not bool(torch.isfinite(block[k].to(stored)).all()))
-    largest = float(block[position].nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf).abs().max())
-    nan = bool(torch.isnan(block[position]).any())
-    return NotFiniteError(
-        f"layer {plan['layers'][position]} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
-        expected=f"numbers up to {torch.finfo(stored).max:g}",
-        received="NaN" if nan else f"a largest value of {largest:g}",
-        remedy="encode with --dtype bfloat16 or float32"
-        if not nan and np.isfinite(largest)
-        else "check the encoder's weights, and --compute-dtype",
-    )
+    def not_finite(self, part: Part) -> NotFiniteError:
+        """The error for a part that :meth:`write` refused: its states are computed again, in float32."""
+        plan = self._plan
+        states = PartEncoder(self._store, plan, self._encoder, dtype="float32").block(part).states
+        stored = torch.float32 if plan["dtype"] == "int8" else TORCH_DTYPES[plan["dtype"]]
+        position = next(k for k in range(len(states)) if not bool(torch.isfinite(states[k].to(stored)).all()))
+        largest = float(states[position].nan_to_num(0.0, posinf=torch.inf, neginf=-torch.inf).abs().max())
+        nan = bool(torch.isnan(states[position]).any())
+        return NotFiniteError(
+            f"layer {plan['layers'][position]} of encoder {plan['encoder']['name']!r} is not finite in {plan['dtype']}",
+            expected=f"numbers up to {torch.finfo(stored).max:g}",
+            received="NaN" if nan else f"a largest value of {largest:g}",
+            remedy="encode with --dtype bfloat16 or float32"
+            if not nan and np.isfinite(largest)
+            else "check the encoder's weights, and --compute-dtype",
+        )

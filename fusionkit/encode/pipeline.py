@@ -1,28 +1,43 @@
 """The whole of stage one: plan, parts, commit, one after the other. Called again, it does what is missing.
 
 plan     :func:`fusionkit.encode.open_plan.open_plan`    tokenise everything and lay out the arrays
-parts    :func:`fusionkit.encode.serial.serial_parts`    encode each part, or another map over parts
-commit   :func:`fusionkit.encode.commit.commit`          write the manifest
+parts    :func:`serial_parts`                            encode each part, or another map over parts
+commit   :func:`commit`                                  write the manifest
 """
 
 from __future__ import annotations
 
+import platform
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from fusionkit.encode.commit import commit
+from fusionkit.encode.batches import Part, PartInput
 from fusionkit.encode.job import EncodeProgress, EncodeReport, Job, make_job
 from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.open_plan import open_plan
-from fusionkit.encode.part_records import all_parts, finished_parts
+from fusionkit.encode.part_records import PartRecord, all_parts, clear_failures, finished_parts
+from fusionkit.encode.parts import NotFiniteError, PartEncoder
 from fusionkit.encode.publish import clear_leftovers
-from fusionkit.encode.serial import PartsRunner, serial_parts
 from fusionkit.encoder import Encoder
-from fusionkit.places import Place, place_errors
+from fusionkit.errors import StoppedError, StoreError
+from fusionkit.files import write_json
+from fusionkit.places import Place, place_errors, remove
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec
-from fusionkit.store.manifest import is_complete
+from fusionkit.store.manifest import MANIFEST, PLAN, is_complete, split_layout
+from fusionkit.store.verify import refuse_changed_files
+
+# The map over parts: it encodes these parts of a planned store and yields the record of each.
+PartsRunner = Callable[[Place, dict[str, Any], list[Part], EncodeProgress], Iterator[PartRecord]]
+
+# One part is computed while another is written; then the encoder waits. With a third buffer, the peak of memory would
+# depend on the speed of the disk.
+BUFFERS = 2
 
 
 def encode(
@@ -69,39 +84,108 @@ def encode_job(
         plan, resumed = open_plan(job, overwrite)
         if is_complete(out):
             return EncodeReport("complete", time.perf_counter() - began, 0, plan)
-        tokens = encode_parts(job, plan, run_parts, check_lock, stop)
+        finished = finished_parts(out, plan)
+        missing = [part for part in all_parts(plan) if part not in finished]
+        total = sum(fields["tokens"] for fields in plan["splits"].values())
+        job.progress.step("encoding", total, sum(record.tokens for record in finished.values()), "sub-tokens")
+
+        def is_stopped() -> bool:
+            check_lock()  # a part must not be written into a store that another process has taken over
+            return stop()
+
+        tokens = 0
+        for record in (run_parts or serial_parts(job.encoder, is_stopped))(out, plan, missing, job.progress):
+            check_lock()
+            tokens += record.tokens
+        check_lock()
         manifest = commit(out, plan, job.device or str(job.encoder.device))
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 
 
-def encode_parts(
-    job: Job,
-    plan: dict[str, Any],
-    run_parts: PartsRunner | None,
-    check_lock: Callable[[], None],
-    stop: Callable[[], bool],
-) -> int:
-    """Encode the parts that are missing.
+def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
+    """A map over parts that encodes one part after another.
+
+    The next part is read and the last one is written while a part is computed.
 
     Args:
-        check_lock: raises :class:`StoreError` where another process has taken over the store.
-
-    Returns:
-        how many sub-tokens were encoded.
+        stop: asked before each part; True ends the work with :class:`StoppedError`.
     """
-    finished = finished_parts(job.out, plan)
-    missing = [part for part in all_parts(plan) if part not in finished]
-    total = sum(fields["tokens"] for fields in plan["splits"].values())
-    job.progress.step("encoding", total, sum(record.tokens for record in finished.values()), "sub-tokens")
 
-    def is_stopped() -> bool:
-        check_lock()  # a part must not be written into a store that another process has taken over
-        return stop()
+    def run(store: Place, plan: dict[str, Any], parts: list[Part], progress: EncodeProgress) -> Iterator[PartRecord]:
+        part_encoder = PartEncoder(store, plan, encoder, BUFFERS)
+        waiting = deque(parts)
+        writes: deque[tuple[Part, Future[PartRecord]]] = deque()
 
-    run = run_parts or serial_parts(job.encoder, is_stopped)
-    tokens = 0
-    for record in run(job.out, plan, missing, job.progress):
-        check_lock()
-        tokens += record.tokens
-    check_lock()
-    return tokens
+        def next_record() -> PartRecord:
+            part, future = writes.popleft()
+            try:
+                return future.result()
+            except NotFiniteError as error:  # encoded again here: the writer's thread must not use the encoder
+                raise part_encoder.not_finite(part) from error
+
+        with ThreadPoolExecutor(1, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
+            reads: deque[Future[PartInput]] = deque(reader.submit(part_encoder.read, part) for part in parts[:1])
+            while waiting and not stop():
+                start = time.perf_counter()
+                part, inputs = waiting.popleft(), reads.popleft().result()
+                if waiting:
+                    reads.append(reader.submit(part_encoder.read, waiting[0]))
+                computed = part_encoder.compute(part, inputs, start, progress.advance)
+                writes.append((part, writer.submit(part_encoder.write, computed)))
+                # A failed write ends the work now, not after the last part.
+                while writes and writes[0][1].done():
+                    yield next_record()
+            while writes:
+                yield next_record()
+        if waiting:
+            raise StoppedError(
+                f"stopped with {len(waiting)} of {len(parts)} parts of {store} to do",
+                remedy="run the same command again: finished parts are kept",
+            )
+
+    return run
+
+
+def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
+    """Write the manifest and remove the plan: the store is complete from here on.
+
+    Args:
+        device: what the parts were encoded on.
+
+    Raises:
+        StoreError: a part is not finished, or a file of the plan was changed.
+    """
+    records = finished_parts(out, plan)
+    for part in all_parts(plan):
+        if part not in records:
+            raise StoreError(
+                f"part {part.chunk} of {part.split} in {out} is not finished", remedy="run the same command again"
+            )
+    clear_failures(out)
+    if isinstance(out, Path):  # remote files would all be fetched; `fusionkit verify` does that
+        refuse_changed_files(out, plan["files"])
+    provenance = {
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(sum(record.seconds for record in records.values()), 3),
+        "device": device,
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "fusionkit": version("fusionkit"),
+    }
+    manifest = {**plan, "splits": _splits(plan, records), "provenance": provenance}
+    write_json(out / MANIFEST, manifest)
+    remove(out / PLAN)
+    return manifest
+
+
+def _splits(plan: dict[str, Any], records: dict[Part, PartRecord]) -> dict[str, Any]:
+    """The splits' fields of the plan, each with the checksums of its chunks by array."""
+    found = {}
+    for split, fields in plan["splits"].items():
+        layout = split_layout(plan, split)
+        checksums = [records[Part(split, chunk)].crc32c for chunk in range(layout.chunks)]
+        found[split] = {
+            **fields,
+            "chunks": {array.name: [one[array.name] for one in checksums] for array in layout.arrays},
+        }
+    return found

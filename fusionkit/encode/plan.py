@@ -7,26 +7,22 @@ so a store either has a whole plan or does not exist. Where pairs of texts are s
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fusionkit.alignment import lay_rows
-from fusionkit.encode.duplicates import DuplicateFinder
-from fusionkit.encode.masking import Masking, masked, masking_of
+from fusionkit.encode.job import Job
+from fusionkit.encode.masking import masked, required_lm
 from fusionkit.encode.publish import draft_folder
-from fusionkit.encode.text_pairs import choose_pair_as, first_occurrences, paired
-from fusionkit.encoder import Encoder
+from fusionkit.encode.repeats import DuplicateFinder
+from fusionkit.encode.text_pairs import first_occurrences, paired
+from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.errors import UsageError
 from fusionkit.files import write_durably, write_json
-from fusionkit.places import Place
 from fusionkit.ragged import IntArray
-from fusionkit.sources import Columns, Examples, Source
-from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.layout import (
     FORMAT,
     LM_HEAD,
@@ -40,7 +36,6 @@ from fusionkit.store.layout import (
     read_small,
     small_arrays,
 )
-from fusionkit.store.lm_head_file import lm_head_facts
 from fusionkit.store.manifest import PLAN, is_two, sequences_of, split_layout
 from fusionkit.store.verify import small_files
 
@@ -48,86 +43,18 @@ from fusionkit.store.verify import small_files
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 
 
-def choose_rows(asked: str | None, columns: Columns, encoder: Encoder, task: str | None = None) -> str:
-    """The kind of rows: as asked, by the task, else by what the columns can teach.
-
-    Tags alone need words; tags and labels both can be learned from tokens; labels alone need one vector.
-    """
-    if task == "mlm":
-        return MASKED
-    if asked in ("words", "words-mean") and columns.tokens is None:
-        raise UsageError(
-            f"rows of {asked} need words",
-            expected="a column with lists of words (--tokens)",
-            received=f"texts in column {columns.text!r}",
-            remedy="choose --rows tokens, cls or mean",
-        )
-    if asked is not None:
-        return asked
-    if columns.tags:
-        return "tokens" if columns.labels else "words"
-    return encoder.sentence_rows
-
-
-def identity_of(source: Source, columns: Columns, encoder: Encoder, spec: EncodeSpec, rows: str) -> dict[str, Any]:
-    """The fields that two stores of the same content share: never the device, batch size, worker count or a path."""
-    masking = masking_of(spec, encoder)
-    mlm = {}
-    if masking is not None and encoder.masked_lm is not None:
-        facts = {"mask_seed": masking.seed, "mask_share": float(masking.share)}
-        mlm = {"mlm": {**facts, "lm_head": lm_head_facts(encoder.masked_lm.head)}}
-    # Stores from before there was a choice are of one sequence a pair, and keep their names.
-    pairs = {"pair_as": "two"} if choose_pair_as(spec.pair_as, columns, encoder) == "two" else {}
-    return {
-        "encoder": encoder.identity,
-        "rows": rows,
-        "layers": list(parse_layers(spec.layers, encoder.layers)),
-        "dtype": spec.dtype,
-        "compute_dtype": spec.compute_dtype,
-        "max_length": _max_length(spec, encoder),
-        "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
-        **pairs,
-        "data": {split: fingerprint(examples) for split, examples in source.splits.items()},
-        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-        **mlm,
-    }
-
-
-def fingerprint(examples: Examples) -> str:
-    """SHA-256 over a split's columns and values, whatever file they came from."""
-    digest = hashlib.sha256(canonical_json(examples.column_names).encode())
-    for batch in examples.batches():
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            digest.update(canonical_json([str(v) if not _plain(v) else v for v in row]).encode())
-    return digest.hexdigest()
-
-
-def write_plan(
-    out: Place,
-    source: Source,
-    columns: Columns,
-    encoder: Encoder,
-    spec: EncodeSpec,
-    identity: dict[str, Any],
-    on_examples: Callable[[int], None] = lambda _: None,
-    budget: int | None = None,
-    device: str | None = None,
-) -> None:
+def write_plan(job: Job) -> None:
     """Tokenise everything, lay out the arrays and put the planned store in its place.
 
-    Args:
-        on_examples: called with the number of examples each step has tokenised.
-        budget: bytes the finished store may have.
-        device: ``cpu`` or ``cuda``, what the batches are for; None is the encoder's own.
-
     Raises:
-        UsageError: the store would be larger than the budget; nothing is left behind.
+        UsageError: the store would be larger than the job's budget; nothing is left behind.
     """
-    with draft_folder(out) as draft:
+    encoder, spec, identity = job.encoder, job.spec, job.identity
+    with draft_folder(job.out) as draft:
         plan: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
-            "source": source.name,
+            "source": job.source.name,
             "encoder": {
                 "name": encoder.name,
                 "layers": encoder.layers,
@@ -139,41 +66,34 @@ def write_plan(
             "hidden": encoder.hidden,
             "dtype": spec.dtype,
             "compression": spec.compress,
-            "columns": columns.to_dict(),
-            "batch_tokens": BATCH_TOKENS["cuda" if (device or encoder.device.type) == "cuda" else "cpu"],
+            "columns": asdict(job.columns),
+            "batch_tokens": BATCH_TOKENS["cuda" if (job.device or encoder.device.type) == "cuda" else "cpu"],
             "identity": identity,
             "splits": {},
         }
-        duplicates, masking = DuplicateFinder(), masking_of(spec, encoder)
-        if encoder.masked_lm is not None and masking is not None:
-            write_durably(draft / LM_HEAD, encoder.masked_lm.head.content())
-        for split, examples in source.splits.items():
-            fields = _plan_split(draft, split, examples, columns, encoder, plan, duplicates, masking, on_examples)
-            plan["splits"][split] = fields
+        if (lm := required_lm(spec, encoder)) is not None:
+            write_durably(draft / LM_HEAD, lm.head.content())
+        duplicates = DuplicateFinder()
+        for split, examples in job.source.splits.items():
+            plan["splits"][split] = _plan_split(job, draft, plan, split, lm, duplicates)
             create_states(draft, split, split_layout(plan, split), tuple(plan["layers"]))
             path = examples_path(draft, split)
             path.parent.mkdir(exist_ok=True)
             examples.write_parquet(path)
         # Later parts copy rows from the chunks of earlier ones. From a remote or compressed chunk a few rows would cost
         # the whole chunk: there duplicates are looked for within each part alone.
-        _write_duplicates(draft, plan, duplicates, whole_store=isinstance(out, Path) and spec.compress == "none")
-        _refuse_over_budget(draft, plan, budget)
+        _write_duplicates(draft, plan, duplicates, whole_store=isinstance(job.out, Path) and spec.compress == "none")
+        _refuse_over_budget(draft, plan, job.budget)
         (draft / "parts").mkdir()
         plan["files"] = small_files(draft)
         write_json(draft / PLAN, plan)
 
 
 def _plan_split(
-    store: Path,
-    split: str,
-    examples: Examples,
-    columns: Columns,
-    encoder: Encoder,
-    plan: dict[str, Any],
-    duplicates: DuplicateFinder,
-    masking: Masking | None,
-    on_examples: Callable[[int], None],
+    job: Job, store: Path, plan: dict[str, Any], split: str, lm: MaskedLm | None, duplicates: DuplicateFinder
 ) -> dict[str, Any]:
+    """Write a split's small arrays; returns its fields of the plan."""
+    columns, examples = job.columns, job.source.splits[split]
     two = is_two(plan)
     arrays = {name: Appender(store, split, name) for name in small_arrays(plan["rows"]) if name != "first_alike"}
     if two:
@@ -187,15 +107,13 @@ def _plan_split(
         texts = block.column(columns.tokens or columns.text).to_pylist()
         pairs = block.column(columns.pair).to_pylist() if columns.pair and not two else None
         if two:
-            texts = first_occurrences(
-                block, columns, is_first[counts["examples"] : counts["examples"] + block.num_rows]
-            )
+            texts = first_occurrences(block, columns, is_first[counts["examples"] :][: block.num_rows])
             counts["sequences"] += len(texts)
-        tokenized = encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
+        tokenized = job.encoder.tokenize(texts, pairs, plan["identity"]["max_length"])
         words: IntArray | None = np.array([len(t) for t in texts], dtype=np.int64) if columns.tokens else None
         chosen = None
-        if masking is not None:
-            tokenized, labels = masked(tokenized, masking)
+        if lm is not None:
+            tokenized, labels = masked(tokenized, lm, job.spec.mask_seed, job.spec.mask_share)
             arrays["mlm_labels"].append(labels)
             chosen = labels != NOT_MASKED
         rows = lay_rows(plan["rows"], tokenized.token_offsets, tokenized.word_index, words, chosen)
@@ -211,7 +129,7 @@ def _plan_split(
         counts["tokens"] += len(tokenized.token_ids)
         counts["masked"] += _lost_words(tokenized.token_offsets, tokenized.word_index, words)
         counts["cut"] += int(tokenized.cut.sum())
-        on_examples(block.num_rows)
+        job.progress.advance(block.num_rows)
     for array in arrays.values():
         array.close()
     height = balanced_rows_per_chunk(
@@ -241,9 +159,8 @@ def _parts_of_examples(store: Path, plan: dict[str, Any]) -> IntArray:
 
 
 def _refuse_over_budget(draft: Path, plan: dict[str, Any], budget: int | None) -> None:
-    states = sum(
-        layout.chunks * layout.chunk_bytes for layout in (split_layout(plan, split) for split in plan["splits"])
-    )
+    layouts = [split_layout(plan, split) for split in plan["splits"]]
+    states = sum(layout.chunks * layout.chunk_bytes for layout in layouts)
     size = states + sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     if budget is not None and size > budget:
         raise UsageError(
@@ -259,19 +176,3 @@ def _lost_words(token_offsets: IntArray, word_index: Any, words: IntArray | None
     if words is None:
         return 0
     return int((~lay_rows("words", token_offsets, word_index, words).mask).sum())
-
-
-def _max_length(spec: EncodeSpec, encoder: Encoder) -> int:
-    if spec.max_length is None:
-        return encoder.max_length
-    if spec.max_length > encoder.max_length:
-        raise UsageError(
-            f"encoder {encoder.name!r} cannot take that length",
-            expected=f"--max-length up to {encoder.max_length}",
-            received=str(spec.max_length),
-        )
-    return spec.max_length
-
-
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float, bool, list))

@@ -1,10 +1,14 @@
-"""Encoding a finished store's damaged chunks again, and only those."""
+"""A finished store and its encoder: damaged chunks are encoded again, stored states are compared with live ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.alignment import lay_rows
 from fusionkit.encode.batches import Part
 from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.parts import PartEncoder
@@ -12,7 +16,9 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.files import write_json
 from fusionkit.places import Place, place_errors
-from fusionkit.store.layout import chunk_path
+from fusionkit.specs import MASKED
+from fusionkit.store import Store
+from fusionkit.store.layout import NOT_MASKED, chunk_path, read_small
 from fusionkit.store.manifest import MANIFEST, read_manifest, refuse_other, split_layout
 
 
@@ -43,7 +49,7 @@ def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:
     return list(dict.fromkeys(parts[path] for path in faults))
 
 
-def repair(store: Place, parts: list[Part], encoder: Encoder, on_tokens: Callable[[int], None]) -> list[Part]:
+def repair(store: Place, parts: list[Part], encoder: Encoder) -> list[Part]:
     """Encode these parts of a finished store again.
 
     Returns:
@@ -54,26 +60,83 @@ def repair(store: Place, parts: list[Part], encoder: Encoder, on_tokens: Callabl
         IdentityError: the encoder is not the one that made the store.
     """
     manifest = read_manifest(store)
-    _refuse_other_encoder(store, manifest, encoder)
+    try:
+        refuse_other(store, {"encoder": manifest["identity"]["encoder"]}, {"encoder": encoder.identity})
+    except IdentityError as error:
+        raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
     changed = []
     part_encoder = PartEncoder(store, manifest, encoder)
     with place_errors(store), only_encoder(store) as check_lock:
         for part in parts:
             check_lock()
-            record = part_encoder.encode(part, on_tokens)
+            checksums = part_encoder.encode(part).crc32c
             recorded = manifest["splits"][part.split]["chunks"]
-            for name, crc32c in record.crc32c.items():
-                if crc32c != recorded[name][part.chunk]:
+            if checksums != {name: recorded[name][part.chunk] for name in checksums}:
+                for name, crc32c in checksums.items():
                     recorded[name][part.chunk] = crc32c
-                    changed.append(part)
-        if changed:
-            write_json(store / MANIFEST, manifest)
-    return list(dict.fromkeys(changed))
+                write_json(store / MANIFEST, manifest)
+                changed.append(part)
+    return changed
 
 
-def _refuse_other_encoder(store: Place, manifest: dict[str, Any], encoder: Encoder) -> None:
-    found = {"encoder": manifest["identity"]["encoder"]}
-    try:
-        refuse_other(store, found, {"encoder": encoder.identity})
-    except IdentityError as error:
-        raise IdentityError(error.what, remedy="name the encoder that made the store with --encoder") from None
+@dataclass(frozen=True)
+class LayerDifference:
+    """The difference between one layer's stored rows and live ones.
+
+    Attributes:
+        layer: its index among the hidden states. largest: the largest absolute difference of two numbers.
+        cosine: the smallest cosine of two rows; masked rows are left out.
+    """
+
+    layer: int
+    largest: float
+    cosine: float
+
+
+def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0) -> list[LayerDifference]:
+    """Encode a seeded sample of examples live, unpadded, and compare it with the store.
+
+    Args:
+        examples: how many, drawn over all splits in proportion to their sizes; of pairs that are stored as two
+            sequences, how many of these.
+    """
+    sizes = {split: store[split].sequences for split in store.splits}
+    total = sum(sizes.values())
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(total, min(examples, total), replace=False))
+    largest = torch.zeros(len(store.layers))
+    cosine = torch.ones(len(store.layers))
+    start = 0
+    for split, size in sizes.items():
+        for example in (chosen[(chosen >= start) & (chosen < start + size)] - start).tolist():
+            ragged = store[split].take_sequences([example])
+            stored, mask = ragged.hidden_states.float(), torch.from_numpy(ragged.row_mask)
+            if not bool(mask.any()):
+                continue
+            live = _live(store, encoder, split, example)[mask]  # [rows, layers, hidden]
+            stored = stored[mask]
+            largest = torch.maximum(largest, (live - stored).abs().amax(dim=(0, 2)))
+            cosine = torch.minimum(cosine, torch.cosine_similarity(live, stored, dim=2).amin(dim=0))
+        start += size
+    return [
+        LayerDifference(layer, float(largest[position]), float(cosine[position]))
+        for position, layer in enumerate(store.layers)
+    ]
+
+
+def _live(store: Store, encoder: Encoder, split: str, example: int) -> Tensor:
+    """The example's rows from a forward pass of it alone: ``[rows, layers, hidden]`` in float32."""
+    part = store[split]
+    start, stop = (int(at) for at in part.token_offsets[example : example + 2])
+    ids = torch.from_numpy(read_small(store.path, split, "token_ids", start, stop).astype(np.int64))
+    segments = torch.from_numpy(read_small(store.path, split, "segments", start, stop).astype(np.int64))
+    count = np.diff(part.row_offsets[example : example + 2])
+    chosen = read_small(store.path, split, "mlm_labels", start, stop) != NOT_MASKED if store.rows == MASKED else None
+    rows = lay_rows(store.rows, np.array([0, stop - start]), part.word_index[start:stop], count, chosen)
+    device = encoder.device
+    states = encoder.forward(ids[None].to(device), torch.ones_like(ids)[None].to(device), segments[None].to(device))
+    picked = torch.stack([states[layer][0].float().cpu() for layer in store.layers], dim=1)  # [tokens, layers, hidden]
+    # A masked row's span is empty; its mean is not a number and is not used.
+    return torch.stack(
+        [picked[first:last].mean(0) for first, last in zip(rows.first.tolist(), rows.last.tolist(), strict=True)]
+    )

@@ -1,4 +1,8 @@
-"""Sequences that come more than once are encoded once.
+"""Sequences that come more than once are found, and encoded once: 4.2 % of CoNLL-2003's sub-tokens less.
+
+Those are duplicates that have the same sub-tokens, words and segments, and so the same rows. Masked sub-tokens are
+compared as the encoder sees them: other words under the same masks are duplicates. Duplicates decide which sequences
+are batched together, and so the last bits of the stored states.
 
 The *owner* of a repeated sequence is the part with its first row. The owner encodes it, in batches of repeated
 sequences. Other parts take its rows from memory or from the owner's chunk. Where neither has them, a part runs the
@@ -7,18 +11,18 @@ owner's batches again and gets the same bytes, so parts stay independent of one 
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from fusionkit.encode.batches import PaddedBatch, Part, PartInput, PartReader
-from fusionkit.encode.output_blocks import TORCH_DTYPES, rounded
-from fusionkit.encode.rows import batch_rows, forward
-from fusionkit.encoder import Encoder
+from fusionkit.encode.batches import NONE, PaddedBatch, Part, PartInput, PartReader, batch_rows, forward
+from fusionkit.encode.output_blocks import TORCH_DTYPES, RowBlock, rounded
+from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.errors import StoreError
 from fusionkit.files import read_json
 from fusionkit.places import Place
@@ -30,20 +34,55 @@ from fusionkit.store.manifest import split_layout
 CACHED_BYTES = 32 << 20
 
 
-class CachedRows(NamedTuple):
-    """All rows of one sequence, in the store's precision.
+class DuplicateFinder:
+    """Collects a digest of each example (16 bytes) and finds those that come more than once."""
 
-    Attributes:
-        states: ``[layers, rows, hidden]``. scales: float32 ``[layers, rows]`` of int8 states.
+    def __init__(self) -> None:
+        self._digests: list[bytes] = []
+        self._has_rows: list[NDArray[np.bool_]] = []
+
+    def add(self, tokenized: Tokenized, row_offsets: IntArray, masked: NDArray[np.bool_] | None = None) -> None:
+        """Add examples; ``masked``, bool ``[tokens]``, is True for sub-tokens with a row, where not all have one."""
+        bounds = tokenized.token_offsets.tolist()
+        parts: list[NDArray[Any]] = [tokenized.token_ids, tokenized.word_index, tokenized.segments]
+        parts += [] if masked is None else [masked]
+        rows = np.diff(row_offsets).tolist()  # words behind the last sub-token show in nothing else
+        digests = []
+        for start, stop, count in zip(bounds[:-1], bounds[1:], rows, strict=True):
+            digest = hashlib.blake2b(str(count).encode(), digest_size=16)
+            for values in parts:
+                digest.update(values[start:stop].tobytes())
+            digests.append(digest.digest())
+        self._digests.append(b"".join(digests))
+        self._has_rows.append((np.diff(row_offsets) > 0) & (np.diff(tokenized.token_offsets) > 0))
+
+    def first(self, within: IntArray | None = None) -> IntArray:
+        """For each example with duplicates the number of the first of them, else :data:`NONE`: ``[examples]``.
+
+        Args:
+            within: int64 ``[examples]``; only examples of the same number here are compared.
+        """
+        first = first_of(b"".join(self._digests), within)
+        several = np.bincount(first, minlength=len(first)) > 1
+        found = np.where(several[first], first, NONE)
+        # What has no row, or no sub-token to make it of, has no part that it could belong to.
+        if len(found):
+            found[~np.concatenate(self._has_rows)] = NONE
+        return found
+
+
+def first_of(digests: bytes, within: IntArray | None = None) -> IntArray:
+    """For each of ``n`` digests of 16 bytes the number of the first one equal to it: int64 ``[n]``.
+
+    Args:
+        within: int64 ``[n]``; only those of the same number here are compared.
     """
-
-    states: Tensor
-    scales: Tensor | None
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.states.nbytes + (0 if self.scales is None else self.scales.nbytes)
+    keys = np.frombuffer(digests, "S16")
+    if within is not None:
+        both = np.column_stack([keys.view(np.uint64).reshape(-1, 2), within.astype(np.uint64)])
+        keys = both.view("S24").ravel()
+    _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+    return first[same]
 
 
 class RepeatCache:
@@ -53,11 +92,11 @@ class RepeatCache:
         dtype: the precision of the rows; chunks are read only where it is the store's.
     """
 
-    def __init__(
-        self, store: Place, plan: dict[str, Any], encoder: Encoder, reader: PartReader, dtype: torch.dtype
-    ) -> None:
-        self._store, self._plan, self._encoder, self._reader, self._dtype = store, plan, encoder, reader, dtype
-        self._cached: OrderedDict[int, CachedRows] = OrderedDict()
+    def __init__(self, store: Place, plan: dict[str, Any], encoder: Encoder, dtype: torch.dtype) -> None:
+        self._store, self._plan, self._encoder, self._dtype = store, plan, encoder, dtype
+        # A reader of its own: sequences are looked up while another thread reads the next part.
+        self._reader = PartReader(store, plan)
+        self._cached: OrderedDict[int, RowBlock] = OrderedDict()
         self._bytes = 0
         self._mapped = plan["compression"] == "none" and TORCH_DTYPES[plan["dtype"]] == dtype
         self._valid: dict[Part, bool] = {}
@@ -66,7 +105,7 @@ class RepeatCache:
         """Note that this process has just written a part's chunk: it need not be checked before rows are copied."""
         self._valid[part] = True
 
-    def rows_of(self, part: Part, inputs: PartInput, numbers: IntArray) -> dict[int, CachedRows]:
+    def rows_of(self, part: Part, inputs: PartInput, numbers: IntArray) -> dict[int, RowBlock]:
         """The rows of these sequences, each named by the number of the first example that has it.
 
         Args:
@@ -85,14 +124,14 @@ class RepeatCache:
             found |= self._encoded(inputs if owner == part else self._reader.read(owner), wanted)
         for number, rows in found.items():
             if number not in self._cached:
-                self._bytes += rows.size
+                self._bytes += rows.nbytes
             self._cached[number] = rows
             self._cached.move_to_end(number)
         while self._bytes > CACHED_BYTES:
-            self._bytes -= self._cached.popitem(last=False)[1].size
+            self._bytes -= self._cached.popitem(last=False)[1].nbytes
         return found
 
-    def _stored(self, number: int, split: str) -> CachedRows | None:
+    def _stored(self, number: int, split: str) -> RowBlock | None:
         """A sequence's rows read from the chunks that hold them, or None unless these are finished and undamaged."""
         if not self._mapped or not isinstance(self._store, Path):
             return None
@@ -111,7 +150,7 @@ class RepeatCache:
         scales = [piece[1] for piece in pieces if len(piece) > 1]
         device = self._encoder.device
         joined = torch.from_numpy(np.concatenate(scales, axis=1)).to(device) if scales else None
-        return CachedRows(states.to(device), joined)
+        return RowBlock(states.to(device), joined)
 
     def _is_valid(self, part: Part) -> bool:
         """Whether a part is finished and undamaged; its bytes are checked once, so that damage is not copied."""
@@ -129,7 +168,7 @@ class RepeatCache:
                 self._valid[part] = False
         return self._valid[part]
 
-    def _encoded(self, owner: PartInput, wanted: set[int]) -> dict[int, CachedRows]:
+    def _encoded(self, owner: PartInput, wanted: set[int]) -> dict[int, RowBlock]:
         """Rows from the owner's batches that hold a wanted sequence; each batch is run whole, for the same bytes."""
         found = {}
         for batch in owner.batches(owner.owned(), self._plan["batch_tokens"], self._encoder.pad_id):
@@ -139,13 +178,12 @@ class RepeatCache:
             block, ends = self._all_rows(owner, batch)
             for at, number in enumerate(numbers):
                 if number in wanted:
-                    rows = slice(ends[at], ends[at + 1])
+                    view = block.part(slice(ends[at], ends[at + 1]))
                     # A copy: a view would keep the whole batch in memory.
-                    scales = None if block.scales is None else block.scales[:, rows].clone()
-                    found[number] = CachedRows(block.states[:, rows].clone(), scales)
+                    found[number] = RowBlock(view.states.clone(), None if view.scales is None else view.scales.clone())
         return found
 
-    def _all_rows(self, owner: PartInput, batch: PaddedBatch) -> tuple[CachedRows, IntArray]:
+    def _all_rows(self, owner: PartInput, batch: PaddedBatch) -> tuple[RowBlock, IntArray]:
         """Each row of a batch's examples, zeros where masked, and the examples' offsets among them."""
         states = forward(self._encoder, batch)
         picked, ends = flat_rows(owner.rows.row_offsets, batch.examples)
@@ -153,7 +191,7 @@ class RepeatCache:
         unmasked = np.flatnonzero(owner.rows.mask[picked])
         target = torch.from_numpy(unmasked).to(self._encoder.device)
         shape, device = (len(self._plan["layers"]), len(picked)), self._encoder.device
-        block = CachedRows(
+        block = RowBlock(
             torch.zeros(*shape, self._plan["hidden"], dtype=self._dtype, device=device),
             torch.zeros(shape, device=device) if self._dtype == torch.int8 else None,
         )

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from fusionkit.encode.commit import commit
 from fusionkit.encode.job import EncodeReport, Job, NoProgress
 from fusionkit.encode.lock import HeldError, only_encoder
 from fusionkit.encode.open_plan import open_plan
 from fusionkit.encode.part_records import all_parts, finished_parts
+from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encode.publish import clear_leftovers
-from fusionkit.encode.serial import serial_parts
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.places import place_errors
 from fusionkit.store.manifest import is_complete, is_store

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fusionkit.encode.batches import PaddedBatch, PartInput, sorted_batches
-from fusionkit.encode.duplicates import first_of
+from fusionkit.encode.repeats import first_of
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray

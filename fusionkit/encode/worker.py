@@ -16,7 +16,7 @@ import torch
 from fusionkit.encode.batches import Part
 from fusionkit.encode.part_records import PartRecord, finished_part
 from fusionkit.encode.parts import PartEncoder
-from fusionkit.encoder import Encoder, Loading, load_again
+from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError, StoreError
 from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, place_errors, place_of
@@ -29,17 +29,17 @@ class EncodeJob:
     """What a worker must know, the same for all parts.
 
     Attributes:
-        store: its whole path or address. plan: digest of the plan. loading: of the encoder.
+        store: its whole path or address. plan: digest of the plan. loading: of the encoder, as it says.
         threads: CPU threads; None leaves what the process has.
     """
 
     store: str
     plan: str
-    loading: Loading
+    loading: dict[str, Any]
     threads: int | None = None
 
 
-def worker_job(store: Place, plan: dict[str, Any], loading: Loading, threads: int | None = None) -> EncodeJob:
+def worker_job(store: Place, plan: dict[str, Any], loading: dict[str, Any], threads: int | None = None) -> EncodeJob:
     """What workers are told of a planned store, as plain values."""
     return EncodeJob(str(store.resolve() if isinstance(store, Path) else store), digest_of(plan), loading, threads)
 
@@ -73,7 +73,7 @@ class _EncodeSession:
         encoder = _encoder(job.loading)
         if encoder.identity != self._plan["identity"]["encoder"]:
             raise UnfitWorkerError(
-                f"another encoder {job.loading.reference!r} on {socket.gethostname()}",
+                f"another encoder {job.loading['reference']!r} on {socket.gethostname()}",
                 expected="the weights and tokenizer that the store was planned with",
                 received="others" if encoder.identity["revision"] is None else str(encoder.identity["revision"]),
                 remedy="put the same encoder on every machine, or name a hub id with --encoder-revision",
@@ -108,7 +108,7 @@ class _EncodeSession:
 
 # One of each a process: two encoders rarely have room on one GPU.
 _sessions: list[_EncodeSession] = []
-_encoders: list[tuple[Loading, Encoder]] = []
+_encoders: list[Encoder] = []
 
 
 def _encode_session(job: EncodeJob) -> _EncodeSession:
@@ -118,13 +118,13 @@ def _encode_session(job: EncodeJob) -> _EncodeSession:
     return _sessions[0]
 
 
-def _encoder(loading: Loading) -> Encoder:
-    if not _encoders or _encoders[0][0] != loading:
+def _encoder(loading: dict[str, Any]) -> Encoder:
+    if not _encoders or _encoders[0].loading != loading:
         _encoders.clear()
         try:
-            _encoders.append((loading, load_again(loading)))
+            _encoders.append(load_encoder(**loading))
         except EncoderError as error:
             raise UnfitWorkerError(
                 f"{socket.gethostname()} cannot load the encoder", received=error.what, remedy=error.remedy
             ) from error
-    return _encoders[0][1]
+    return _encoders[0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 import re
-from dataclasses import asdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,21 @@ import transformers
 from transformers.utils.hub import cached_file
 
 from fusionkit.devices import device_of
-from fusionkit.encoder.identity import max_length_of, pooling_of, sentence_rows_of, tokenizer_hash, weights_hash
 from fusionkit.encoder.masked_lm import load_masked_lm
-from fusionkit.encoder.model import Encoder, Loading
-from fusionkit.encoder.quiet_transformers import quiet_transformers
+from fusionkit.encoder.model import Encoder
 from fusionkit.encoder.refusals import (
     BUNDLED,
-    not_loadable,
+    loading_errors,
     probe,
+    quiet_transformers,
     refuse_empty_tokenizer,
     refuse_misspelt,
     refuse_random_weights,
 )
-from fusionkit.errors import EncoderError, FusionkitError, UsageError
+from fusionkit.errors import EncoderError, UsageError
+
+# For an encoder without a limit of its own (T5 has relative positions): BERT's.
+DEFAULT_MAX_LENGTH = 512
 
 
 def load_encoder(
@@ -51,7 +55,6 @@ def load_encoder(
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM
             head, where it is asked for.
     """
-    how = (device, compute_dtype, words, trust_remote_code, masked_lm)
     place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
     named_folder = reference not in BUNDLED and Path(place).is_dir()
     if reference not in BUNDLED and not named_folder:
@@ -65,25 +68,16 @@ def load_encoder(
             remedy="leave the revision out, or give the hub id",
         )
     target = device_of(device)
-    with quiet_transformers():
-        try:
-            revision = _commit(place, revision) or revision
-            options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-            config = transformers.AutoConfig.from_pretrained(place, **options)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                place, **options, **({"add_prefix_space": True} if words else {})
-            )
-            model, report = transformers.AutoModel.from_pretrained(
-                place,
-                **options,
-                use_safetensors=True,
-                dtype=getattr(torch, compute_dtype),
-                output_loading_info=True,
-            )
-        except FusionkitError:
-            raise
-        except Exception as error:  # OSError, ValueError, KeyError, ImportError and the library's own
-            raise not_loadable(reference, error) from error
+    with loading_errors(reference):
+        revision = _commit(place, revision) or revision
+        options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+        config = transformers.AutoConfig.from_pretrained(place, **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            place, **options, **({"add_prefix_space": True} if words else {})
+        )
+        model, report = transformers.AutoModel.from_pretrained(
+            place, **options, use_safetensors=True, dtype=getattr(torch, compute_dtype), output_loading_info=True
+        )
     if not getattr(tokenizer, "is_fast", False):
         raise EncoderError(
             f"encoder {reference!r} has no fast tokenizer",
@@ -97,32 +91,51 @@ def load_encoder(
     # Frozen: no dropout, no gradients.
     model = model.eval().requires_grad_(False).to(target)
     layers, hidden = probe(reference, model, target)
-    pooling = pooling_of(place, revision)
+    pooling = _pooling_of(place, revision)
     return Encoder(
         name=reference,
         model=model,
         tokenizer=tokenizer,
         layers=layers,
         hidden=hidden,
-        max_length=max_length_of(config, tokenizer),
+        max_length=_max_length_of(config, tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
-        sentence_rows=sentence_rows_of(pooling, config, tokenizer),
+        sentence_rows=_sentence_rows_of(pooling, config, tokenizer),
         identity={
-            "weights": weights_hash(model, report["missing_keys"]),
-            "tokenizer": tokenizer_hash(tokenizer),
+            "weights": _weights_hash(model, report["missing_keys"]),
+            "tokenizer": _tokenizer_hash(tokenizer),
             "revision": revision,
         },
         device=target,
         accepts=_accepted(model, tokenizer),
         masked_lm=load_masked_lm(reference, place, tokenizer, options) if masked_lm else None,
         of_sentences=pooling is not None,
-        loading=Loading(str(Path(place).resolve()) if named_folder else reference, revision, *how),
+        loading={
+            "reference": str(Path(place).resolve()) if named_folder else reference,
+            "revision": revision,
+            "device": device,
+            "compute_dtype": compute_dtype,
+            "words": words,
+            "trust_remote_code": trust_remote_code,
+            "masked_lm": masked_lm,
+        },
     )
 
 
-def load_again(loading: Loading) -> Encoder:
-    """The encoder that was loaded so, in another process; errors as :func:`load_encoder`."""
-    return load_encoder(**asdict(loading))
+def tokenizer_of(reference: str) -> Any:
+    """The tokenizer of a bundled name, a folder or a hub id that is in the cache.
+
+    Raises:
+        EncoderError: it is not on this machine.
+    """
+    place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
+    with quiet_transformers():
+        try:
+            return transformers.AutoTokenizer.from_pretrained(place, local_files_only=True)
+        except Exception as error:  # OSError, ValueError and the library's own
+            raise EncoderError(
+                f"the tokenizer of {reference!r} is not on this machine", received=type(error).__name__
+            ) from error
 
 
 def _commit(place: str, revision: str | None) -> str | None:
@@ -147,3 +160,56 @@ def _accepted(model: Any, tokenizer: Any) -> frozenset[str]:
     """The arguments its forward takes, without token types where its tokenizer gives none (GPT-2)."""
     unused = {"token_type_ids"} - set(tokenizer.model_input_names)
     return frozenset(inspect.signature(model.forward).parameters) - unused
+
+
+def _max_length_of(config: Any, tokenizer: Any) -> int:
+    """The positions that the model has, less those a RoBERTa spends on its padding index."""
+    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if not isinstance(positions, int) or positions <= 0:
+        positions = DEFAULT_MAX_LENGTH
+    elif "roberta" in config.model_type or config.model_type in ("camembert", "longformer", "mpnet"):
+        positions -= (config.pad_token_id or 0) + 1
+    return int(min(positions, tokenizer.model_max_length))
+
+
+def _pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
+    """The pooling configuration of a sentence encoder's folder, or None."""
+    with quiet_transformers():
+        pooling = cached_file(
+            place,
+            "1_Pooling/config.json",  # where sentence-transformers keeps it
+            revision=revision,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    return json.loads(Path(pooling).read_text()) if pooling else None
+
+
+def _sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any) -> str:
+    """``mean`` where the model was trained with mean pooling or has no CLS token, else ``cls``."""
+    fields = pooling or {}
+    if fields.get("pooling_mode_mean_tokens") or fields.get("pooling_mode") == "mean":
+        return "mean"
+    return "cls" if tokenizer.cls_token_id is not None and not config.is_encoder_decoder else "mean"
+
+
+def _weights_hash(model: Any, missing_keys: Collection[str]) -> str:
+    """SHA-256 over names, shapes, types and bytes of all weights: the same in any file layout.
+
+    Weights that the checkpoint lacks (a pooler's) are left out: they are random and differ at each loading.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if name in missing_keys:
+            continue
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _tokenizer_hash(tokenizer: Any) -> str:
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    # Left behind by earlier calls, not part of what the tokenizer is.
+    backend["truncation"] = backend["padding"] = None
+    return hashlib.sha256(json.dumps(backend, sort_keys=True).encode()).hexdigest()

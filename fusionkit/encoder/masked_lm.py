@@ -16,8 +16,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from fusionkit.encoder.quiet_transformers import quiet_transformers
-from fusionkit.encoder.refusals import not_loadable
+from fusionkit.encoder.refusals import loading_errors
 from fusionkit.errors import EncoderError
 from fusionkit.lm_head import ACTIVATIONS, LmHead, lm_scores
 from fusionkit.ragged import IntArray
@@ -63,16 +62,13 @@ def load_masked_lm(reference: str, place: str, tokenizer: Any, options: dict[str
             received=type(tokenizer).__name__,
             remedy=REMEDY,
         )
-    with quiet_transformers():
+    with loading_errors(reference):
         config = transformers.AutoConfig.from_pretrained(place, **options)
         if type(config) not in transformers.MODEL_FOR_MASKED_LM_MAPPING and not hasattr(config, "auto_map"):
             raise _no_head(reference, f"{type(config).__name__}, which transformers has no masked LM for")
-        try:
-            model, report = transformers.AutoModelForMaskedLM.from_pretrained(
-                place, **options, use_safetensors=True, dtype=torch.float32, output_loading_info=True
-            )
-        except Exception as error:  # OSError, ValueError, KeyError, ImportError and the library's own
-            raise not_loadable(reference, error) from error
+        model, report = transformers.AutoModelForMaskedLM.from_pretrained(
+            place, **options, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+        )
     if missing := _missing(model, report["missing_keys"]):
         raise _no_head(reference, f"a checkpoint without {missing[0]}" + (" …" if len(missing) > 1 else ""))
     head = _head_of(reference, model.eval().requires_grad_(False))
@@ -110,7 +106,8 @@ def _head_of(reference: str, model: Any) -> LmHead:
     try:
         states, wanted = _trial(model)
         heads = [LmHead(weights, activation, float(norms[0].eps)) for activation in _activations(model.config)]
-        errors = [_relative_error(head, states, wanted) for head in heads]
+        found = [lm_scores(states, head.weights, head.activation, head.layer_norm_eps) for head in heads]
+        errors = [float((scores - wanted).abs().max() / wanted.abs().max()) for scores in found]
         # Of equal ones the first is taken: the configuration's activation comes first.
         if min(errors) <= TOLERANCE:
             return heads[errors.index(min(errors))]
@@ -130,12 +127,6 @@ def _trial(model: Any) -> tuple[Tensor, Tensor]:
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
     return output.hidden_states[-1].flatten(0, 1), output.logits.flatten(0, 1)
-
-
-def _relative_error(head: LmHead, states: Tensor, wanted: Tensor) -> float:
-    """The largest difference between a head's scores and those wanted, as a share of the largest score."""
-    found = lm_scores(states, head.weights, head.activation, head.layer_norm_eps)
-    return float((found - wanted).abs().max() / wanted.abs().max())
 
 
 def _activations(config: Any) -> Iterator[str]:

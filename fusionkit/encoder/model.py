@@ -33,23 +33,6 @@ class Tokenized:
 
 
 @dataclass(frozen=True)
-class Loading:
-    """How an encoder was loaded, so that another process can load the same.
-
-    Attributes:
-        reference: a bundled name, a hub id, or the whole path of a folder. others: as ``load_encoder`` takes them.
-    """
-
-    reference: str
-    revision: str | None
-    device: str
-    compute_dtype: str
-    words: bool
-    trust_remote_code: bool
-    masked_lm: bool
-
-
-@dataclass(frozen=True)
 class Encoder:
     """A frozen encoder and its tokenizer, ready to run.
 
@@ -60,7 +43,7 @@ class Encoder:
         identity: what determines its numbers: hashes of weights and tokenizer, revision.
         masked_lm: its mask token and LM head, where they were asked for.
         of_sentences: True where its folder says that it was trained as a sentence encoder.
-        loading: how it was loaded; None where ``load_encoder`` did not make it.
+        loading: arguments by which ``load_encoder`` makes the same in another process; None where it did not make it.
     """
 
     name: str
@@ -76,7 +59,7 @@ class Encoder:
     accepts: frozenset[str] = field(default_factory=frozenset)
     masked_lm: MaskedLm | None = None
     of_sentences: bool = False
-    loading: Loading | None = None
+    loading: dict[str, Any] | None = None
 
     @property
     def pad_id(self) -> int:
@@ -84,10 +67,7 @@ class Encoder:
         return int(self.tokenizer.pad_token_id or 0)
 
     def tokenize(
-        self,
-        texts: Sequence[str] | Sequence[Sequence[str]],
-        pairs: Sequence[str] | None,
-        max_length: int,
+        self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None, max_length: int
     ) -> Tokenized:
         """Sub-tokens of texts, of pairs of texts, or of texts already split into words."""
         if not texts:  # transformers fails on an empty list

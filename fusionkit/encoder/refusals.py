@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import warnings
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
+import transformers
 
 from fusionkit.bundled import minilm_folder
-from fusionkit.errors import EncoderError, UsageError, unknown_name
+from fusionkit.errors import EncoderError, FusionkitError, UsageError, unknown_name
 
 BUNDLED = {"minilm": minilm_folder}
 CHOICES = "'minilm', a folder with config.json, model.safetensors and tokenizer.json, or a hub id"
@@ -19,23 +23,49 @@ def refuse_misspelt(reference: str, path: Path) -> None:
     """Refuse a file, or a misspelt bundled name, before the hub is asked."""
     if path.exists():
         raise UsageError(
-            f"encoder {reference!r} is a file",
-            expected=CHOICES,
-            remedy="give the folder that the model was saved to",
+            f"encoder {reference!r} is a file", expected=CHOICES, remedy="give the folder that the model was saved to"
         )
     near = unknown_name("encoder", reference, BUNDLED).remedy or ""
     if "/" not in reference and near.startswith("did you mean"):
         raise UsageError(f"unknown encoder {reference!r}", expected=CHOICES, received=reference, remedy=near)
 
 
-def not_loadable(reference: str, error: Exception) -> EncoderError:
-    message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return EncoderError(
-        f"cannot load the encoder {reference!r}",
-        expected=CHOICES,
-        received=f"{type(error).__name__}: {message.strip()}",
-        remedy="check the path or id, and --revision, and the network",
-    )
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence the libraries' progress bars, warnings and advice inside the block."""
+    library: Any = transformers.utils.logging
+    loggers: tuple[Any, ...] = (library, huggingface_hub.utils.logging)
+    before, bars = [logger.get_verbosity() for logger in loggers], library.is_progress_bar_enabled()
+    for logger in loggers:
+        logger.set_verbosity_error()
+    library.disable_progress_bar()  # the hub's too
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, verbosity in zip(loggers, before, strict=True):
+            logger.set_verbosity(verbosity)
+        if bars:
+            library.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def loading_errors(reference: str) -> Iterator[None]:
+    """Silence the libraries inside the block, and turn what they raise into one clear error."""
+    try:
+        with quiet_transformers():
+            yield
+    except FusionkitError:
+        raise
+    except Exception as error:  # OSError, ValueError, KeyError, ImportError and the libraries' own
+        message = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise EncoderError(
+            f"cannot load the encoder {reference!r}",
+            expected=CHOICES,
+            received=f"{type(error).__name__}: {message.strip()}",
+            remedy="check the path or id, and --revision, and the network",
+        ) from error
 
 
 def refuse_empty_tokenizer(reference: str, tokenizer: Any) -> None:

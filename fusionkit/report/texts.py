@@ -68,7 +68,7 @@ class Texts:
     @cached_property
     def _pieces(self) -> list[str]:
         # Here, not above: the tokenizer's library takes seconds to import, and most reports show words.
-        from fusionkit.encoder.tokenizer import tokenizer_of
+        from fusionkit.encoder.loading import tokenizer_of
 
         ids = read_small(self._store.path, self._split.name, "token_ids").tolist()
         try:

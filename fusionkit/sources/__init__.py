@@ -2,8 +2,7 @@
 
 from fusionkit.sources.columns import Columns, guess_columns
 from fusionkit.sources.examples import Examples
-from fusionkit.sources.formats import FORMATS
 from fusionkit.sources.prepared import prepared
-from fusionkit.sources.source import SPLITS, Source, open_source
+from fusionkit.sources.source import FORMATS, SPLITS, Source, open_source
 
 __all__ = ["FORMATS", "SPLITS", "Columns", "Examples", "Source", "guess_columns", "open_source", "prepared"]

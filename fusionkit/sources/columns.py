@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,17 +14,7 @@ from fusionkit.sources.source import Source
 LOOKED_AT = 1000  # examples, to guess by
 
 TOKENS = ("tokens", "words", "token", "word")
-TEXTS = (
-    "text",
-    "sentence",
-    "sentence1",
-    "premise",
-    "question1",
-    "question",
-    "utterance",
-    "document",
-    "content",
-)
+TEXTS = ("text", "sentence", "sentence1", "premise", "question1", "question", "utterance", "document", "content")
 PAIRS = {
     "sentence1": "sentence2", "premise": "hypothesis", "question1": "question2",
     "question": "sentence", "text": "text_pair", "text1": "text2", "text_a": "text_b",
@@ -52,16 +40,6 @@ class Columns:
     tokens: str | None = None
     tags: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; tuples become lists."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Columns:
-        """The inverse of :meth:`to_dict`."""
-        plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        return cls(**plain)
 
     def __str__(self) -> str:
         roles = ((k, ", ".join(v) if isinstance(v, tuple) else v) for k, v in asdict(self).items())

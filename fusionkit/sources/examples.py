@@ -82,10 +82,6 @@ class Examples:
             at += batch.num_rows
         return pa.Table.from_batches(found, self.schema)
 
-    def to_table(self) -> pa.Table:
-        """All of them, in memory."""
-        return pa.Table.from_batches(self.batches(), self.schema)
-
     def write_parquet(self, path: Path) -> None:
         """A Parquet file of them, in row groups of about 8 MiB of values."""
         with pq.ParquetWriter(path, self.schema) as writer:

@@ -97,12 +97,7 @@ def examples_of(data: Any, name: str) -> Examples:
             return stored
     if not data.num_rows:
         return Examples.of(schema.empty_table())
-    return spooled((in_arrow(piece) for piece in _pieces(data)), name)
-
-
-def _pieces(data: Any) -> Iterator[Any]:
-    for start in range(0, data.num_rows, PIECE_EXAMPLES):
-        yield data.select(range(start, min(start + PIECE_EXAMPLES, data.num_rows)))
+    return spooled(map(one_batch, data.with_format("arrow").iter(PIECE_EXAMPLES)), name)
 
 
 def _stream_schema(file: Path) -> pa.Schema:
@@ -125,9 +120,9 @@ def _read_streams(files: tuple[Path, ...], schema: pa.Schema) -> Iterator[pa.Rec
             ) from error
 
 
-def in_arrow(data: Any) -> pa.RecordBatch:
-    """All rows of a small data set."""
-    return data.with_format("arrow")[:].combine_chunks().to_batches()[0]
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """All rows of a small table that has some."""
+    return table.combine_chunks().to_batches()[0]
 
 
 def with_class_names(features: Any, batch: pa.RecordBatch, start: int) -> pa.RecordBatch:

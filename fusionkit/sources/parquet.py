@@ -25,9 +25,7 @@ def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
                 yield _with_class_names(batch) if named else _without_dictionaries(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(
-            f"{path} is not a readable Parquet file",
-            received=str(error).splitlines()[0],
-            remedy="write it again",
+            f"{path} is not a readable Parquet file", received=str(error).splitlines()[0], remedy="write it again"
         ) from error
 
 
@@ -41,8 +39,8 @@ def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _with_class_names(batch: pa.RecordBatch) -> pa.RecordBatch:
     import datasets
 
-    from fusionkit.sources.hub import in_arrow, with_class_names
+    from fusionkit.sources.hub import one_batch, with_class_names
 
     # Without a name given, one is made from all values.
     piece = datasets.Dataset(pa.Table.from_batches([batch]), fingerprint="piece")
-    return with_class_names(piece.features, in_arrow(piece), 0)
+    return with_class_names(piece.features, one_batch(piece.with_format("arrow")[:]), 0)

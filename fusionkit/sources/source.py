@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,17 +11,34 @@ from pathlib import Path
 import pyarrow as pa
 
 from fusionkit.errors import DataError, UsageError
-from fusionkit.sources.delimited import with_numbers
+from fusionkit.sources.conll import read_conll
+from fusionkit.sources.delimited import read_csv, read_tsv, with_numbers
 from fusionkit.sources.examples import Examples
-from fusionkit.sources.formats import FORMATS, Formats
 from fusionkit.sources.hub import read_hub, read_saved
+from fusionkit.sources.jsonl import read_jsonl
+from fusionkit.sources.parquet import read_parquet
 from fusionkit.sources.spool import spooled
-from fusionkit.sources.text_lines import read_text_lines
+from fusionkit.sources.text import read_text_lines
 
 SPLITS = ("train", "validation", "test")
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"} | dict.fromkeys(
     ("validation", "valid", "val", "dev", "development"), "validation"
 )
+# The table of file formats: suffix → reader, which gives the file's examples in pieces.
+Formats = dict[str, Callable[[Path], Iterator[pa.RecordBatch]]]
+FORMATS: Formats = {
+    ".csv": read_csv,
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".json": read_jsonl,
+    ".parquet": read_parquet,
+    ".txt": read_conll,
+    ".conll": read_conll,
+    ".iob": read_conll,
+    ".iob2": read_conll,
+    ".bio": read_conll,
+}
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
@@ -60,16 +78,19 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
     except OSError as error:  # longer than a name may be, or not to be looked into
         received = f"{source[:60]!r}: {error.strerror}"
         raise UsageError("no such source", received=received, remedy="check the path") from error
-    _refuse_hub_options(path, config, revision)
-    if path.is_file():
-        tables = {SPLIT_NAMES.get(path.stem.lower(), "train"): _read_file(path, formats)}
-    elif path.is_dir() and ((path / "dataset_dict.json").exists() or (path / "state.json").exists()):
+    saved = (path / "dataset_dict.json").exists() or (path / "state.json").exists()
+    _refuse_hub_options(path, config, revision, may_have_configs=not (saved or path.is_file()))
+    files = {SPLIT_NAMES.get(path.stem.lower(), "train"): path} if path.is_file() else {}
+    if path.is_dir() and not saved and config is None:
+        files = _split_files(path)
+    if saved:
         tables = read_saved(path)
-    elif path.is_dir():
-        files = _split_files(path) if config is None else {}
-        tables = {split: _read_file(file, formats) for split, file in files.items()} or _folder_as_hub(path, config)
-        if files and all(file.suffix.lower() in (".csv", ".tsv") for file in files.values()):
+    elif files:
+        tables = {split: _read_file(file, formats) for split, file in files.items()}
+        if all(file.suffix.lower() in (".csv", ".tsv") for file in files.values()):
             tables = with_numbers(tables)
+    elif path.is_dir():
+        tables = _folder_as_hub(path, config)
     elif HUB_ID.fullmatch(source) and path.suffix.lower() not in FORMATS:
         tables = read_hub(source, config, revision)
     else:
@@ -79,16 +100,14 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
             received="a path that does not exist",
             remedy="check the path",
         )
-    if path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
-        tables = with_numbers(tables)
     return _checked(name, source, tables, notes)
 
 
-def _refuse_hub_options(path: Path, config: str | None, revision: str | None) -> None:
+def _refuse_hub_options(path: Path, config: str | None, revision: str | None, *, may_have_configs: bool) -> None:
     """A configuration or revision that would be ignored is refused: the user means another source."""
-    saved = path.is_file() or (path / "dataset_dict.json").exists() or (path / "state.json").exists()
-    for option, given in (("--config", config if saved else None), ("--revision", revision if path.exists() else None)):
-        if given is not None:
+    ignored = {"--config": not may_have_configs, "--revision": path.exists()}
+    for option, given in (("--config", config), ("--revision", revision)):
+        if given is not None and ignored[option]:
             raise UsageError(
                 f"{path} has no {option.removeprefix('--')}s",
                 expected=f"{option} with a hub id" + (" or a hub-format folder" if option == "--config" else ""),

@@ -1,10 +1,15 @@
-"""Reading text files line by line, with errors that name the file, and in pieces that bound what is held."""
+"""Text files line by line, with errors that name the file, and in pieces that bound what is held.
+
+Plain text, as language models are trained on, is itself a source: each line is an example.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
+
+import pyarrow as pa
 
 from fusionkit.errors import DataError
 from fusionkit.sources.examples import PIECE_EXAMPLES
@@ -39,3 +44,29 @@ def in_pieces(examples: Iterable[tuple[Example, int]]) -> Iterator[list[Example]
             held, characters = [], 0
     if held:
         yield held
+
+
+def read_text_lines(path: Path, notes: list[str]) -> Iterator[pa.RecordBatch]:
+    """The lines as rows with the column ``text``, white space at their ends included.
+
+    Args:
+        notes: gets a line with how many empty lines were left out, once all have been read.
+    """
+    empty = 0
+
+    def filled() -> Iterator[tuple[str, int]]:
+        nonlocal empty
+        for line in read_lines(path):
+            if line.strip():
+                yield line, len(line)
+            else:
+                empty += 1
+
+    examples = 0
+    for lines in in_pieces(filled()):
+        examples += len(lines)
+        yield pa.record_batch({"text": pa.array(lines, pa.string())})
+    if not examples:
+        raise DataError(f"{path} holds no text", expected="a text a line", received=f"{empty} empty lines")
+    if empty:
+        notes.append(f"{path.name}: {empty:,} empty lines are left out")

@@ -17,9 +17,8 @@ from fusionkit.cluster import Cluster, ClusterSettings
 from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.encode import encode
 from fusionkit.encode.batches import Part
-from fusionkit.encode.failed_parts import record_failure
+from fusionkit.encode.part_records import record_failure, store_status
 from fusionkit.encode.parts import NotFiniteError
-from fusionkit.encode.status import store_status
 from fusionkit.encode.worker import UnfitWorkerError
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import StoppedError
@@ -160,7 +159,7 @@ def test_a_worker_with_another_encoder_is_refused(
     cluster: Cluster, settings: ClusterSettings, encoder: Encoder, encoded: Encoding, poisoned: Path, tmp_path: Path
 ) -> None:
     assert encoder.loading is not None
-    other = dataclasses.replace(encoder, loading=dataclasses.replace(encoder.loading, reference=str(poisoned)))
+    other = dataclasses.replace(encoder, loading={**encoder.loading, "reference": str(poisoned)})
     with pytest.raises(UnfitWorkerError, match="another encoder") as caught:
         encoded(tmp_path / "s", run_parts=cluster_parts(cluster, other, settings))
     assert "put the same encoder on every machine" in str(caught.value.remedy)

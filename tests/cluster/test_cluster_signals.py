@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from fusionkit.encode.status import store_status
+from fusionkit.encode.part_records import store_status
 
 # The command itself, in parts of few rows. Workers import it as a module, and must find nothing to do in it.
 SMALL = """

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from fusionkit.encode import EncodeReport
-from fusionkit.encode.plan import fingerprint
+from fusionkit.encode.job import fingerprint
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
 from fusionkit.sources import Examples, Source
@@ -69,7 +69,7 @@ def test_other_data_and_another_encoder_are_told_by_their_hashes(
     few: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path
 ) -> None:
     encoded(few, tmp_path / "s")
-    table = few.splits["train"].to_table()
+    table = few.splits["train"].slice(0)
     words = table["tokens"].to_pylist()
     words[3] = [*words[3][:-1], "changed"]
     other = Source("few", {"train": table.set_column(0, "tokens", pa.array(words))})
@@ -85,7 +85,7 @@ def test_other_data_and_another_encoder_are_told_by_their_hashes(
 def test_what_does_not_change_the_numbers_is_no_other_work(few: Source, encoded: Encoding, tmp_path: Path) -> None:
     encoded(few, tmp_path / "s")
     renamed = Source("another name", dict(few.splits))
-    tables = {split: examples.to_table() for split, examples in few.splits.items()}
+    tables = {split: examples.slice(0) for split, examples in few.splits.items()}
     sliced = {split: pa.concat_tables([table.slice(0, 2), table.slice(2)]) for split, table in tables.items()}
     for source in (renamed, Source("few", sliced)):
         assert encoded(source, tmp_path / "s", layers="0:4", max_length=64).outcome == "complete"

@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import NDArray
 
 from fusionkit.encode import EncodeReport
-from fusionkit.encode.fidelity import compare_sample
+from fusionkit.encode.repair import compare_sample
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError, IdentityError, StoppedError
 from fusionkit.sources import Source

@@ -18,9 +18,10 @@ BOUND_MB = 24
 PLAN = """
 import resource, sys
 from pathlib import Path
-from fusionkit.encode.plan import identity_of, write_plan
+from fusionkit.encode.job import make_job
+from fusionkit.encode.plan import write_plan
 from fusionkit.encoder import load_encoder
-from fusionkit.sources import guess_columns, open_source, prepared
+from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 
 out, model, *paths = sys.argv[1:]
@@ -28,12 +29,10 @@ encoder = load_encoder(model, device="cpu")
 peaks = []
 for path in paths:
     source = open_source(path)
-    columns, spec = guess_columns(source), EncodeSpec(rows="mean")
-    mended, _ = prepared(source, columns)
-    identity = identity_of(mended, columns, encoder, spec, "mean")
-    write_plan(Path(out) / f"{Path(path).stem}.store", mended, columns, encoder, spec, identity)
+    place = Path(out) / f"{Path(path).stem}.store"
+    write_plan(make_job(source, guess_columns(source), place, EncodeSpec(rows="mean"), encoder))
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-print(mended.splits["train"].num_rows, (peaks[1] - peaks[0]) / 1000)
+print(source.splits["train"].num_rows, (peaks[1] - peaks[0]) / 1000)
 """
 
 

@@ -18,10 +18,9 @@ from fusionkit.encode import EncodeProgress, EncodeReport, repeats
 from fusionkit.encode import estimate as estimating
 from fusionkit.encode.batches import Part
 from fusionkit.encode.estimate import estimate
-from fusionkit.encode.fidelity import compare_sample
 from fusionkit.encode.part_records import PartRecord
-from fusionkit.encode.repair import damaged_parts, repair
-from fusionkit.encode.serial import serial_parts
+from fusionkit.encode.pipeline import serial_parts
+from fusionkit.encode.repair import compare_sample, damaged_parts, repair
 from fusionkit.encoder import Encoder
 from fusionkit.errors import DataError, StoppedError, UsageError
 from fusionkit.sources import Source, examples, guess_columns
@@ -33,7 +32,7 @@ Same = Callable[[Path, Path], None]
 
 
 def columns_of(source: Source, split: str) -> tuple[list[str], list[str]]:
-    table = source.splits[split].to_table()
+    table = source.splits[split].slice(0)
     return table["sentence1"].to_pylist(), table["sentence2"].to_pylist()
 
 
@@ -184,7 +183,7 @@ def test_damage_is_found_and_repaired_to_the_same_bytes(
         (out / chunk).write_bytes((out / chunk).read_bytes()[::-1])
     faults = {each.path: each.fault for each in verify_store(out) if each.fault is not None}
     assert len(faults) == 2
-    assert repair(out, damaged_parts(out, faults), encoder, lambda _: None) == []
+    assert repair(out, damaged_parts(out, faults), encoder) == []
     assert_same(out, tmp_path / "usual")
 
 

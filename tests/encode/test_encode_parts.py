@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ from numpy.typing import NDArray
 
 from fusionkit.encode import EncodeProgress, EncodeReport
 from fusionkit.encode.batches import Part
-from fusionkit.encode.part_records import PartRecord
-from fusionkit.encode.serial import serial_parts
+from fusionkit.encode.job import make_job
+from fusionkit.encode.part_records import PartRecord, all_parts
+from fusionkit.encode.parts import ComputedPart, PartEncoder
+from fusionkit.encode.pipeline import serial_parts
+from fusionkit.encode.plan import write_plan
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError
-from fusionkit.sources import Source
+from fusionkit.sources import Source, guess_columns
+from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout, open_store
+from fusionkit.store.manifest import read_plan
 
 Same = Callable[[Path, Path], None]
 Content = Callable[[Path], dict[str, bytes]]
@@ -59,7 +65,7 @@ def test_an_example_may_be_larger_than_a_part(
     longest = int(np.diff(store["train"].row_offsets).max())
     assert fields["rows_per_chunk"] < longest
     assert len(fields["chunks"]["hidden_states"]) == -(-fields["rows"] // fields["rows_per_chunk"]) > 3
-    expected = [alone(str(folder), words)[0] for words in few.splits["train"].to_table()["tokens"].to_pylist()]
+    expected = [alone(str(folder), words)[0] for words in few.splits["train"].slice(0)["tokens"].to_pylist()]
     found = store["train"].hidden_states[:].transpose(1, 0, 2)  # [layers, rows, hidden]
     np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=1e-5, atol=1e-5)
 
@@ -144,3 +150,30 @@ def test_an_encode_asked_to_stop_ends_between_two_parts(
 def test_a_stop_after_the_last_part_is_no_stop(source: Source, encoded: Encoding, tmp_path: Path) -> None:
     asked = iter([False] * 10)
     assert encoded(source, tmp_path / "s", stop=lambda: next(asked, True)).outcome == "encoded"
+
+
+def test_no_more_parts_are_computed_and_unwritten_than_there_are_buffers(
+    source: Source, encoder: Encoder, tmp_path: Path
+) -> None:
+    write_plan(make_job(source, guess_columns(source), tmp_path / "s", EncodeSpec(), encoder))
+    plan = read_plan(tmp_path / "s")
+    parts = PartEncoder(tmp_path / "s", plan, encoder, buffers=2)
+    computed: list[ComputedPart] = []
+
+    def compute(part: Part) -> None:
+        computed.append(parts.compute(part, parts.read(part), 0.0, lambda _: None))
+
+    first, second, third, fourth = all_parts(plan)[:4]
+    compute(first)
+    parts.write(computed[0])
+    compute(second)
+    assert computed[1].buffer is computed[0].buffer  # a free one before a new one
+    compute(third)
+    assert computed[2].buffer is not computed[1].buffer
+    waiting = threading.Thread(target=compute, args=[fourth], daemon=True)
+    waiting.start()
+    waiting.join(timeout=0.2)
+    assert len(computed) == 3
+    parts.write(computed[1])
+    waiting.join(timeout=30)
+    assert computed[3].buffer is computed[1].buffer

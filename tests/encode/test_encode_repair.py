@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from fusionkit.encode.fidelity import compare_sample
-from fusionkit.encode.repair import damaged_parts, repair
+from fusionkit.encode.repair import compare_sample, damaged_parts, repair
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
 from fusionkit.sources import Source
@@ -55,7 +54,7 @@ def test_damaged_chunks_are_made_again_with_the_same_bytes(
     (store / CHUNKS.format("validation", 1)).unlink()
     parts = damaged_parts(store, faults(store))
     assert sorted((part.split, part.chunk) for part in parts) == [("train", 2), ("train", 4), ("validation", 1)]
-    assert repair(store, parts, encoder, lambda _: None) == []
+    assert repair(store, parts, encoder) == []
     assert faults(store) == {}
     assert_same(store, whole)
     assert (store / CHUNKS.format("train", 0)).stat().st_mtime_ns == untouched
@@ -64,7 +63,7 @@ def test_damaged_chunks_are_made_again_with_the_same_bytes(
 def test_a_chunk_that_comes_out_otherwise_is_told_and_recorded(store: Path, whole: Path, shifted: Encoder) -> None:
     (store / CHUNKS.format("train", 3)).unlink()
     parts = damaged_parts(store, faults(store))
-    assert repair(store, parts, shifted, lambda _: None) == parts
+    assert repair(store, parts, shifted) == parts
     assert faults(store) == {}
     manifests = [json.loads((s / "manifest.json").read_text()) for s in (whole, store)]
     before, after = (manifest["splits"]["train"]["chunks"]["hidden_states"] for manifest in manifests)
@@ -75,7 +74,7 @@ def test_another_encoder_repairs_nothing(store: Path, encoder: Encoder) -> None:
     (store / CHUNKS.format("train", 3)).unlink()
     other = dataclasses.replace(encoder, identity={**encoder.identity, "weights": "0123"})
     with pytest.raises(IdentityError, match=r"encoder\.weights") as caught:
-        repair(store, damaged_parts(store, faults(store)), other, lambda _: None)
+        repair(store, damaged_parts(store, faults(store)), other)
     assert "--encoder" in str(caught.value.remedy)
     assert faults(store) == {CHUNKS.format("train", 3): "missing"}
 
@@ -135,5 +134,5 @@ def test_rows_are_not_copied_from_a_chunk_that_is_itself_to_be_mended(
     assert sorted(part.chunk for part in parts) == [0, 4]
     for ordered in (parts, parts[::-1]):
         copied = Path(shutil.copytree(tmp_path / "s", tmp_path / str(len(list(tmp_path.iterdir())))))
-        assert repair(copied, ordered, encoder, lambda _: None) == []
+        assert repair(copied, ordered, encoder) == []
         assert_same(copied, tmp_path / "whole")

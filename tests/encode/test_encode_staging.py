@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fusionkit.encode.output_blocks import TORCH_DTYPES, OutputBlock, PartBuffer, PartBufferPool, is_finite, rounded
+from fusionkit.encode.output_blocks import TORCH_DTYPES, PartBuffer, RowBlock, is_finite, rounded
 from fusionkit.store.layout import StatesLayout
 
 LAYERS, HIDDEN = 3, 6
@@ -68,7 +66,7 @@ def fill(buffer: PartBuffer, layout: StatesLayout, seed: int, fraction: float = 
     return expected
 
 
-def assert_bits(block: OutputBlock, expected: dict[str, NDArray[Any]]) -> None:
+def assert_bits(block: RowBlock, expected: dict[str, NDArray[Any]]) -> None:
     found = block.arrays()
     assert list(found) == list(expected)
     for name, values in expected.items():
@@ -107,7 +105,7 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
         buffer.states.view(torch.int8)[:] = -1  # NaN in every float, -1 in int8
         if buffer.scales is not None:
             buffer.scales[:] = torch.nan
-    kept: OutputBlock | None = None
+    kept: RowBlock | None = None
     for turn, (layout, (_, _, fraction)) in enumerate(zip(layouts, sequence, strict=True)):
         buffer = buffers[turn % 2]
         expected = fill(buffer, layout, turn, fraction)
@@ -122,7 +120,7 @@ def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
     """Pinned memory and a stream of its own, while the next part is put into another buffer already."""
     layout = layout_of(2000, dtype, hidden=64)
     card = [PartBuffer([layout], TORCH_DTYPES[dtype], torch.device("cuda")) for _ in range(2)]
-    arriving: list[tuple[Callable[[OutputBlock | None], OutputBlock], dict[str, NDArray[Any]]]] = []
+    arriving: list[tuple[Callable[[RowBlock | None], RowBlock], dict[str, NDArray[Any]]]] = []
     for part in range(6):
         if part >= 2:  # the writer has been there
             arrive, expected = arriving.pop(0)
@@ -210,7 +208,7 @@ def test_a_single_number_that_is_none_is_seen_anywhere(dtype: str, name: str) ->
     for at in ((0, 0, 0), (1, 2, 3), (2, 4, 5)):
         states = torch.zeros(3, 5, 6, dtype=of)
         states[at] = special(name, of)
-        assert is_finite(OutputBlock(states, None)) == (name.removeprefix("-") not in ("nan", "inf"))
+        assert is_finite(RowBlock(states, None)) == (name.removeprefix("-") not in ("nan", "inf"))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -219,7 +217,7 @@ def test_whether_bits_are_numbers_is_seen_as_torch_sees_it(dtype: str, bits: lis
     of = TORCH_DTYPES[dtype]
     unsigned = np.array(bits, np.uint32).astype(np.uint32 if dtype == "float32" else np.uint16)
     states = torch.from_numpy(unsigned.view(np.int32 if dtype == "float32" else np.int16)).view(of)
-    block = OutputBlock(states.reshape(1, len(bits), 1), None)
+    block = RowBlock(states.reshape(1, len(bits), 1), None)
     assert is_finite(block) == bool(torch.isfinite(states).all())
 
 
@@ -241,28 +239,4 @@ def test_what_int8_cannot_hold_shows_in_its_scale(value: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_block_without_a_number_is_finite(dtype: str) -> None:
     scales = torch.zeros(3, 0) if dtype == "int8" else None
-    assert is_finite(OutputBlock(torch.zeros(3, 0, 6, dtype=TORCH_DTYPES[dtype]), scales))
-
-
-def test_a_pool_makes_so_many_stagings_and_then_waits() -> None:
-    layout, made = layout_of(2, "float16"), []
-
-    def make() -> PartBuffer:
-        made.append(PartBuffer([layout], torch.float16, CPU))
-        return made[-1]
-
-    pool = PartBufferPool(3, make)
-    first = pool.take()
-    pool.give(first)
-    assert pool.take() is first  # a free one before a new one
-    assert len({id(first), id(pool.take()), id(pool.take())}) == len(made) == 3
-    got: list[PartBuffer] = []
-    waiting = threading.Thread(target=lambda: got.append(pool.take()), daemon=True)
-    waiting.start()
-    time.sleep(0.05)
-    assert got == []
-    assert waiting.is_alive()
-    pool.give(made[1])
-    waiting.join(timeout=30)
-    assert got == [made[1]]
-    assert len(made) == 3
+    assert is_finite(RowBlock(torch.zeros(3, 0, 6, dtype=TORCH_DTYPES[dtype]), scales))

@@ -135,7 +135,7 @@ def test_verify_names_each_damaged_file_and_what_can_be_mended_is(
     assert set(found) == set(expected)
     assert all(found[path].startswith(fault) for path, fault in expected.items())
     if mendable:
-        assert repair(out, damaged_parts(out, found), encoder, lambda _: None) == []
+        assert repair(out, damaged_parts(out, found), encoder) == []
     else:
         with pytest.raises(StoreError, match="cannot be repaired from the store alone"):
             damaged_parts(out, found)

@@ -161,7 +161,7 @@ def check_manifest(out: Path, right: dict[str, Any], encoded: Encoding, encoder:
         assert isinstance(read, FusionkitError)
         return
     if faults := {each.path: each.fault for each in checked if each.fault is not None}:
-        repaired = tried(lambda: repair(out, damaged_parts(out, faults), encoder, lambda _: None))
+        repaired = tried(lambda: repair(out, damaged_parts(out, faults), encoder))
         if isinstance(repaired, FusionkitError):
             return
     assert_right(numbers(out), right)

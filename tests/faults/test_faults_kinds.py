@@ -87,7 +87,7 @@ def test_a_damaged_file_is_named_and_its_part_alone_made_again(
     before = times(out)
     parts = damaged_parts(out, found)
     assert [(part.split, part.chunk) for part in parts] == [("train", 2)]
-    assert repair(out, parts, encoder, lambda _: None) == []
+    assert repair(out, parts, encoder) == []
     after = times(out)
     of_part = {STATES.format(2), RECORD.format(2), *([SCALES.format(2)] if "int8" in kind else [])}
     assert {name for name in after if after[name] != before.get(name)} == of_part
@@ -105,7 +105,7 @@ def test_both_files_of_a_part_are_one_part_to_mend(
     assert named(out) == {STATES.format(2): MISMATCH, SCALES.format(2): "missing", SCALES.format(0): MISMATCH}
     parts = damaged_parts(out, named(out))
     assert sorted((part.split, part.chunk) for part in parts) == [("train", 0), ("train", 2)]
-    assert repair(out, parts, encoder, lambda _: None) == []
+    assert repair(out, parts, encoder) == []
     assert_same(out, "int8")
 
 

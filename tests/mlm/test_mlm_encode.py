@@ -21,10 +21,9 @@ from safetensors.torch import load_file
 
 from fusionkit.dataset.mlm import load_masked
 from fusionkit.encode import EncodeReport, encode
-from fusionkit.encode.duplicates import DuplicateFinder
 from fusionkit.encode.estimate import estimate
-from fusionkit.encode.fidelity import compare_sample
-from fusionkit.encode.repair import damaged_parts, repair
+from fusionkit.encode.repair import compare_sample, damaged_parts, repair
+from fusionkit.encode.repeats import DuplicateFinder
 from fusionkit.encoder import Encoder, Tokenized, load_encoder
 from fusionkit.errors import IdentityError, StoppedError, StoreError, UsageError
 from fusionkit.sources import Source, guess_columns
@@ -101,7 +100,7 @@ def test_the_same_work_gives_the_same_bytes_however_it_is_split(
 ) -> None:
     """In another order of splits' pieces, stopped after each part."""
     wanted, rounds = content(store("bert").path), 0
-    tables = {name: examples.to_table() for name, examples in source.splits.items()}
+    tables = {name: examples.slice(0) for name, examples in source.splits.items()}
     pieces = {name: pa.concat_tables([table.slice(0, 7), table.slice(7)]) for name, table in tables.items()}
     while True:
         answers = iter([False, True])
@@ -149,7 +148,7 @@ encode(source, guess_columns(source), Path(out), spec, load_encoder(model, devic
 def test_a_killed_encode_ends_with_the_same_bytes(
     word: str, source: Source, encoded: Encoding, checkpoint: Any, store: Any, tmp_path: Path
 ) -> None:
-    data = json.dumps({split: examples.to_table().to_pydict() for split, examples in source.splits.items()})
+    data = json.dumps({split: examples.slice(0).to_pydict() for split, examples in source.splits.items()})
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, checkpoint("bert"), tmp_path / "s", data, word],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -263,7 +262,7 @@ def test_a_damaged_chunk_is_encoded_again(source: Source, encoded: Encoding, enc
     faults = {checked.path: checked.fault for checked in verify_store(tmp_path / "s") if checked.fault}
     parts = damaged_parts(tmp_path / "s", faults)
     assert len(parts) == 1
-    assert repair(tmp_path / "s", parts, encoder("bert"), lambda _: None) == []
+    assert repair(tmp_path / "s", parts, encoder("bert")) == []
     assert content(tmp_path / "s") == before
 
 

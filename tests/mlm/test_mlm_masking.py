@@ -5,24 +5,27 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from fusionkit.alignment import lay_rows
-from fusionkit.encode.masking import Masking, masked, masking_of
+from fusionkit.encode.masking import masked, required_lm
 from fusionkit.encoder import Encoder, Tokenized
+from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.errors import UsageError
+from fusionkit.lm_head import LmHead
 from fusionkit.specs import MASKED, EncodeSpec
 
 SPECIAL, VOCABULARY, MASK = (0, 1, 2, 3, 4), 60, 4
 
 
-def masking(seed: int = 0, share: float = 0.15) -> Masking:
+def masking(seed: int = 0, share: float = 0.15) -> tuple[MaskedLm, int, float]:
     ordinary = np.setdiff1d(np.arange(VOCABULARY), SPECIAL)
-    return Masking(seed, share, MASK, np.array(SPECIAL), ordinary)
+    no_head = cast(LmHead, None)
+    return MaskedLm(no_head, MASK, np.array(SPECIAL), ordinary), seed, share
 
 
 def tokens(ids: NDArray[np.int32], offsets: list[int] | None = None) -> Tokenized:
@@ -37,7 +40,7 @@ def test_shares_of_a_large_sample() -> None:
     """Within five standard deviations of 15 %, and of 80, 10 and 10 % of these."""
     ids = np.random.default_rng(0).integers(5, VOCABULARY, 400_000).astype(np.int32)
     given = tokens(ids)
-    seen, labels = masked(given, masking())
+    seen, labels = masked(given, *masking())
     chosen = labels != -100
 
     def near(count: int, of: int, share: float) -> bool:
@@ -65,7 +68,7 @@ def test_special_tokens_are_never_chosen(share: float) -> None:
     """Those that the tokenizer added, and those that stand in the text: unknown words, a literal mask."""
     ids = np.random.default_rng(1).integers(0, VOCABULARY, 20_000).astype(np.int32)
     given = tokens(ids, list(range(0, 20_001, 20)))
-    seen, labels = masked(given, masking(share=share))
+    seen, labels = masked(given, *masking(share=share))
     chosen = labels != -100
     special = np.isin(ids, SPECIAL) | (given.word_index < 0)
     assert not (chosen & special).any()
@@ -87,7 +90,7 @@ def test_the_numbers_are_those_of_the_hash_written_out() -> None:
         wanted_labels.append(i if chosen else -100)
         other = range(5, VOCABULARY)[int(u2[k] * 55)]
         wanted_ids.append((MASK if u1[k] < 0.8 else other if u1[k] < 0.9 else i) if chosen else i)
-    seen, labels = masked(tokens(np.array(ids, np.int32)), masking(seed, 0.6))
+    seen, labels = masked(tokens(np.array(ids, np.int32)), *masking(seed, 0.6))
     assert seen.token_ids.tolist() == wanted_ids
     assert labels.tolist() == wanted_labels
     assert sum(label != -100 for label in wanted_labels) >= 2
@@ -95,16 +98,16 @@ def test_the_numbers_are_those_of_the_hash_written_out() -> None:
 
 def test_a_text_is_masked_alike_wherever_it_stands() -> None:
     ids = np.random.default_rng(2).integers(5, VOCABULARY, 300).astype(np.int32)
-    together, labels = masked(tokens(ids, [0, 100, 220, 300]), masking())
+    together, labels = masked(tokens(ids, [0, 100, 220, 300]), *masking())
     for start, stop in ((0, 100), (100, 220), (220, 300)):
-        alone, own = masked(tokens(ids[start:stop]), masking())
+        alone, own = masked(tokens(ids[start:stop]), *masking())
         assert (alone.token_ids == together.token_ids[start:stop]).all()
         assert (own == labels[start:stop]).all()
 
 
 def test_another_seed_masks_others() -> None:
     ids = np.random.default_rng(3).integers(5, VOCABULARY, 5000).astype(np.int32)
-    found = [masked(tokens(ids), masking(seed))[1] != -100 for seed in (0, 0, 1, 2**63 - 1)]
+    found = [masked(tokens(ids), *masking(seed))[1] != -100 for seed in (0, 0, 1, 2**63 - 1)]
     assert (found[0] == found[1]).all()
     both = (found[0] & found[2]).sum() / found[0].sum()  # of those chosen, 15 % by chance
     assert 0.08 < both < 0.22
@@ -114,9 +117,8 @@ def test_another_seed_masks_others() -> None:
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_both_families_bring_their_own_special_tokens(kind: str, encoder: Callable[[str], Encoder]) -> None:
     given = encoder(kind)
-    found = masking_of(EncodeSpec(task="mlm", mask_seed=7, mask_share=0.3), given)
+    found = required_lm(EncodeSpec(task="mlm"), given)
     assert found is not None
-    assert (found.seed, found.share) == (7, 0.3)
     vocabulary = given.tokenizer.get_vocab()
     names = (
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -127,7 +129,7 @@ def test_both_families_bring_their_own_special_tokens(kind: str, encoder: Callab
     assert found.special_ids.tolist() == sorted(vocabulary[name] for name in names)
     assert sorted([*found.special_ids, *found.ordinary_ids]) == sorted(vocabulary.values())
     tokenized = given.tokenize([f"ab {names[1]} cd {names[-1]} e", "fgh"], None, 64)
-    _, labels = masked(tokenized, replace(found, share=1.0))
+    _, labels = masked(tokenized, found, 0, 1.0)
     hidden = {given.tokenizer.decode([i]).strip() for i in labels[labels != -100].tolist()} - {""}
     assert hidden == ({"a", "##b", "c", "##d", "e", "f", "##g", "##h"} if kind == "bert" else set("abcdefgh"))
 
@@ -144,7 +146,7 @@ def test_rows_are_the_masked_sub_tokens_in_order() -> None:
 
 
 def test_nothing_is_masked_unless_asked_for(encoder: Callable[[str], Encoder]) -> None:
-    assert masking_of(EncodeSpec(), encoder("bert")) is None
+    assert required_lm(EncodeSpec(), encoder("bert")) is None
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_damage_in_memory_is_found_and_mended(
     assert list(faults) == [CHUNK.format(1), CHUNK.format(3)]
     with pytest.raises(StoreError, match="is missing"):
         _ = open_store(memory)["train"].hidden_states[:]
-    assert repair(memory, damaged_parts(memory, faults), encoder, lambda _: None) == []
+    assert repair(memory, damaged_parts(memory, faults), encoder) == []
     assert held(memory) == content(local())
 
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from fusionkit.encode.failed_parts import record_failure
-from fusionkit.encode.part_records import all_parts, finished_parts
-from fusionkit.encode.status import store_status
+from fusionkit.encode.part_records import all_parts, finished_parts, record_failure, store_status
 from fusionkit.errors import FusionkitError, IdentityError, StoppedError, UsageError
 from fusionkit.places import read_all, sizes_below
 from fusionkit.store import is_complete, is_store, open_store

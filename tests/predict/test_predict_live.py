@@ -137,7 +137,7 @@ def test_heads_over_every_kind_of_rows_share_one_pass(
         fit_run(make_store("words"), task="tagging", fusions=["attention"]),
         fit_run(make_store("mean"), task="classification", fusions=["concat"]),
     ]
-    texts = source.splits["validation"].to_table()["tokens"].to_pylist()
+    texts = source.splits["validation"].slice(0)["tokens"].to_pylist()
     together = fusionkit.load(*alone, device="cpu")
     assert len(together.runs) == 4
     assert [name.split("/")[0] for name in together.runs] == ["label", "label", "tags", "label"]

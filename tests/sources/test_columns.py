@@ -109,14 +109,6 @@ def test_a_source_without_a_text_is_refused_with_what_it_has(columns: dict[str, 
     assert all(name in caught.value.received for name in columns)
 
 
-def test_columns_go_to_a_dict_and_back() -> None:
-    columns = Columns("a", "b", "c", ("d", "e"), ("f",))
-    plain = {"text": "a", "pair": "b", "tokens": "c", "tags": ["d", "e"], "labels": ["f"]}
-    assert columns.to_dict() == plain
-    assert Columns.from_dict(plain) == columns
-    assert Columns.from_dict(Columns().to_dict()) == Columns()
-
-
 def test_columns_are_shown_role_by_role() -> None:
     assert str(Columns("a", labels=("x", "y"))) == "text = a · labels = x, y"
 

@@ -35,7 +35,7 @@ def test_every_format_of_the_table_reads_one_example(tmp_path: Path) -> None:
     seen = 0
     for suffix in FORMATS:
         source = open_source(str(put(tmp_path / f"train{suffix}")))
-        (row,) = source.splits["train"].to_table().to_pylist()
+        (row,) = source.splits["train"].slice(0).to_pylist()
         assert row in (
             {"text": "hello there", "label": "x"},
             {"tokens": ["hello", "there"], "tags": ["O", "B-x"]},
