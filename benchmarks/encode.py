@@ -23,6 +23,7 @@ import torch
 
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.batches import PartReader
 from fusionkit.encode.part_records import all_parts
 from fusionkit.encoder import Encoder, load_encoder
@@ -38,7 +39,7 @@ def bare_forward(store: Path, encoder: Encoder) -> tuple[int, float]:
     plan = read_manifest(store)
     reader = PartReader(store, plan)
     parts = [reader.read(part) for part in all_parts(plan)]
-    prepared = [batch for part in parts for batch in part.all_batches(plan["batch_tokens"], encoder.pad_id)]
+    prepared = [batch for part in parts for batch in part.all_batches(Batching.of(plan), encoder.pad_id)]
     began = time.perf_counter()
     for batch in prepared:
         encoder.forward(*(tensor.to(encoder.device) for tensor in (batch.token_ids, batch.mask, batch.segments)))

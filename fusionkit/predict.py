@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.batches import NONE, PartInput, forward
-from fusionkit.encode.plan import BATCH_TOKENS
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.text_pairs import live_groups, live_sequences
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.encoder.truncate import truncated
@@ -220,9 +220,10 @@ class Predictor:
             first_alike=np.full(len(tokenized.cut), NONE, dtype=np.int64),
         )
         answers: list[dict[str, Any]] = [dict.fromkeys(self.runs) for _ in texts]
-        budget = min(BATCH_TOKENS["cuda" if self.encoder.device.type == "cuda" else "cpu"], LARGEST_BATCH)
+        batching = Batching.on("cuda" if self.encoder.device.type == "cuda" else "cpu")
+        batching = dataclasses.replace(batching, tokens=min(batching.tokens, LARGEST_BATCH))
         with torch.inference_mode(), full_float32(self.encoder.device):
-            for examples, batches, order in live_groups(part, sequences, budget, self.encoder.pad_id):
+            for examples, batches, order in live_groups(part, sequences, batching, self.encoder.pad_id):
                 passes = [(forward(self.encoder, batch), batch) for batch in batches]
                 shared = {}
                 for kind, laid in rows.items():

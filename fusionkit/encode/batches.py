@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows, lay_rows
+from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows, segment_mean
@@ -39,8 +40,9 @@ class PaddedBatch:
     """Sequences side by side.
 
     Attributes:
-        examples: int64 ``[batch]``, numbers inside the part.
-        token_ids, mask, segments: int64 ``[batch, length]``, padding ids and zeros behind each end.
+        examples: int64 ``[n]``, numbers inside the part.
+        token_ids, mask, segments: int64 ``[batch, length]``, padding ids and zeros behind each end. Behind the first
+            n sequences some may come again, to fill up a small batch.
     """
 
     examples: IntArray
@@ -88,14 +90,15 @@ class PartInput:
         starts = self.rows.row_offsets[:-1] + self.first_row
         return np.flatnonzero((self.first_alike == number) & (starts >= 0))
 
-    def batches(self, chosen: IntArray, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
-        """Chosen examples in batches of at most ``budget`` padded sub-tokens, longest first."""
+    def batches(self, chosen: IntArray, batching: Batching, pad_id: int) -> Iterator[PaddedBatch]:
+        """Chosen examples in batches, longest first."""
         lengths = np.diff(self.offsets)
-        for at in sorted_batches(lengths[chosen], budget):
+        for at in batching.cut(lengths[chosen]):
             examples = chosen[at]
             steps = np.arange(int(lengths[examples[0]]))
-            inside = steps < lengths[examples, None]  # [batch, length]
-            source = torch.from_numpy(np.where(inside, self.offsets[examples, None] + steps, 0))
+            filled = np.resize(examples, max(len(examples), batching.fewest(len(steps))))
+            inside = steps < lengths[filled, None]  # [batch, length]
+            source = torch.from_numpy(np.where(inside, self.offsets[filled, None] + steps, 0))
             mask = torch.from_numpy(inside)
             yield PaddedBatch(
                 examples,
@@ -104,10 +107,10 @@ class PartInput:
                 torch.where(mask, self.segments[source], 0),
             )
 
-    def all_batches(self, budget: int, pad_id: int) -> Iterator[PaddedBatch]:
+    def all_batches(self, batching: Batching, pad_id: int) -> Iterator[PaddedBatch]:
         """Every batch that this part has to encode."""
         for chosen in (self.unique(), self.owned()):
-            yield from self.batches(chosen, budget, pad_id)
+            yield from self.batches(chosen, batching, pad_id)
 
 
 class PartReader:
@@ -165,20 +168,6 @@ class PartReader:
         if split not in self._row_offsets:
             self._row_offsets[split] = self._arrays[split]["row_offsets"].read()
         return self._row_offsets[split]
-
-
-def sorted_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
-    """Examples in batches of similar length, longest first, each at most ``budget`` padded sub-tokens.
-
-    The longest come first: where memory is too small for a batch, that shows at the start.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    order = order[lengths[order] > 0]  # an empty text has nothing to encode
-    start = 0
-    while start < len(order):
-        size = max(1, budget // int(lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
 
 
 def forward(encoder: Encoder, batch: PaddedBatch) -> tuple[Tensor, ...]:

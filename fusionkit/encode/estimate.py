@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fusionkit.encode.batches import PaddedBatch, PartReader, forward
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.job import make_job
 from fusionkit.encode.part_records import all_parts
 from fusionkit.encode.parts import PartEncoder
@@ -134,7 +135,7 @@ def _batches(store: Path, plan: dict[str, Any], encoder: Encoder) -> dict[str, l
     """The batches that an encode of the plan would run, by split."""
     reader, found = PartReader(store, plan), {split: list[PaddedBatch]() for split in plan["splits"]}
     for part in all_parts(plan):
-        found[part.split] += reader.read(part).all_batches(plan["batch_tokens"], encoder.pad_id)
+        found[part.split] += reader.read(part).all_batches(Batching.of(plan), encoder.pad_id)
     return found
 
 

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+from fusionkit.encode.batching import VERSION as BATCHING
 from fusionkit.encode.masking import required_lm
 from fusionkit.encode.publish import refuse_foreign
 from fusionkit.encode.text_pairs import choose_pair_as
@@ -144,6 +145,7 @@ def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encod
         "layers": list(parse_layers(spec.layers, encoder.layers)),
         "dtype": spec.dtype,
         "compute_dtype": spec.compute_dtype,
+        "batching": BATCHING,
         "max_length": _max_length(spec, encoder),
         "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
         **pairs,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class PartRecord:
     Attributes:
         tokens: sub-tokens it took. seconds: from reading its input to its durable chunk.
         crc32c, sizes: checksum and bytes of each array's file, by the array's name.
+        computed_with: as :attr:`fusionkit.encoder.Encoder.computes_with` has it.
     """
 
     split: str
@@ -41,6 +42,7 @@ class PartRecord:
     seconds: float
     crc32c: dict[str, int]
     sizes: dict[str, int]
+    computed_with: dict[str, Any] = field(default_factory=dict)
 
 
 def all_parts(plan: dict[str, Any]) -> list[Part]:
@@ -85,6 +87,7 @@ def _valid_record(
             and type(record.tokens) is int
             and 0 <= record.tokens <= plan["splits"][part.split]["tokens"]
             and 0 <= record.seconds < float("inf")
+            and isinstance(record.computed_with, dict)
             and list(record.crc32c) == list(record.sizes) == names
             and all(_chunk_is_there(record, store, part, name, sizes) for name in names)
         )

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fusionkit.encode.batches import Part, PartInput, PartReader, batch_rows, forward
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.output_blocks import TORCH_DTYPES, PartBuffer, RowBlock, is_finite
 from fusionkit.encode.part_records import PartRecord
 from fusionkit.encode.repeats import RepeatCache
@@ -104,7 +105,7 @@ class PartEncoder:
 
     def _encode_unique(self, inputs: PartInput, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:
         lengths = np.diff(inputs.offsets)
-        for batch in inputs.batches(inputs.unique(), self._plan["batch_tokens"], self._encoder.pad_id):
+        for batch in inputs.batches(inputs.unique(), Batching.of(self._plan), self._encoder.pad_id):
             states = forward(self._encoder, batch)
             picked, ends = flat_rows(inputs.rows.row_offsets, batch.examples)
             batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
@@ -162,6 +163,7 @@ class PartEncoder:
                 seconds=round(time.perf_counter() - computed.start, 3),
                 crc32c={name: stamp.crc32c for name, stamp in stamps.items()},
                 sizes={name: stamp.size for name, stamp in stamps.items()},
+                computed_with=self._encoder.computes_with,
             )
             write_json(part_path(self._store, part.split, part.chunk), asdict(record))
             self._repeats.written(part)

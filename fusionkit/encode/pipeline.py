@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +28,7 @@ from fusionkit.errors import StoppedError, StoreError
 from fusionkit.files import write_json
 from fusionkit.places import Place, place_errors, remove
 from fusionkit.sources import Columns, Source
-from fusionkit.specs import EncodeSpec
+from fusionkit.specs import EncodeSpec, canonical_json
 from fusionkit.store.manifest import MANIFEST, PLAN, is_complete, split_layout
 from fusionkit.store.verify import refuse_changed_files
 
@@ -171,11 +171,18 @@ def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "fusionkit": version("fusionkit"),
+        "computed_with": _different(record.computed_with for record in records.values()),
     }
     manifest = {**plan, "splits": _splits(plan, records), "provenance": provenance}
     write_json(out / MANIFEST, manifest)
     remove(out / PLAN)
     return manifest
+
+
+def _different(facts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each once, in one order."""
+    texts = {canonical_json(each): each for each in facts}
+    return [texts[text] for text in sorted(texts)]
 
 
 def _splits(plan: dict[str, Any], records: dict[Part, PartRecord]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fusionkit.alignment import lay_rows
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.job import Job
 from fusionkit.encode.masking import masked, required_lm
 from fusionkit.encode.publish import draft_folder
@@ -39,9 +40,6 @@ from fusionkit.store.layout import (
 from fusionkit.store.manifest import PLAN, is_two, sequences_of, split_layout
 from fusionkit.store.verify import small_files
 
-# Padded sub-tokens a batch. One CPU core's caches hold a batch of about a thousand; a GPU wants many more.
-BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
-
 
 def write_plan(job: Job) -> None:
     """Tokenise everything, lay out the arrays and put the planned store in its place.
@@ -50,6 +48,7 @@ def write_plan(job: Job) -> None:
         UsageError: the store would be larger than the job's budget; nothing is left behind.
     """
     encoder, spec, identity = job.encoder, job.spec, job.identity
+    batching = Batching.on("cuda" if (job.device or encoder.device.type) == "cuda" else "cpu")
     with draft_folder(job.out) as draft:
         plan: dict[str, Any] = {
             "format": FORMAT,
@@ -67,7 +66,8 @@ def write_plan(job: Job) -> None:
             "dtype": spec.dtype,
             "compression": spec.compress,
             "columns": asdict(job.columns),
-            "batch_tokens": BATCH_TOKENS["cuda" if (job.device or encoder.device.type) == "cuda" else "cpu"],
+            "batch_tokens": batching.tokens,
+            "batch_overhead": batching.overhead,
             "identity": identity,
             "splits": {},
         }

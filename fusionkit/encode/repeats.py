@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from fusionkit.encode.batches import NONE, PaddedBatch, Part, PartInput, PartReader, batch_rows, forward
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.output_blocks import TORCH_DTYPES, RowBlock, rounded
 from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.errors import StoreError
@@ -171,7 +172,7 @@ class RepeatCache:
     def _encoded(self, owner: PartInput, wanted: set[int]) -> dict[int, RowBlock]:
         """Rows from the owner's batches that hold a wanted sequence; each batch is run whole, for the same bytes."""
         found = {}
-        for batch in owner.batches(owner.owned(), self._plan["batch_tokens"], self._encoder.pad_id):
+        for batch in owner.batches(owner.owned(), Batching.of(self._plan), self._encoder.pad_id):
             numbers = (batch.examples + owner.first_number).tolist()
             if wanted.isdisjoint(numbers):
                 continue

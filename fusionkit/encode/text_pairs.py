@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fusionkit.encode.batches import PaddedBatch, PartInput, sorted_batches
+from fusionkit.encode.batches import PaddedBatch, PartInput
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.repeats import first_of
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
@@ -88,22 +89,22 @@ def live_sequences(
 
 
 def live_groups(
-    part: PartInput, sequences: IntArray, budget: int, pad_id: int
+    part: PartInput, sequences: IntArray, batching: Batching, pad_id: int
 ) -> Iterator[tuple[IntArray, list[PaddedBatch], IntArray]]:
     """Examples of one or more sequences in groups that bound memory; all sequences of an example are in one group.
 
     Args:
         sequences: int64 ``[examples, sides]``, the numbers of each example's sequences in ``part``.
-        budget: padded sub-tokens of a group, unless a single example is larger.
+        batching: of the sequences; a group has as many padded sub-tokens as one of its batches may have.
 
     Yields:
         the examples of a group; its different sequences in batches; where among those, batch behind batch, each
         example's sequences are, int64 ``[examples · sides]``.
     """
     longest = np.diff(part.offsets)[sequences].max(axis=1)
-    for examples in sorted_batches(longest * sequences.shape[1], budget):
+    for examples in batching.cut(longest * sequences.shape[1]):
         wanted = sequences[examples].ravel()
-        batches = list(part.batches(np.unique(wanted), budget, pad_id))
+        batches = list(part.batches(np.unique(wanted), batching, pad_id))
         done = np.concatenate([batch.examples for batch in batches])
         place = np.argsort(done)
         yield examples, batches, place[np.searchsorted(done[place], wanted)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,18 @@ class Encoder:
     def pad_id(self) -> int:
         """The id of padding: RoBERTa derives positions from it, others never see it behind the mask."""
         return int(self.tokenizer.pad_token_id or 0)
+
+    @property
+    def computes_with(self) -> dict[str, Any]:
+        """What the last bits of its numbers may depend on beside its identity: recorded, and no part of that."""
+        gpu = self.device.type == "cuda"
+        return {
+            "device": torch.cuda.get_device_name(self.device) if gpu else platform.machine(),
+            "instructions": None if gpu else torch.backends.cpu.get_cpu_capability(),
+            "threads": torch.get_num_threads(),
+            "tf32": gpu and torch.backends.cuda.matmul.allow_tf32,
+            "attention": getattr(self.model.config, "_attn_implementation", None),
+        }
 
     def tokenize(
         self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None, max_length: int

@@ -140,7 +140,7 @@ def content() -> Callable[[Path], dict[str, Any]]:
             if name == "manifest.json" or name.startswith("parts/"):
                 value = json.loads(file.read_bytes())
                 assert ("provenance" if name == "manifest.json" else "seconds") in value
-                found[name] = {k: v for k, v in value.items() if k not in ("provenance", "seconds")}
+                found[name] = {k: v for k, v in value.items() if k not in ("provenance", "seconds", "computed_with")}
             elif file.is_file():
                 found[name] = file.read_bytes()
         return found

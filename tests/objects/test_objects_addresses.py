@@ -42,7 +42,9 @@ def held(place: Any) -> dict[str, Any]:
     for name in found:
         if name == "manifest.json" or name.startswith("parts/"):
             value = json.loads(found[name])
-            found[name] = {key: inner for key, inner in value.items() if key not in ("provenance", "seconds")}
+            found[name] = {
+                key: inner for key, inner in value.items() if key not in ("provenance", "seconds", "computed_with")
+            }
     return found
 
 

@@ -90,7 +90,9 @@ def content() -> Callable[[Path], dict[str, Any]]:
             name = file.relative_to(store).as_posix()
             if name == "manifest.json" or name.startswith("parts/"):
                 values = json.loads(file.read_bytes())
-                found[name] = {key: value for key, value in values.items() if key not in ("provenance", "seconds")}
+                found[name] = {
+                    key: value for key, value in values.items() if key not in ("provenance", "seconds", "computed_with")
+                }
             elif file.is_file():
                 found[name] = file.read_bytes()
         return found

@@ -1,0 +1,102 @@
+"""Which sequences are encoded together: batches of similar length, longest first.
+
+    cost of a batch = overhead + longest · sequences            the sum over all batches is as small as it can be
+
+Symbols: costs are in sub-tokens, padding included; the overhead is what a batch costs whatever is in it. Sequences are
+sorted by length, and a batch is a run of them. In the best cut each batch begins where the length changes, or is full:
+otherwise it could begin earlier, at the cost of a batch of longer sequences, and all together would cost no more. So
+only these cuts are tried, from the end.
+
+A batch has at least :data:`LEAST_TOKENS` sub-tokens, its first sequences coming again where they are too few: on CPUs,
+products of 5 to 11 rows have other last bits with two threads than with one (oneDNN takes other kernels), and a part's
+bytes must not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from fusionkit.ragged import IntArray
+
+VERSION = 2  # part of a store's identity: other batches may give other last bits
+LEAST_TOKENS = 32
+# Padded sub-tokens a batch. One CPU core's caches hold a batch of about a thousand; a GPU wants many more.
+TOKENS = {"cpu": 1024, "cuda": 32768}
+# What a batch costs beside its sub-tokens, in these: calls in Python, and on a GPU the launches of its kernels.
+OVERHEAD = {"cpu": 32, "cuda": 1024}
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How sequences are cut into batches.
+
+    Attributes:
+        tokens: padded sub-tokens of a batch, unless a single sequence has more. overhead: None for stores of before
+            there was one, whose batches are filled one after another and may be small.
+    """
+
+    tokens: int
+    overhead: int | None = OVERHEAD["cpu"]
+
+    @classmethod
+    def on(cls, device: str) -> Self:
+        """That of a kind of device, ``cpu`` or ``cuda``."""
+        return cls(TOKENS[device], OVERHEAD[device])
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Self:
+        """That of a plan or a manifest: the same batches again."""
+        return cls(plan["batch_tokens"], plan.get("batch_overhead"))
+
+    def fewest(self, length: int) -> int:
+        """How many sequences of this length a batch has at least."""
+        return 1 if self.overhead is None else -(-LEAST_TOKENS // length)
+
+    def cut(self, lengths: IntArray) -> Iterator[IntArray]:
+        """Batches of sequences so long ``[n]``, as their numbers; those of length 0 are in none.
+
+        The longest come first: where memory is too small for a batch, that shows at the start.
+        """
+        order = np.argsort(-lengths, kind="stable")
+        order = order[lengths[order] > 0]  # an empty text has nothing to encode
+        bounds = _filled(lengths[order], self.tokens)
+        if self.overhead is not None:
+            bounds = _cheapest(lengths[order], self.tokens, self.overhead)
+        for start, stop in pairwise(bounds):
+            yield order[start:stop]
+
+
+def _filled(lengths: IntArray, tokens: int) -> list[int]:
+    """Bounds of batches, each filled before the next begins; ``lengths`` descending."""
+    bounds = [0]
+    while bounds[-1] < len(lengths):
+        size = max(1, tokens // int(lengths[bounds[-1]]))
+        bounds.append(min(bounds[-1] + size, len(lengths)))
+    return bounds
+
+
+def _cheapest(lengths: IntArray, tokens: int, overhead: int) -> list[int]:
+    """Bounds of the batches that cost least together; ``lengths`` descending."""
+    changes = np.flatnonzero(np.diff(lengths, prepend=0))  # where a batch may begin without being full
+    cost = np.full(len(lengths) + 1, np.inf)  # of all batches from here to the end
+    after = np.zeros(len(lengths) + 1, dtype=np.int64)  # where the first of them ends
+    cost[-1] = 0
+    for stop in range(len(lengths), 0, -1):
+        if np.isinf(cost[stop]):
+            continue
+        # The first sequence of the fullest batch that ends here: padded, it grows with every one before it.
+        full = bisect.bisect_left(range(stop - 1), -tokens, key=lambda k: -int(lengths[k]) * (stop - k))
+        begins = np.append(changes[np.searchsorted(changes, full) : np.searchsorted(changes, stop)], full)
+        found = cost[stop] + overhead + lengths[begins] * (stop - begins)
+        better = found < cost[begins]
+        cost[begins[better]], after[begins[better]] = found[better], stop
+    bounds = [0]
+    while bounds[-1] < len(lengths):
+        bounds.append(int(after[bounds[-1]]))
+    return bounds
