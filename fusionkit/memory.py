@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-STATUS = Path("/proc/self/status")
+STATUS, REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+FORGET_PEAK = "5"  # as the kernel's documentation of clear_refs has it
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h numbers them
 SHORT = (
     "DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory",
@@ -29,6 +31,31 @@ def resident() -> int:
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+class PeakMemory:
+    """The most bytes that were held since it was made: by this process, or on its GPU by tensors.
+
+    Where the system does not let a process forget its own peak, this is the largest since the process began.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            with suppress(OSError):
+                REFS.write_text(FORGET_PEAK, encoding="ascii")
+
+    def read(self) -> int:
+        """In bytes."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        with suppress(OSError):
+            for line in STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def keep_freed_memory() -> None:

@@ -48,7 +48,7 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "score": score_text(row["mean"], row["std"], times),
         "interval": range_text(row["low"], row["high"], times),
         "parameters": "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
-        "seconds": "" if pd.isna(row["seconds"]) else f"{row['seconds']:.1f}",
+        "seconds": "" if pd.isna(row["seconds_alone"]) else f"{row['seconds_alone']:.1f}",
         "stars": "",
     }
     if "difference" not in row:

@@ -82,7 +82,7 @@ def _latex_escape(text: str) -> str:
 def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
     """A group a line."""
     differences = ["difference", "p"] if compared else []
-    body = [[*keys, "metric", "score", *differences, "runs", "parameters", "s/run"]]
+    body = [[*keys, "metric", "score", *differences, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)
         names = [*(_markdown_escape(cell(row[name])) for name in keys), cell(row["metric"])]

@@ -12,7 +12,7 @@ from fusionkit.cli.format_cells import NOTHING, cell, group_keys, rows_of, runs_
 
 PERCENT, RANGE = "95 % interval", "95 % of Δ"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
-COSTS, READ_OFF, KEPT = ("s/run", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE), ("fusion", "label", "data")
+COSTS, READ_OFF, KEPT = ("s alone", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE), ("fusion", "label", "data")
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
@@ -41,7 +41,7 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
     if "difference" in texts:
         found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"], "p": texts["p"] + texts["stars"]}
         found |= {"W–T–L": texts["record"], "pairs": texts["pairs"] or NOTHING}
-    costs = {"parameters": texts["parameters"] or NOTHING, "s/run": texts["seconds"] or NOTHING}
+    costs = {"parameters": texts["parameters"] or NOTHING, "s alone": texts["seconds"] or NOTHING}
     return found | {"runs": runs_text(row)} | costs
 
 

@@ -21,14 +21,14 @@ from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import NEEDED, TrainedRun, damaged, run_of
 from fusionkit.fit.model.own_code import refuse_untrusted
-from fusionkit.runs.folder import others_of
+from fusionkit.runs.folder import COSTS, others_of
 from fusionkit.specs import ROWS
 
 CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
 FORMAT, VERSION = "fusionkit-head", 2
 BUNDLED = "minilm"
 # Of a run's record: the training examples' ids, the loss by epoch and this machine's time stay at home.
-LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status")
+LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status", *COSTS)
 AGAIN = "export the run again, or download the head again"
 KINDS: dict[str, type | tuple[type, ...]] = {
     "spec": dict, "encoder": str, "encoder_kind": str, "rows": str, "layers": list, "labels": list, "default": str,

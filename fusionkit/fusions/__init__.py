@@ -11,6 +11,7 @@ from fusionkit.fusions.table import (
     fusion_layers,
     fusion_name,
     fusion_usages,
+    is_affine,
     sees_examples,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "fusion_layers",
     "fusion_name",
     "fusion_usages",
+    "is_affine",
     "named",
     "options_of",
     "sees_examples",

@@ -14,6 +14,8 @@ WIDTH = 256
 class Concat(nn.Module):
     """One projection of all layers side by side. Parameters: layers · hidden · 256 + 256."""
 
+    is_affine = True
+
     def __init__(self, layers: int, hidden: int) -> None:
         super().__init__()
         self.width = WIDTH

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 class ConcatAffine(nn.Module):
     """Each layer through a map of its own. Parameters: layers · (hidden² + hidden)."""
 
+    is_affine = True
+
     def __init__(self, layers: int, hidden: int) -> None:
         super().__init__()
         self.width = hidden

@@ -18,6 +18,8 @@ class ElementWise(nn.Module):
     Starts as the plain mean of the layers: ``W`` = 0.
     """
 
+    is_affine = True
+
     def __init__(self, layers: int, hidden: int) -> None:
         super().__init__()
         self.width = hidden

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 class Last(nn.Module):
     """``z_L``; no parameters."""
 
+    is_affine = True
+
     def __init__(self, layers: int, hidden: int) -> None:
         super().__init__()
         self.width = hidden

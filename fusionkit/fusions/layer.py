@@ -10,6 +10,8 @@ from fusionkit.errors import UsageError
 class Layer(nn.Module):
     """``z_k``; no parameters. Built over the one layer that :meth:`reads` names."""
 
+    is_affine = True
+
     def __init__(self, layers: int, hidden: int) -> None:
         super().__init__()
         self.width = hidden

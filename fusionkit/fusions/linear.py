@@ -36,6 +36,11 @@ class Linear(nn.Module):
     def reads(last: int, chosen: tuple[int, ...] | None = None, *, embeddings: bool = True) -> tuple[int, ...]:
         return tuple(j for j in chosen or range(last + 1) if embeddings or j > 0)
 
+    @staticmethod
+    def is_affine(*, norm: str = "none") -> bool:
+        """Not with a norm of each token's own."""
+        return norm == "none"
+
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
         mix = self.weight.softmax(-1)  # [layers]

@@ -25,8 +25,10 @@ class Fusion(Protocol):
 
     Built as ``Fusion(layers, hidden, **options)`` for the number of layers it will read; ``width`` is its output's.
     ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of 0 … ``last`` or of those chosen.
-    One that looks at a row's neighbours says ``whole_examples = True``; one that scores its layers before a softmax
-    has the ``temperature`` it divides the scores by.
+    One that looks at a row's neighbours says ``whole_examples = True``. One that is an affine map of each row's states,
+    the same at all rows, says ``is_affine = True``, or has it as a static function of its options; before a mean over
+    rows it then fuses the mean. One that scores its layers before a softmax has the ``temperature`` it divides the
+    scores by.
     """
 
     width: int
@@ -160,6 +162,14 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
 def sees_examples(name: str) -> bool:
     """True for a fusion that looks at all rows of an example, so that it must get all of them."""
     return getattr(fusion_class(_parsed(name)[0]), "whole_examples", False)
+
+
+@cache
+def is_affine(name: str) -> bool:
+    """True for an affine map of each row's states, the same at all rows: it may come after a mean over rows."""
+    kind, options = _parsed(name)
+    found = getattr(fusion_class(kind), "is_affine", False)
+    return found(**accepted(found, options)) if callable(found) else found
 
 
 def build_fusion(name: str, layers: int, hidden: int) -> Fusion:

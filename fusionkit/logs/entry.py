@@ -14,7 +14,7 @@ from typing import Any
 from fusionkit.runs.folder import RECORD, timed_curve
 
 TOLD = ("data", "evaluated", "encoder", "rows")
-COUNTS = ("fusion_parameters", "head_parameters", "trained_parameters", "seconds", "best_epoch")
+COUNTS = ("fusion_parameters", "head_parameters", "trained_parameters", "seconds", "seconds_alone", "best_epoch")
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,12 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
             _difference(row, times),
             _p_value(row["p_corrected"]),
             _number(row["parameters"], ",.0f"),
-            _number(row["seconds"], ",.1f"),
+            _number(row["seconds_alone"], ",.1f"),
             {"t": str(row["runs"]) + (f" ({row['failed']} failed)" if row["failed"] else ""), "v": int(row["runs"])},
             {"t": f"lr {first['lr']:g}, {first['epochs']} epochs, {first['head']}"},
         ])  # fmt: skip
     columns = _columns(
-        "task", "shots", "method", "score", "95 % interval", "Δ to baseline", "p", "parameters", "seconds a head",
+        "task", "shots", "method", "score", "95 % interval", "Δ to baseline", "p", "parameters", "seconds alone",
         "runs", "chosen",
     )  # fmt: skip
     return {"columns": columns, "rows": rows}
@@ -126,10 +126,10 @@ def runs_table(study: ReportData) -> dict[str, Any]:
             {"t": "failed"} if run["status"] != "finished" else _number(run["score"], ".1f", times),
             _number(run["validation_score"], ".1f", times),
             _number(run["best_epoch"], ".0f"),
-            _number(run["seconds"], ",.1f"),
+            _number(run["seconds_alone"], ",.1f"),
         ])  # fmt: skip
     columns = _columns(
-        "run", "task", "method", "shots", "seeds", "rate", "test", "validation", "best epoch", "seconds"
+        "run", "task", "method", "shots", "seeds", "rate", "test", "validation", "best epoch", "seconds alone"
     )  # fmt: skip
     return {"columns": columns, "rows": rows}
 

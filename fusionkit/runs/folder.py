@@ -31,12 +31,16 @@ CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
 CURVE = pa.schema([
     ("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64()),
-    ("seconds", pa.float64()),
+    ("seconds", pa.float64()), ("seconds_alone", pa.float64()),
 ])  # fmt: skip
+# What a run cost beside its own share of ``seconds``; records of earlier releases have none of it.
+COSTS = (
+    "seconds_alone", "training_flops", "prediction_flops", "peak_memory", "peak_memory_alone", "kept_bytes", "threads",
+)  # fmt: skip
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "steps",
     "fusion_parameters", "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
-    "trained_parameters", "evaluated", "init_data", "sides",
+    "trained_parameters", "evaluated", "init_data", "sides", *COSTS,
 )  # fmt: skip
 
 
@@ -218,14 +222,20 @@ def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
 
 
 def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A record's epochs, and of each the ``seconds`` that the run had taken when it was over; none of a failed run.
+    """A record's epochs; none of a failed run. Of each the ``seconds`` that the run had taken when it was over, its own
+    share of what was trained together, and ``seconds_alone``, scaled to what the run would take by itself.
 
     Records of earlier releases tell the whole run's seconds alone: theirs are spread evenly.
     """
     curve = record.get("curve") or []
     whole = record.get("seconds") or 0.0
     times = record.get("epoch_seconds") or [whole * number / len(curve) for number in range(1, len(curve) + 1)]
-    return [{**epoch, "seconds": seconds} for epoch, seconds in zip(curve, times, strict=True)]
+    alone = record.get("seconds_alone")
+    scale = None if alone is None or not whole else alone / whole
+    return [
+        {**epoch, "seconds": seconds, "seconds_alone": None if scale is None else scale * seconds}
+        for epoch, seconds in zip(curve, times, strict=True)
+    ]
 
 
 def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ AXES = (
     *(name for name in options_of(RunSpec) if name not in (*SEEDS, *DIGESTS)),
     *DIGESTS[3:],
 )  # fmt: skip
-COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds")
+COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds_alone")
 
 
 def summarise(frame: pd.DataFrame, by: list[str] | None = None, interval: str = "t") -> pd.DataFrame:
@@ -33,7 +33,7 @@ def summarise(frame: pd.DataFrame, by: list[str] | None = None, interval: str = 
     Returns:
         the group's columns, then ``metric``, ``runs`` and ``failed``, ``mean`` and ``std`` (n - 1) of the test
         score (validation's where there is no test), ``low`` and ``high`` of the 95 % interval of the mean,
-        mean ``validation`` score, learned ``parameters``, mean ``seconds``. One run has no ``std``.
+        mean ``validation`` score, learned ``parameters``, mean ``seconds_alone``. One run has no ``std``.
         UsageError for a column or an interval that does not exist.
     """
     if interval not in INTERVALS:
@@ -92,5 +92,5 @@ def _group(group: pd.DataFrame, interval: str) -> dict[str, object]:
         "high": high,
         "validation": float(good["validation_score"].astype(float).mean()) if n else np.nan,
         "parameters": float(learned.mean()) if n else np.nan,
-        "seconds": float(good["seconds"].astype(float).mean()) if n else np.nan,
+        "seconds_alone": float(good["seconds_alone"].astype(float).mean()) if n else np.nan,
     }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
+from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, is_affine, sees_examples
 from fusionkit.specs import RunSpec
 from fusionkit.testing.expect import STEPS, expect, expect_alone_and_stacked, expect_close, path_of
 from fusionkit.testing.shared_checks import SHARED_CHECKS
@@ -214,6 +214,14 @@ def runs_in_a_stack_are_runs_alone(case: FusionCase) -> None:
     expect_alone_and_stacked(spec, (layers, HIDDEN, 3, 1), batches)
 
 
+def the_mean_may_come_first_where_that_is_said(case: FusionCase) -> None:
+    """``is_affine = True``: the fusion of a mean over rows is the mean of their fusions."""
+    if is_affine(case.name):
+        fusion, states = case.build(), states_of(9)
+        mean = fusion(states.mean(0, keepdim=True), torch.tensor([0, 1]))
+        expect_close(mean[0], fusion(states, OFFSETS).mean(0), "the fusion of a mean")
+
+
 def layer_weights_sum_to_one(case: FusionCase) -> None:
     """A weight a layer for each row, or None."""
     fusion, states = case.build(), states_of(9)
@@ -238,6 +246,7 @@ FUSION_CHECKS: tuple[Callable[[FusionCase], None], ...] = (
     a_batch_without_rows_is_fused_to_none,
     the_order_of_states_in_memory_does_not_matter,
     runs_in_a_stack_are_runs_alone,
+    the_mean_may_come_first_where_that_is_said,
     layer_weights_sum_to_one,
     *SHARED_CHECKS,
 )

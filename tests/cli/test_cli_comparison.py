@@ -40,7 +40,7 @@ def keep(tmp_path: Path) -> Callable[..., Path]:
                 record = {
                     "spec": spec.to_dict(), "status": "finished", "data": "corpus", "encoder": "minilm",
                     "rows": "words", "metric": metric, "score": score, "validation_score": score,
-                    "fusion_parameters": 8, "head_parameters": 100, "seconds": 1.0,
+                    "fusion_parameters": 8, "head_parameters": 100, "seconds": 1.0, "seconds_alone": 2.0,
                 }  # fmt: skip
                 runs.write(spec, record, {})
         return runs.path
@@ -147,7 +147,9 @@ def test_a_terminal_gets_a_table_that_fits(
     for options in ((), ("--by", "fusion", "--by", "lr", "--baseline", "fusion=last")):
         lines = fusionkit("results", runs, *options).out.splitlines()
         assert max(map(len, lines)) <= width
-        assert any("left out for width: s/run, parameters" in line for line in lines) == (width < 100 or options != ())
+        assert any("left out for width: s alone, parameters" in line for line in lines) == (
+            width < 100 or options != ()
+        )
         shown = "".join(lines)
         assert "last" in shown
         assert "…" not in shown.replace(" … ", "")  # nothing is cut

@@ -24,7 +24,7 @@ def record(fusion: str, score: float | None, seed: int = 0, label: str = "tags",
     return {
         "spec": spec.to_dict(), "status": "failed" if score is None else "finished", "data": "corpus",
         "encoder": "minilm", "rows": "words", "metric": score and "f1", "score": score, "validation_score": score,
-        "fusion_parameters": 1000, "head_parameters": 234, "seconds": 1.5,
+        "fusion_parameters": 1000, "head_parameters": 234, "seconds": 1.5, "seconds_alone": 2.5,
     }  # fmt: skip
 
 
@@ -80,9 +80,9 @@ def test_brackets_in_a_name_stay_brackets(capsys: pytest.CaptureFixture[str]) ->
 def test_what_all_rows_share_stands_above_them(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(summary(record("last", 0.5), record("linear", 0.25)), capsys)
     assert lines[0] == "task tagging · label tags · metric f1"
-    assert lines[1].split() == ["fusion", "mean", "±", "std", "95", "%", "interval", "runs", "parameters", "s/run"]
+    assert lines[1].split() == ["fusion", "mean", "±", "std", "95", "%", "interval", "runs", "parameters", "s", "alone"]
     assert [line.split() for line in lines[2:]] == [
-        ["last", "50.0", "–", "1", "1,234", "1.5"], ["linear", "25.0", "–", "1", "1,234", "1.5"]
+        ["last", "50.0", "–", "1", "1,234", "2.5"], ["linear", "25.0", "–", "1", "1,234", "2.5"]
     ]  # fmt: skip
 
 

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from fusionkit.runs.folder import COSTS
+
 Command = Callable[..., Any]
 FIT_KEYS = {
     "digest",
     "store", "task", "label", "fusion", "head", "pool", "shots", "data_seed", "init_seed", "lr", "weight_decay",
     "dropout", "epochs", "batch_size", "schedule", "status", "data", "encoder", "rows", "metric", "score",
     "validation_score", "best_epoch", "fusion_parameters", "head_parameters", "encoder_parameters", "temperature",
-    "largest_weight", "fusion_layers", "seconds", "optimizer", "warmup", "clip_norm", "label_smoothing",
+    "largest_weight", "fusion_layers", "seconds", *COSTS, "optimizer", "warmup", "clip_norm", "label_smoothing",
     "class_weights", "patience", "sides", "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
     "trained_parameters", "evaluated", "init_data", "draw", "draw_ids", "validate_on", "order",
     "validate_every", "compute_dtype", "max_steps", "steps",

@@ -16,7 +16,7 @@ from fusionkit.store import Store
 
 SWEEPER = Path(__file__).with_name("sweeper.py")
 PATIENCE = 180.0  # seconds
-TIMES = ("seconds", "epoch_seconds")
+TIMES = ("seconds", "epoch_seconds", "seconds_alone", "peak_memory")
 
 
 @dataclass(frozen=True)

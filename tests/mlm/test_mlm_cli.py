@@ -103,7 +103,7 @@ def test_lines_of_wikitext(kind: str, checkpoint: Callable[[str], Path], tmp_pat
 def frame(metric: str, means: list[float]) -> pd.DataFrame:
     rows = [
         {"task": "t", "label": "l", "fusion": f"f{k}", "metric": metric, "runs": 2, "failed": 0, "mean": mean,
-         "std": 0.25, "low": mean - 1, "high": mean + 1, "validation": mean, "parameters": 1.0, "seconds": 1.0}
+         "std": 0.25, "low": mean - 1, "high": mean + 1, "validation": mean, "parameters": 1.0, "seconds_alone": 1.0}
         for k, mean in enumerate(means)
     ]  # fmt: skip
     return pd.DataFrame(rows)

@@ -6,7 +6,7 @@ Another process opens the same from an :data:`Opening`: addresses, shares and fo
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
-from fusionkit.fit.executor.units import data_key
+from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
+from fusionkit.fit.train.loop import Ended, train_unit
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.places import Place
@@ -44,7 +46,7 @@ class SweepContext:
         sharers: how many processes, this one among them, do the sweep's work in one memory.
 
     Attributes:
-        seconds: how long the loading of task data has taken.
+        seconds: how long the loading of task data has taken. costs: what kinds of runs cost by themselves, by kind.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class SweepContext:
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
         self.starts = {start.run.digest: start for start in starts}
+        self.costs: dict[Any, Any] = {}
         self._data: dict[tuple[Any, ...], TaskData] = {}
         self._learned: dict[tuple[Any, ...], int] = {}
 
@@ -66,7 +69,8 @@ class SweepContext:
         """The splits that a run is trained and judged on; errors as the loading of its task."""
         if (key := data_key(spec)) not in self._data:
             began = time.perf_counter()
-            self._data[key] = replace(self._load(spec), draws=self.draws)
+            data = self._load(spec)
+            self._data[key] = replace(pooled_data(data) if pools_first(spec) else data, draws=self.draws)
             self.seconds += time.perf_counter() - began
         return self._data[key]
 
@@ -90,6 +94,17 @@ class SweepContext:
     def positions(self, spec: RunSpec) -> tuple[int, ...]:
         """The positions in the store of the layers that a run's fusion reads."""
         return positions_of(read_layers(self.store, spec), self.store.layers)
+
+    def train(
+        self,
+        specs: Sequence[RunSpec],
+        on_epoch: Callable[[RunSpec], None],
+        data: TaskData | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> Iterator[Ended]:
+        """The runs of a unit, each as it ends; ``data``: other splits than :meth:`data`, ``tell``: for notes."""
+        sizes, shared = (self.positions, self.store.hidden), (self.sharers, self.device)
+        return train_unit(specs, data or self.data(specs[0]), *sizes, on_epoch, self.starts, tell, *shared)
 
     def _load(self, spec: RunSpec) -> TaskData:
         if isinstance(self.store, Mix):

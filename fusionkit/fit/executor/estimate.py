@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.dataset.split import TaskSplit
 from fusionkit.devices import device_of
+from fusionkit.fit.executor.alone import some
 from fusionkit.fit.executor.cost import RATE, CostModel
 from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
 from fusionkit.fit.executor.prepare import prepare
-from fusionkit.fit.executor.unit_job import trained
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.memory import out_of_memory
@@ -181,8 +180,8 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
     learned = max(round(share * cost.learned(spec)), min(spec.batch_size, cost.learned(spec)))
     part = dataclasses.replace(
         data,
-        train=_some(data.train, learned),
-        validation=_some(data.validation, max(round(share * cost.watched(spec)), LEAST)),
+        train=some(data.train, learned),
+        validation=some(data.validation, max(round(share * cost.watched(spec)), LEAST)),
         test=None,
         tests={},
     )
@@ -191,12 +190,7 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
     ends: list[float] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
-        for _ in trained(specs, cost.context, lambda _: ends.append(time.perf_counter()), part):
+        for _ in cost.context.train(specs, lambda _: ends.append(time.perf_counter()), part):
             pass
     products = cost.products_over(plain, len(part.train), len(part.validation))
     return (ends[-1] - ends[runs - 1]) * RATE / ((EPOCHS - 1) * runs * products)
-
-
-def _some(split: TaskSplit, count: int) -> TaskSplit:
-    """So many examples, drawn uniformly: as long as all of them on average."""
-    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:count]))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.dataset.task_data import TaskData
+from fusionkit.fit.executor.alone import CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
-from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import DivergenceError, RunResult
-from fusionkit.memory import out_of_memory
+from fusionkit.memory import PeakMemory, out_of_memory
 from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
@@ -61,7 +60,7 @@ def do_unit(
             mine.append(spec)
     if not mine:
         return
-    ended, lost, cost = 0, None, CostModel(context)
+    ended, lost, cost, alone = 0, None, CostModel(context), CostsAlone(context)
 
     def tell(text: str) -> None:
         on_event(Event("note", text=text))
@@ -72,17 +71,21 @@ def do_unit(
 
     try:
         work = {spec: cost.products(spec) for spec in mine}
+        for spec in mine:
+            alone.of(spec)  # now, and not between two epochs of others
+        peak = PeakMemory(context.device)
         with RunWriter(runs, kept) as keeping:
 
             def on_epoch(spec: RunSpec) -> None:
                 on_event(Event("epochs", count=1, work=work[spec]))
                 keeping.tell()
 
-            for spec, result in trained(mine, context, on_epoch, tell=tell):
+            for spec, result in context.train(mine, on_epoch, tell=tell):
                 if isinstance(result, DivergenceError):
                     keeping.write(spec, failed_record(context, spec, str(result)), {})
                 else:
-                    keeping.write(spec, finished_record(context, spec, result), result.weights)
+                    told = {**alone.record(spec, result), "peak_memory": peak.read()}
+                    keeping.write(spec, finished_record(context, spec, result, told), result.weights)
                 ended += 1
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
@@ -96,24 +99,13 @@ def do_unit(
         on_event(Event("lost", tuple(spec.digest for spec in mine), text=lost))
 
 
-def trained(
-    specs: Sequence[RunSpec],
-    context: SweepContext,
-    on_epoch: Callable[[RunSpec], None],
-    data: TaskData | None = None,
-    tell: Callable[[str], None] | None = None,
-) -> Iterator[tuple[RunSpec, RunResult | DivergenceError]]:
-    """The runs of a unit, each as it ends; ``data``: other splits than the context's, ``tell``: for notes."""
-    sizes = context.positions, context.store.hidden
-    shared = context.sharers, context.device
-    return train_unit(specs, data or context.data(specs[0]), *sizes, on_epoch, context.starts, tell, *shared)
-
-
-def finished_record(context: SweepContext, spec: RunSpec, result: RunResult) -> dict[str, Any]:
-    """The record of a run that came to its end; its weights are kept beside."""
+def finished_record(
+    context: SweepContext, spec: RunSpec, result: RunResult, costs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The record of a run that came to its end, with what it cost; its weights are kept beside."""
     # asdict would copy every tensor.
     values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "weights"}
-    return _record(context, spec, {"status": "finished", **values})
+    return _record(context, spec, {"status": "finished", **values, **costs})
 
 
 def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusionkit.fit.vectorized.width import shape_of
-from fusionkit.fusions import sees_examples
+from fusionkit.fusions import is_affine, sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.specs import SHUFFLE, RunSpec
+from fusionkit.tasks import parts_of
 
 WIDEST = 48  # runs of a unit: what a killed process can lose
 GPU_WIDEST = 256  # on a GPU, where a step costs launches more than it costs runs
@@ -20,7 +21,14 @@ Unit = tuple[RunSpec, ...]
 def data_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs over the same rows and labels share."""
     shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
-    return spec.task, spec.label, spec.pool, sees_examples(spec.fusion), reads_sequences(spec.head), shares
+    reading = (sees_examples(spec.fusion), reads_sequences(spec.head), pools_first(spec))
+    return spec.task, spec.label, spec.pool, *reading, shares
+
+
+def pools_first(spec: RunSpec) -> bool:
+    """Whether the means of sequences can be taken as they are read, for the same scores with fewer rows."""
+    alone = len(parts_of(spec)) == 1 and not reads_sequences(spec.head)
+    return spec.pool == "mean" and alone and is_affine(spec.fusion)
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:

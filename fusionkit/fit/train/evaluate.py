@@ -19,6 +19,7 @@ from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
 from fusionkit.fit.model.precision import full_float32
 from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named
 from fusionkit.fit.train.f1 import Spans, best_threshold
+from fusionkit.fit.train.stopwatch import Runs, Stopwatch
 from fusionkit.fit.vectorized.bfloat16_decisions import decider_of
 from fusionkit.fit.vectorized.stack import Stack
 from fusionkit.metrics import class_scores, span_scores
@@ -28,10 +29,14 @@ COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
 
 
 def decide_all(
-    stacks: Sequence[tuple[Stack, Layers]], split: TaskSplit, blocks: Iterable[ScoreBlock]
+    stacks: Sequence[tuple[Stack, Layers]],
+    split: TaskSplit,
+    blocks: Iterable[ScoreBlock],
+    watch: Stopwatch,
+    runs: Sequence[Runs],
 ) -> list[Decisions]:
     """What every run decides of every unit of a split: ``[R, units, …]`` a stack, on its device. A stack comes with
-    the places of its layers among those of the blocks.
+    the places of its layers among those of the blocks; its work is that of its ``runs``.
     """
     kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
     device, units = stacks[0][0].device, len(split.targets)
@@ -40,12 +45,13 @@ def decide_all(
         found = [torch.empty(len(stack.specs), *shape, dtype=kind, device=device) for stack, _ in stacks]
         deciders = [decider_of(stack, units, split.read is None) for stack, _ in stacks]
         for at, whole, narrow in blocks:
-            for (stack, chosen), decide, runs in zip(stacks, deciders, found, strict=True):
-                batch = layers_of_batch(whole, chosen)
-                if narrow is None or decide is None:
-                    runs[:, at] = stack.decide(batch, units)
-                else:
-                    runs[:, at] = decide(batch, layers_of(narrow, chosen))
+            for (stack, chosen), decide, decided, own in zip(stacks, deciders, found, runs, strict=True):
+                with watch.of(own):
+                    batch = layers_of_batch(whole, chosen)
+                    if narrow is None or decide is None:
+                        decided[:, at] = stack.decide(batch, units)
+                    else:
+                        decided[:, at] = decide(batch, layers_of(narrow, chosen))
     return found
 
 

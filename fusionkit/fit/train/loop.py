@@ -7,7 +7,6 @@ keeps its best epoch's weights and is scored once on test. A run that is done, s
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.inputs import UnitInputs, training_split
 from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
 from fusionkit.fit.train.schedule import balanced_weights, check_options
+from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.fit.vectorized.stack import Stack, stack_of
 from fusionkit.fit.vectorized.width import room, shape_of, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
@@ -97,9 +97,9 @@ def train_unit(
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
             an example has. MemoryError, RuntimeError: memory runs out.
     """
-    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device)
+    watch = Stopwatch(device)
+    unit = _Unit(specs, data, layers_of, hidden, starts or {}, tell or (lambda text: None), sharers, device, watch)
     for epoch in range(unit.epochs + 1):
-        began = time.perf_counter()
         # Epoch 0 is for those that have nothing to learn: they are scored as they came.
         groups = [group for group in unit.groups if group.stack.learns == (epoch > 0)]
         runs = [run for group in groups for run in group.runs]
@@ -108,13 +108,14 @@ def train_unit(
         failed = {run: _diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
         unit.evaluate(groups, epoch, failed)
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
+        unit.charge(runs, epoch)
         for run in runs:
-            run.seconds += (time.perf_counter() - began) / len(runs)
             if epoch:
                 run.epoch_seconds.append(run.seconds)
             for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
         yield from unit.release(gone, failed)
+        watch.begin()  # what the caller did with them is no cost of the others
         del runs, failed, gone  # those that have ended hold their models
         if not unit.groups:
             return
@@ -133,8 +134,10 @@ class _Unit:
         tell: Callable[[str], None],
         sharers: int,
         device: torch.device,
+        watch: Stopwatch,
     ) -> None:
         self._data, self._hidden, self._tell, self._sharers, self._device = data, hidden, tell, sharers, device
+        self._watch = watch
         self._lm_head = None if data.lm_head is None else data.lm_head.on(device)
         self._draws: dict[int, TaskSplit] = {}
         for spec in specs:
@@ -213,7 +216,7 @@ class _Unit:
             for step, batches in enumerate(islice(self._reading.loader.epoch(epoch, seeds), most)):
                 with self._beside.joined([group.lane for group in groups]) as beside:
                     for group, total, left, own in zip(groups, totals, lefts, beside, strict=True):
-                        with own:  # chosen layers may be copied: where they are read
+                        with own, self._watch.of(group.runs):  # chosen layers may be copied: where they are read
                             if step < max(left) and (mine := batches.of(group.seeds, group.places)):
                                 total += self._step(group, mine, left, epoch, step)
         for group, total, left in zip(groups, totals, lefts, strict=True):
@@ -242,12 +245,15 @@ class _Unit:
             for group in groups:
                 for at, run in enumerate(group.runs):
                     if run in due:
-                        self._score_by_name(group.stack, at, run, epoch)
+                        with self._watch.of([run]):
+                            self._score_by_name(group.stack, at, run, epoch)
         elif groups:  # of nobody, all of validation would be read for nothing
             stacks = [(group.stack, group.places) for group in groups]
-            every = decide_all(stacks, self._reading.watched, self._reading.blocks())
+            timed = [group.runs for group in groups]
+            every = decide_all(stacks, self._reading.watched, self._reading.blocks(), self._watch, timed)
             for group, decided in zip(groups, every, strict=True):
-                values = self._evaluator.own(decided)
+                with self._watch.of(group.runs):
+                    values = self._evaluator.own(decided)
                 for at, run in enumerate(group.runs):
                     if run in due and run.note_score(self._evaluator.metric, values[at], epoch):
                         run.best = BestEpoch(values[at], epoch, group.stack.weights(at), decided[at].clone())
@@ -260,6 +266,14 @@ class _Unit:
         metric, value = next(iter(scores.items()))
         if run.note_score(metric, value, epoch):
             run.best = BestEpoch(value, epoch, stack.weights(at), scores=scores)
+
+    def charge(self, runs: Sequence[RunState], epoch: int) -> None:
+        """Add to each run's seconds what it took since it was last charged, in an epoch of so many rows."""
+        rows = {run: len(run.draw.rows) * run.left(epoch) / run.length.epoch if epoch else 0.0 for run in runs}
+        for run in runs:
+            rows[run] += len(self._reading.stored.rows) if run.is_due(epoch) else 0
+        for run, seconds in self._watch.read(rows).items():
+            run.seconds += seconds
 
     def release(self, gone: set[RunState], failed: Mapping[RunState, DivergenceError]) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
@@ -279,7 +293,7 @@ class _Unit:
         if ended:
             reading = self._reading
             held = reading.watched, self._layers if reading.holds_watched else None
-            results = results_of(ended, self._data, reading.stored, held, self._evaluator)
+            results = results_of(ended, self._data, reading.stored, held, self._evaluator, self._watch)
             yield from zip((run.spec for group in ended for run in group), results, strict=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from fusionkit.fit.train.decisions import Decisions, choose_thresholds, decide, 
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
 from fusionkit.fit.train.schedule import Length, length_of, rate_factor
+from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec
@@ -154,6 +154,7 @@ def results_of(
     watched: TaskSplit,
     held: tuple[TaskSplit, Layers | None],
     evaluator: Evaluator | None,
+    watch: Stopwatch,
 ) -> list[RunResult]:
     """A result a run, group by group, by its best weights: each split is read once for all that ended together.
 
@@ -161,7 +162,6 @@ def results_of(
         watched: the part of validation that chose the epoch, or all of it. held: the same as it is to be read, and the
             stored layers that it holds in memory; None where it is read from the store. evaluator: of ``watched``.
     """
-    began = time.perf_counter()
     runs = [run for group in groups for run in group]
     for run in runs:
         run.model.load_state_dict(run.chosen.weights)
@@ -169,18 +169,18 @@ def results_of(
     if watched is data.validation:
         validation = [_validation_scores(run, evaluator) for run in runs]
     else:
-        validation, held = _scored(groups, data, data.validation), (data.validation, None)
-    test = None if data.test is None else _scored(groups, data, data.test)
+        validation, held = _scored(groups, data, data.validation, watch), (data.validation, None)
+    test = None if data.test is None else _scored(groups, data, data.test, watch)
     tests = {
-        name: test if test is not None and split is data.test else _scored(groups, data, split)
+        name: test if test is not None and split is data.test else _scored(groups, data, split, watch)
         for name, split in data.tests.items()
     }
     if len(data.validation):
         weights = _layer_weights(groups, *held)
     else:
         weights = [_layer_weights([[run]], run.draw)[0] for run in runs]
-    for run in runs:
-        run.seconds += (time.perf_counter() - began) / len(runs)
+    for run, seconds in watch.read(dict.fromkeys(runs, 1.0)).items():
+        run.seconds += seconds
     results = []
     for k, run in enumerate(runs):
         metric = next(iter(validation[k]))
@@ -234,9 +234,13 @@ def _validation_scores(run: RunState, evaluator: Evaluator | None) -> dict[str, 
     return run.chosen.scores
 
 
-def _scored(groups: Groups, data: TaskData, split: TaskSplit) -> list[dict[str, float]]:
+def _scored(groups: Groups, data: TaskData, split: TaskSplit, watch: Stopwatch) -> list[dict[str, float]]:
     if not Evaluator.can(data):
-        return [score(run.model, data, split, run.layers) for group in groups for run in group]
+        found = []
+        for run in (run for group in groups for run in group):
+            with watch.of([run]):
+                found.append(score(run.model, data, split, run.layers))
+        return found
     layers, places = _among(groups)
     stacks = [
         (stack_of([run.spec for run in group], [run.model for run in group]), place)
@@ -245,7 +249,7 @@ def _scored(groups: Groups, data: TaskData, split: TaskSplit) -> list[dict[str, 
     device = stacks[0][0].device
     evaluator = Evaluator(data, split, device)
     thresholds = [[threshold_of(run.first) for run in group] for group in groups]
-    decided = decide_all(stacks, split, score_blocks(split, layers, device))
+    decided = decide_all(stacks, split, score_blocks(split, layers, device), watch, groups)
     return [scores for some, own in zip(decided, thresholds, strict=True) for scores in evaluator.scores(some, own)]
 
 

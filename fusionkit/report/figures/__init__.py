@@ -61,7 +61,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "seconds": Figure(
         "Score by time",
-        f"Test score by the seconds that training and scoring one head took, on a logarithmic axis: {SPREAD}. "
+        f"Test score by the seconds that one head takes when it is trained alone, on a logarithmic axis: {SPREAD}. "
         "The upper left is best.",
         "a finished run",
         scores.by_cost,
@@ -76,8 +76,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "score-by-seconds": Figure(
         "Score by training time",
-        "Validation score by seconds of one head, on a logarithmic axis: of runs that were trained together, each "
-        "has its share.",
+        "Validation score by the seconds of one head trained alone, on a logarithmic axis.",
         "runs with an epoch or more",
         partial(curves.data, "seconds", "validation_score"),
         partial(curves.chart, "seconds"),
@@ -92,8 +91,8 @@ FIGURES: dict[str, Figure] = {
     ),
     "loss-by-seconds": Figure(
         "Loss by training time",
-        "Mean training loss of each epoch by seconds of one head, on a logarithmic axis (figure 3 of Cao et al. 2022): "
-        "of runs that were trained together, each has its share.",
+        "Mean training loss of each epoch by the seconds of one head trained alone, on a logarithmic axis (figure 3 of "
+        "Cao et al. 2022).",
         "runs with an epoch or more",
         partial(curves.data, "seconds", "loss"),
         partial(curves.chart, "seconds"),

@@ -49,7 +49,7 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
             epochs = len(record.get("curve") or [])
             passes = epochs * (seconds.get("train", 0.0) * share + seconds.get("validation", 0.0))
             once += record["seconds"]
-            again += passes + seconds.get("test", 0.0) + record["seconds"]
+            again += passes + seconds.get("test", 0.0) + (record.get("seconds_alone") or record["seconds"])
             rows += [_row(task, ONCE, number, once), _row(task, AGAIN, number, again)]
     return pd.DataFrame(rows) if rows else None
 

@@ -19,7 +19,7 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import timed_curve
 
-X_TITLES = {"epoch": "epoch", "seconds": "seconds a head", "step": "steps of the optimizer"}
+X_TITLES = {"epoch": "epoch", "seconds": "seconds of one head trained alone", "step": "steps of the optimizer"}
 LOG = ("seconds", "step")
 MOST_BANDS = 5  # more of them hide each other
 
@@ -35,7 +35,11 @@ def data(x: str, y: str, study: ReportData, looks: AllPredictions) -> pd.DataFra
         examples = study.examples_learned(record)
         steps = None if examples is None else math.ceil(examples / record["spec"]["batch_size"])
         for number, point in enumerate(timed_curve(record), start=1):
-            at = {**point, "step": None if steps is None else min(steps * number, record.get("steps") or math.inf)}[x]
+            at = {
+                **point,
+                "seconds": point["seconds_alone"],
+                "step": None if steps is None else min(steps * number, record.get("steps") or math.inf),
+            }[x]
             value = point.get(y)
             if at is not None and value is not None and math.isfinite(value):
                 rows.append({"task": task, "method": method, "epoch": point["epoch"], "x": at, "value": times * value})

@@ -25,7 +25,7 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.summary import scores_of
 
-COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "seconds a head"}
+COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "seconds of one head trained alone"}
 PROBE = "layer"  # the method that the line of single layers is drawn as
 
 
@@ -61,7 +61,7 @@ def by_cost(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
         costs = {
             "parameters": runs["trained_parameters"].astype(float).fillna(every).mean(),
             "fusion_parameters": runs["fusion_parameters"].astype(float).mean(),
-            "seconds": runs["seconds"].astype(float).mean(),
+            "seconds": runs["seconds_alone"].astype(float).mean(),
             "runs": score.pop("runs"),
         }
         rows.append({"task": study.task_with_unit(task), "method": method, **score, **costs})

@@ -116,6 +116,7 @@ def test_the_same_runs_elsewhere_leave_the_same_record_and_weights(store: Store,
         assert (one / "weights.safetensors").read_bytes() == (other / "weights.safetensors").read_bytes()
         records = [json.loads((folder / "run.json").read_text()) for folder in (one, other)]
         assert all(record.pop("seconds") > record.pop("epoch_seconds")[-1] > 0 for record in records)
+        assert all(record.pop("seconds_alone") > 0 < record.pop("peak_memory") for record in records)
         assert records[0] == records[1]
 
 

@@ -33,7 +33,8 @@ def runs(fusion: str, scores: list[float], seeds: list[int] | None = None, **fie
         spec |= {"data_seed": seed, "init_seed": init} | {k: v for k, v in fields.items() if k in names}
         record = {
             "status": "finished", "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1",
-            "score": score, "validation_score": score, "fusion_parameters": 8, "head_parameters": 100, "seconds": 2.0,
+            "score": score, "validation_score": score, "fusion_parameters": 8, "head_parameters": 100,
+            "seconds": 2.0, "seconds_alone": 3.0,
         } | {k: v for k, v in fields.items() if k not in names}  # fmt: skip
         rows.append(flat_record({"spec": RunSpec(**spec).to_dict(), **record}))
     return pd.DataFrame(rows)

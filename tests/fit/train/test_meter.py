@@ -48,7 +48,7 @@ def test_a_scalar_mix_is_counted_by_the_number() -> None:
 
 def test_the_last_layer_costs_nothing() -> None:
     with Meter() as meter:
-        build_fusion("last", 1, HIDDEN)(torch.randn(ROWS, 1, HIDDEN), None)
+        build_fusion("last", 1, HIDDEN)(torch.randn(ROWS, 1, HIDDEN), torch.tensor([0, ROWS]))
     assert meter.flops == 0
 
 

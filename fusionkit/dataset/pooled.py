@@ -1,0 +1,93 @@
+"""Sequences pooled as they are read: one row a sequence, the mean of its rows.
+
+    f(mean_i z_i) = mean_i f(z_i)     for a fusion f that is an affine map of each row's states, the same at all rows
+
+So such a fusion gives what it gives over all rows, for as many times less work as a sequence has rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.ragged import IntArray, flat_rows, offsets_of, segment_mean
+
+PIECE_ROWS = 8192  # rows that are read at once; more would be held as float32 before they are summed
+
+
+class PooledStates:
+    """The means of sequences' states; row k is the mean of sequence k.
+
+    Args:
+        states: of all rows. rows: int64 ``[n]``, the rows of the sequences, one behind the other.
+        offsets: int64 ``[sequences + 1]`` into ``rows``; each sequence has one or more.
+    """
+
+    def __init__(self, states: States, rows: IntArray, offsets: IntArray) -> None:
+        self._states, self._rows, self._offsets = states, rows, offsets
+        self.shape = (len(offsets) - 1, *states.shape[1:])
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """Means of chosen sequences, float32 ``[len(rows), layers, hidden]``."""
+        at, offsets = flat_rows(self._offsets, rows)
+        found = torch.empty(len(rows), self.shape[1] if layers is None else len(layers), self.shape[2])
+        cuts = np.flatnonzero(np.diff(offsets[:-1] // PIECE_ROWS)) + 1
+        for piece in np.split(np.arange(len(rows)), cuts):
+            if len(piece):
+                start, stop = offsets[piece[0]], offsets[piece[-1] + 1]
+                states = self._states.gather(self._rows[at[start:stop]], layers).float().contiguous()
+                inside = torch.from_numpy(offsets[piece[0] : piece[-1] + 2] - start)
+                found[piece[0] : piece[-1] + 1] = segment_mean(states.flatten(1), inside).view(-1, *found.shape[1:])
+        return found
+
+    def chunk_of(self, rows: IntArray) -> IntArray:
+        """The number of the chunk that each sequence begins in."""
+        return self._chunked().chunk_of(self._rows[self._offsets[rows]])
+
+    def load(self, rows: IntArray, layers: Sequence[int], reuse: PooledStates | None = None) -> PooledStates:
+        """Sequences, ascending, whose rows are read into memory; the others are not there."""
+        needed = np.unique(self._rows[flat_rows(self._offsets, rows)[0]])
+        held = self._chunked().load(needed, layers, None if reuse is None else reuse._states)
+        return PooledStates(held, self._rows, self._offsets)
+
+    def _chunked(self) -> ChunkedStates:
+        assert isinstance(self._states, ChunkedStates)
+        return self._states
+
+
+def pooled(split: TaskSplit) -> TaskSplit:
+    """The same examples, each sequence with one row; one that has no rows stays without, as its mean is 0."""
+    counts = np.diff(split.offsets)
+    some = counts > 0
+    return TaskSplit(
+        PooledStates(split.states, split.rows, offsets_of(counts[some])),
+        np.arange(int(some.sum())),
+        offsets_of(some.astype(np.int64)),
+        split.targets,
+        split.gold,
+        split.ids,
+        sides=split.sides,
+        name=split.name,
+    )
+
+
+def pooled_data(data: TaskData) -> TaskData:
+    """All splits of a task pooled; as they were where no sequence has more than one row."""
+    splits = [data.train, data.validation, *data.tests.values()]
+    splits += [] if data.test is None else [data.test]
+    if all((np.diff(split.offsets) <= 1).all() for split in splits):
+        return data
+    made = {id(split): pooled(split) for split in splits}  # a test split may stand in two places
+    return replace(
+        data,
+        train=made[id(data.train)],
+        validation=made[id(data.validation)],
+        test=None if data.test is None else made[id(data.test)],
+        tests={name: made[id(split)] for name, split in data.tests.items()},
+    )

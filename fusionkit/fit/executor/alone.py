@@ -1,0 +1,168 @@
+"""What a run costs by itself: one like it trains alone for a few epochs over a part of the data, and is counted up.
+
+    seconds = s + e t + c v + n v / n_v
+
+Symbols: s the seconds before the first epoch, reading included; t those of an epoch's steps and e the epochs that were
+trained, of which the last may be a part; v those of scoring n_v validation examples and c how often they were scored;
+n the examples that are scored at the end. All are medians over the epochs that were measured.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.cost import RATE, CostModel
+from fusionkit.fit.loader.minibatches import HELD_BYTES, held_bytes, load_into_memory
+from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.model.warm_start import load_start_weights
+from fusionkit.fit.train.meter import Meter
+from fusionkit.fit.train.result import RunResult
+from fusionkit.fit.train.schedule import length_of
+from fusionkit.fit.vectorized.looped import LoopedRuns
+from fusionkit.specs import SHUFFLE, RunSpec
+
+SECONDS = 0.3  # of all epochs of a sample, as counted
+EPOCHS, MOST_EPOCHS = 6, 60  # of a sample; the first two are not counted, and every second one is scored
+LEAST = 8  # validation examples of a sample
+# What a run's cost does not depend on, or what the sample has in its own way.
+PLAIN: dict[str, Any] = {
+    "max_steps": None, "lr": 1e-4, "shots": None, "draw": "uniform", "draw_ids": None, "validate_on": None,
+    "validate_every": 2, "patience": None, "class_weights": "none", "order": SHUFFLE, "data_seed": 0, "init_seed": 0,
+    "warmup": 0.0, "schedule": "linear", "weight_decay": 0.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CostAlone:
+    """What runs of one kind cost by themselves.
+
+    Attributes:
+        start, steps, scoring: seconds before the first epoch, of an epoch's steps, of scoring what is watched.
+        scored_each: how many examples those are.
+        training_flops, prediction_flops: floating-point operations of an example, forward and backward, and forward.
+        peak_memory: bytes of tensors that a step holds at most: minibatch, weights, moments, gradients and what lies
+            between; not the examples that are held in memory.
+    """
+
+    start: float
+    steps: float
+    scoring: float
+    scored_each: int
+    training_flops: int
+    prediction_flops: int
+    peak_memory: int
+
+    def seconds(self, epochs: float, scorings: int, scored_at_the_end: int) -> float:
+        """Of a whole run."""
+        each = self.scoring / max(self.scored_each, 1)
+        return self.start + epochs * self.steps + scorings * self.scoring + scored_at_the_end * each
+
+
+class CostsAlone:
+    """The costs of the kinds of runs that a context has met."""
+
+    def __init__(self, context: SweepContext) -> None:
+        self._context, self._count = context, CostModel(context)
+
+    def of(self, spec: RunSpec) -> CostAlone:
+        """Measured at the first run of a kind; errors are those of memory that runs out."""
+        learned, watched = self._count.learned(spec), self._count.watched(spec)
+        kind = replace(spec, epochs=1, **PLAIN)
+        known: dict[Any, CostAlone] = self._context.costs
+        if (kind, learned, watched) not in known:
+            known[kind, learned, watched] = self._measured(kind, learned, watched)
+        return known[kind, learned, watched]
+
+    def record(self, spec: RunSpec, result: RunResult) -> Mapping[str, Any]:
+        """The fields of a finished run's record."""
+        cost, data = self.of(spec), self._context.data(spec)
+        length = length_of(spec, self._count.learned(spec))
+        scorings = sum(point["validation_score"] is not None for point in result.curve)
+        tests = list(data.tests.values()) or ([] if data.test is None else [data.test])
+        whole = len(data.validation) if result.watched < len(data.validation) else 0
+        return {
+            "seconds_alone": cost.seconds(result.steps / length.epoch, scorings, whole + sum(map(len, tests))),
+            "training_flops": cost.training_flops,
+            "prediction_flops": cost.prediction_flops,
+            "peak_memory_alone": cost.peak_memory,
+            "kept_bytes": sum(weights.nbytes for weights in result.weights.values()),
+            "threads": torch.get_num_threads(),
+        }
+
+    def _measured(self, spec: RunSpec, learned: int, watched: int) -> CostAlone:
+        """Of a plain spec; its sample takes part of its examples, or more epochs."""
+        data, layers = self._context.data(spec), self._context.positions(spec)
+        counted = self._count.products_over(spec, learned, watched / 2) / RATE
+        share = min(SECONDS / EPOCHS / counted, 1.0)
+        epochs = 2 * round(min(max(SECONDS / counted, EPOCHS), MOST_EPOCHS) / 2)
+        batches = max(round(share * learned / spec.batch_size), 1)
+        part = replace(
+            data,
+            train=some(data.train, learned if share == 1 else min(batches * spec.batch_size, learned)),
+            validation=some(data.validation, max(round(share * watched), min(LEAST, watched))),
+            test=None,
+            tests={},
+        )
+        marks = [time.perf_counter()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
+            sample = replace(spec, epochs=epochs)
+            for _ in self._context.train([sample], lambda _: marks.append(time.perf_counter()), part):
+                pass
+        took = np.diff(marks)
+        steps, scored = (median(took[first::2]) if len(took) > first else 0.0 for first in (2, 3))
+        scoring = max(scored - steps, 0.0)
+        grown, shown = learned / max(len(part.train), 1), watched / max(len(part.validation), 1)
+        reading = _reading_seconds(part.train, layers) * grown + _reading_seconds(part.validation, layers) * shown
+        start = max(float(took[:1].sum()) - steps, 0.0)
+        held = held_bytes(data.train, layers) * learned / max(len(data.train), 1) <= HELD_BYTES
+        training, prediction, peak = self._counted(spec, part)
+        return CostAlone(
+            start=start + (reading * (1 - 1 / max(grown, 1.0)) if held else 0.0),
+            steps=steps * grown + (0.0 if held else reading),
+            scoring=scoring * shown,
+            scored_each=watched,
+            training_flops=training,
+            prediction_flops=prediction,
+            peak_memory=peak,
+        )
+
+    def _counted(self, spec: RunSpec, part: TaskData) -> tuple[int, int, int]:
+        """Operations of a training and of a predicted example, and the bytes of a step."""
+        layers, count = self._context.positions(spec), min(len(part.train), spec.batch_size)
+        labels = {name: each.labels for name, each in part.parts.items()}
+        classes = {name: len(known) for name, known in labels.items()}
+        with Meter() as meter:
+            model = model_of(spec, len(layers), self._context.store.hidden, classes, part.train.sides, part.lm_head)
+            load_start_weights(model, spec, self._context.start(spec), labels)
+            batch = part.train.batch(np.arange(count), layers)
+            runs = LoopedRuns([spec], [model])
+            before = meter.flops
+            if runs.learns:
+                runs.step([batch], [spec.lr])
+            trained = meter.flops - before
+            with torch.inference_mode(False), torch.no_grad():
+                runs.decide(batch)
+        return trained // count, (meter.flops - before - trained) // count, meter.peak_bytes
+
+
+def some(split: TaskSplit, count: int) -> TaskSplit:
+    """So many examples, drawn uniformly: as long as all of them on average."""
+    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
+
+
+def _reading_seconds(split: TaskSplit, layers: tuple[int, ...]) -> float:
+    began = time.perf_counter()
+    load_into_memory(split, layers)
+    return time.perf_counter() - began

@@ -1,0 +1,111 @@
+"""What the records say of a run's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.executor import alone
+from fusionkit.fit.executor.alone import CostAlone, CostsAlone
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.memory import PeakMemory
+from fusionkit.runs.folder import digest_of_record
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+def test_a_whole_run_is_counted_up() -> None:
+    cost = CostAlone(2.0, 3.0, 0.5, 100, 1, 1, 1)
+    assert cost.seconds(epochs=4.5, scorings=2, scored_at_the_end=300) == 2 + 4.5 * 3 + 2 * 0.5 + 3 * 0.5
+
+
+def test_a_record_says_what_its_run_cost(corpus_store: Callable[[str], Store], tmp_path: Path, watch: Any) -> None:
+    store, runs = corpus_store("words"), RunsFolder(tmp_path / "runs")
+    fusions = ("last", "attention", "concat")
+    specs = expand(store, task="tagging", fusions=fusions, head="linear-tagger", epochs=(2,), seeds=2)
+    records = fit(store, specs, runs, watch)
+    rows = len(store["train"].hidden_states) / len(store["train"].examples)
+    layers, wide, classes = len(store.layers), store.hidden, len(records[0]["labels"])
+    for record in records:
+        assert 0 < record["seconds_alone"] < 60
+        assert record["threads"] == torch.get_num_threads()
+        weights = load_file(runs.path / digest_of_record(record) / "weights.safetensors")
+        assert record["kept_bytes"] == sum(tensor.nbytes for tensor in weights.values())
+        assert record["peak_memory"] > record["peak_memory_alone"] > 4 * wide * classes * 4
+        assert record["training_flops"] > 2 * record["prediction_flops"] > 0
+    by = {record["spec"]["fusion"]: record for record in records}
+    head = 2 * rows * wide * classes
+    assert by["last"]["prediction_flops"] == pytest.approx(head, rel=0.5)
+    projected = by["concat"]["prediction_flops"] - 2 * rows * 256 * classes
+    assert projected == pytest.approx(2 * rows * (layers - 1) * wide * 256, rel=0.5)
+    frame = runs.frame()
+    assert (frame["seconds_alone"] > 0).all()
+    assert frame.groupby("fusion")["training_flops"].nunique().eq(1).all()  # of one kind, whatever the seed
+
+
+def test_each_kind_of_run_is_measured_once(
+    corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, asked = corpus_store("words"), list[RunSpec]()
+    plain = CostsAlone._measured
+
+    def measured(costs: CostsAlone, spec: RunSpec, *sizes: int) -> CostAlone:
+        asked.append(spec)
+        return plain(costs, spec, *sizes)
+
+    monkeypatch.setattr(CostsAlone, "_measured", measured)
+    specs = expand(store, task="tagging", fusions=("last", "linear"), lrs=(1e-3, 1e-2), seeds=3, epochs=(1, 2))
+    context = SweepContext(store)
+    found = {CostsAlone(context).of(spec) for spec in specs}
+    assert [spec.fusion for spec in asked] == ["last", "linear"]
+    assert len(found) == 2
+
+
+def test_measuring_leaves_no_trace_in_what_is_learned(corpus_store: Callable[[str], Store], monkeypatch: Any) -> None:
+    store = corpus_store("words")
+    [spec] = expand(store, task="tagging", fusions=("attention",), dropout=0.3, epochs=(2,))
+    found = []
+    for measured in (False, True):
+        context = SweepContext(store)
+        if measured:
+            CostsAlone(context).of(spec)
+        [(_, result)] = context.train([spec], lambda _: None)
+        found.append(result.weights)  # type: ignore[union-attr]
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_a_sample_of_large_data_is_small(corpus_store: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that counts as slow takes few examples, and the seconds are counted up to all of them."""
+    store = corpus_store("words")
+    [spec] = expand(store, task="tagging", fusions=("linear",), batch_sizes=(2,))
+    monkeypatch.setattr(alone, "RATE", 1e6)
+    context, seen = SweepContext(store), list[int]()
+    plain = context.train
+
+    def train(specs: list[RunSpec], on_epoch: Any, data: TaskData) -> Any:
+        seen.append(len(data.train))
+        return plain(specs, on_epoch, data)
+
+    monkeypatch.setattr(context, "train", train)
+    cost = CostsAlone(context).of(spec)
+    assert 2 <= seen[0] < len(store["train"].examples)
+    assert cost.scored_each == len(store["validation"].examples)
+
+
+def test_the_peak_is_the_most_since_it_was_asked_for() -> None:
+    held = torch.ones(1 << 26)  # 256 MB, to be forgotten
+    before = PeakMemory(torch.device("cpu")).read()
+    del held
+    peak = PeakMemory(torch.device("cpu"))
+    low = peak.read()
+    again = torch.ones(1 << 25)
+    assert peak.read() >= low
+    assert before >= 1 << 28
+    del again
