@@ -44,7 +44,7 @@ install: .venv/.installed-base
 	touch $@
 
 .venv/.installed-demo: .venv/.installed-torch pyproject.toml
-	$(PIP) --editable '.[demo]'
+	$(PIP) --editable '.[demo,report]'
 	touch $@
 
 .venv/.installed-docs: .venv/.installed-torch pyproject.toml

@@ -23,8 +23,8 @@ import torch
 
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
-from fusionkit.encode.batching import Batching
 from fusionkit.encode.batches import PartReader
+from fusionkit.encode.batching import Batching
 from fusionkit.encode.part_records import all_parts
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.sources import Columns, Source, guess_columns, open_source

@@ -47,18 +47,22 @@ def test_the_demonstration_compares_its_fusions_on_both_tasks(run: Callable[...,
     assert found["encoder_parameters"] == 22_713_216
     assert found["encode_seconds"] > 0
     seen = [(row["label"], row["fusion"], row["data_seed"]) for row in found["runs"]]
-    assert seen == [(label, f, s) for label in ("intent", "slots") for f in demo.FUSIONS for s in range(2)]
+    assert seen == [(label, f, s) for label in ("slots", "intent") for f in demo.FUSIONS for s in range(2)]
     assert {row["label"]: (row["head"], row["pool"], row["metric"]) for row in found["runs"]} == {
         "intent": ("classifier", "mean", "accuracy"), "slots": ("crf", None, "f1")
     }  # fmt: skip
     text = run("--keep", tmp_path / "kept")  # all there already
     lines = [line.split() for line in text.splitlines()]
     assert [line[:2] for line in lines if line and line[0] in ("intent", "slots")] == [
-        [label, fusion] for label in ("intent", "slots") for fusion in demo.FUSIONS
+        [label, fusion] for label in ("slots", "intent") for fusion in demo.FUSIONS
     ]
     assert "the encoder has 22,713,216 parameters" in text
     assert "16 heads trained over it" in text
     assert f"kept in {tmp_path / 'kept'}" in text
+    assert text.count("baseline") == 2  # of each task the last layer alone
+    page = tmp_path / "kept" / "travel-desk.html"
+    assert text.splitlines()[-1] == f"report: {page}"
+    assert "travel-desk" in page.read_text(encoding="utf-8")
     assert (tmp_path / "kept" / "travel-desk.store" / "manifest.json").is_file()
 
 

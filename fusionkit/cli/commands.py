@@ -34,7 +34,8 @@ class CliCommands:
 
     Attributes:
         settings: of a cluster, None for this machine. workers: processes of a sweep, None for as many as are worth it.
-        threads: of a sweep's process. device: of encoder and heads; a cluster trains on CPUs. log_to: names of logs.
+        threads: of a sweep's process. device: of encoder and heads; each worker of a cluster has its own.
+        log_to: names of logs.
     """
 
     settings: ClusterSettings | None
@@ -75,8 +76,9 @@ class CliCommands:
                 from fusionkit.cluster import open_cluster
                 from fusionkit.cluster.executor import ClusterExecutorFactory
 
-                cpus = on_cpus(self.settings)
-                cluster = ClusterExecutorFactory(stack.enter_context(open_cluster(cpus)), cpus, progress.note)
+                settings = on_cpus(self.settings) if self.device == "cpu" else self.settings
+                workers = stack.enter_context(open_cluster(settings))
+                cluster = ClusterExecutorFactory(workers, settings, progress.note, self.device)
             logs.catch_up(there)
             records = fit(
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,

@@ -1,4 +1,4 @@
-"""``fusionkit demo``: the bundled corpus through the bundled encoder, four fusions, two tasks, three seeds."""
+"""``fusionkit demo``: the bundled corpus through the bundled encoder, four fusions, two tasks, five seeds."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import click
 
 from fusionkit.bundled import travel_desk
 from fusionkit.cli.console import FOLDER, JSON_OPTION, ProgressBars, out, print_json, table
+from fusionkit.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FUSIONS = ("last", "linear", "concat", "attention")
 TASKS: dict[str, dict[str, Any]] = {
-    "intent": {"task": "classification", "pool": "mean", "epochs": (20,)},
     "slots": {"task": "tagging", "head": "crf", "epochs": (30,)},
+    "intent": {"task": "classification", "pool": "mean", "epochs": (20,)},
 }
-SEEDS = 3
+SEEDS = 5
+PAGE = Path("travel-desk.html")
 
 
 @click.command()
@@ -33,23 +35,24 @@ def demo(keep: Path | None, as_json: bool) -> None:
 
     encoder = load_encoder("minilm", device="cpu", words=True)
     with tempfile.TemporaryDirectory() as temporary:
-        encode_seconds, frame = encode_and_fit(keep or Path(temporary), encoder)
-    if as_json:
-        runs = json.loads(frame.to_json(orient="records"))  # NaN is no JSON
-        print_json({"encode_seconds": encode_seconds, "encoder_parameters": encoder.parameters, "runs": runs})
-        return
-    print_comparison(frame, encoder.parameters)
-    total = float(frame["seconds"].sum())
-    out().print(
-        f"\nencoded once in {encode_seconds:.1f} s; {len(frame)} heads trained over it in {total:.1f} s "
-        f"({total / len(frame):.1f} s each); the encoder has {encoder.parameters:,} parameters"
-    )
-    if keep is not None:
-        out().print(f"kept in {keep}: try `fusionkit info {keep / 'travel-desk.store'}`")
+        folder = keep or Path(temporary)
+        encode_seconds, fit_seconds, frame = encode_and_fit(folder, encoder)
+        if as_json:
+            runs = json.loads(frame.to_json(orient="records"))  # NaN is no JSON
+            print_json({"encode_seconds": encode_seconds, "encoder_parameters": encoder.parameters, "runs": runs})
+            return
+        print_comparison(frame)
+        out().print(
+            f"\nencoded once in {encode_seconds:.1f} s; {len(frame)} heads trained over it in {fit_seconds:.1f} s; "
+            f"the encoder has {encoder.parameters:,} parameters"
+        )
+        if keep is not None:
+            out().print(f"kept in {keep}: try `fusionkit info {keep / 'travel-desk.store'}`")
+        out().print(write_page(folder / "runs", PAGE if keep is None else keep / PAGE))
 
 
-def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, pd.DataFrame]:
-    """Seconds to encode the corpus once (rows of tokens serve both tasks), and a row for each head fitted over it."""
+def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, float, pd.DataFrame]:
+    """Seconds to encode the corpus once (rows of tokens serve both tasks) and to fit all heads, and a row a head."""
     import pandas as pd
     import torch
 
@@ -74,24 +77,37 @@ def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, pd.DataFrame]:
         for spec in expand(store, label=label, fusions=FUSIONS, seeds=SEEDS, **choices)
     ]
     torch.set_num_threads(1)  # as `fusionkit fit` does: these heads are too small for more
+    began = time.perf_counter()
     with SweepTable(specs) as progress:
-        records = fit(store, specs, RunsFolder(folder / "runs"), progress)
-    return encode_seconds, pd.DataFrame([flat_record(record) for record in records])
+        records = fit(store, specs, RunsFolder(folder / "runs"), progress, workers=None)
+    fit_seconds = time.perf_counter() - began
+    return encode_seconds, fit_seconds, pd.DataFrame([flat_record(record) for record in records])
 
 
-def print_comparison(frame: pd.DataFrame, encoder_parameters: int) -> None:
-    from fusionkit.cli.format_cells import score_text
-    from fusionkit.fit import summarise
+def print_comparison(frame: pd.DataFrame) -> None:
+    """Each fusion's mean over the seeds, the paired difference to the last layer alone, and what a head costs."""
+    from fusionkit.cli.format_cells import rows_of, texts_of
+    from fusionkit.runs.comparison import compare
 
     rows = []
-    for row in summarise(frame, ["label", "fusion", "head"]).to_dict(orient="records"):
-        run = frame[(frame["label"] == row["label"]) & (frame["fusion"] == row["fusion"])].iloc[0]
-        fusion, head = int(run["fusion_parameters"]), int(run["head_parameters"])
-        score = f"{score_text(row['mean'], row['std'])} {row['metric']}"
-        share = f"{(fusion + head) / encoder_parameters:.2%}"
-        rows.append(
-            [row["label"], row["fusion"], score, f"{fusion:,}", f"{head:,}", share, f"{row['seconds_alone']:.1f}"]
-        )
+    for row in rows_of(compare(frame, "last", ["label", "fusion"])):
+        texts = texts_of(row)
+        runs = frame[(frame["label"] == row["label"]) & (frame["fusion"] == row["fusion"])]
+        score, parameters = f"{texts['score']} {row['metric']}", f"{int(runs['fusion_parameters'].iloc[0]):,}"
+        differences = [texts["difference"], texts["difference_interval"]]
+        rows.append([row["label"], row["fusion"], score, *differences, parameters, texts["seconds"]])
     columns = [("task", "left"), ("fusion", "left")]
-    columns += [(name, "right") for name in ("test, 3 seeds", "fusion", "head params", "of encoder", "s alone")]
-    out().print(table("travel-desk (English), frozen all-MiniLM-L6-v2", columns, rows))
+    names = (f"test, {frame['data_seed'].nunique()} seeds", "Δ to last", "95 % of Δ", "parameters", "s alone")
+    out().print(
+        table("travel-desk (English), frozen all-MiniLM-L6-v2", [*columns, *((n, "right") for n in names)], rows)
+    )
+
+
+def write_page(runs: Path, page: Path) -> str:
+    """Write the report; where the extra `report` is not installed, how to get one."""
+    from fusionkit.report import write_report
+
+    try:
+        return f"report: {write_report([runs], page).page}"
+    except UsageError as error:
+        return f"no report: {error.remedy}"

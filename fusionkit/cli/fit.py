@@ -59,15 +59,15 @@ def fit(
 
     store, sweep, file = given_sweep(context, stores)
     settings = given_cluster(cluster, cluster_config or file, workers=workers)
-    if settings is not None and device not in ("auto", "cpu"):
+    if settings is not None and device not in ("auto", "cpu", "cuda"):
         raise UsageError(
-            "the workers of a cluster train heads on their CPUs",
-            expected="--device cpu",
+            "the device of a cluster's workers has no number: each sees one GPU at most",
+            expected="--device auto, cpu or cuda",
             received=f"--device {device} beside --cluster",
-            remedy="leave one of them out",
+            remedy="leave the number out",
         )
     if print_job:
-        print_slurm_job(settings and on_cpus(settings))
+        print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
         return
     check_logs(log_to)
     commands = CliCommands(settings, workers, threads, device, retry_failed, log_to)

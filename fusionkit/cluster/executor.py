@@ -30,20 +30,24 @@ class ClusterExecutorFactory:
     """Makes executors for :func:`fusionkit.fit.fit`.
 
     Args:
-        note: told how many workers there are.
+        note: told how many workers there are. device: where each worker trains: ``auto`` is its GPU where it has one.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: ClusterSettings, note: Callable[[str], None] = lambda _: None
+        self,
+        cluster: Cluster,
+        settings: ClusterSettings,
+        note: Callable[[str], None] = lambda _: None,
+        device: str = "auto",
     ) -> None:
-        self.cluster, self.settings, self.note = cluster, settings, note
+        self.cluster, self.settings, self.note, self.device = cluster, settings, note, device
 
     @property
     def workers(self) -> int:
         return self.cluster.workers
 
     def executor(self, opening: Opening, runs: RunsFolder, on_event: OnEvent) -> Executor:
-        return ClusterExecutor(self, opening, runs, on_event)
+        return ClusterExecutor(self, {**opening, "device": self.device}, runs, on_event)
 
 
 class ClusterExecutor:

@@ -44,8 +44,8 @@ def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     Returns:
         an epoch a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``metric``, then
         ``epoch`` (from 1), ``loss`` (its mean over the epoch), ``validation_score`` (none where it was not scored),
-        ``seconds`` (its share of what was trained together, until that epoch's end), ``seconds_alone`` (scaled to what it
-        would take by itself) and the ``folder``.
+        ``seconds`` (its share of what was trained together, until that epoch's end), ``seconds_alone`` (scaled to what
+        it would take by itself) and the ``folder``.
         Errors are those of :func:`results`.
     """
 

@@ -52,7 +52,18 @@ def test_encode_prints_the_job_of_its_workers(fusionkit: Command, asked: Path, c
 
 
 def test_fit_prints_the_job_of_its_workers(fusionkit: Command, asked: Path, small: Path) -> None:
-    words = ("fit", small, "--out", asked.parent / "runs", "--label", "label", "--cluster-config", asked)
+    words = (
+        "fit",
+        small,
+        "--out",
+        asked.parent / "runs",
+        "--label",
+        "label",
+        "--device",
+        "cpu",
+        "--cluster-config",
+        asked,
+    )
     result = fusionkit(*words, "--print-job")
     assert (result.code, result.err) == (0, "")
     is_the_job(result.out, asked)

@@ -69,7 +69,7 @@ def test_a_device_beside_a_cluster_is_refused_before_any_worker(
         "fit", store, "--label", "intent", "--out", runs, "--device", "cuda:0", "--cluster", "local", *more
     )
     assert done.code == 2
-    assert "the workers of a cluster train heads on their CPUs" in done.err
+    assert "the device of a cluster's workers has no number" in done.err
     assert not runs.exists()
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from safetensors.torch import load_file
 
 from fusionkit.cluster import Cluster, ClusterSettings
 from fusionkit.cluster.executor import ClusterExecutorFactory
+from fusionkit.cluster.local import environments_of
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
 from fusionkit.runs.claims import Claims, runs_status
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
@@ -149,3 +152,22 @@ def test_a_failed_run_is_a_row_and_its_error_is_told(
     [failed] = runs_status(RunsFolder(tmp_path / "runs"))["failed"]
     assert (failed["fusion"], failed["lr"]) == ("linear", 99.0)
     assert "finite" in failed["error"]
+
+
+def test_each_worker_trains_on_the_gpu_that_it_sees(
+    cluster: Cluster, settings: ClusterSettings, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two workers on two GPUs, and of one without any; what a worker is sent names no number."""
+    opening = opening_of(SweepContext(store))
+    assert opening is not None
+    factory = ClusterExecutorFactory(cluster, settings)
+    executor = factory.executor(opening, RunsFolder(tmp_path), lambda event: None)
+    with closing(executor):
+        sent = executor._job.opening  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(os.environ["CUDA_VISIBLE_DEVICES"]))
+    found = []
+    for each in (*environments_of(ClusterSettings(threads=1), ["0", "3"]), {"CUDA_VISIBLE_DEVICES": ""}):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", each["CUDA_VISIBLE_DEVICES"])
+        found.append((each["CUDA_VISIBLE_DEVICES"], str(open_context(sent).device)))
+    assert found == [("0", "cuda"), ("3", "cuda"), ("", "cpu")]
+    assert open_context({**sent, "device": "cpu"}).device.type == "cpu"

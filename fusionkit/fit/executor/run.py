@@ -54,7 +54,8 @@ def fit(
         workers: so many processes share the work; 1 is this one, None are as many as are worth it.
         retry_failed: runs that are there as failed are trained again.
         cluster: does the runs instead of processes of this machine; ``workers`` is its own then.
-        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster's is the CPU.
+        device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster has its
+            workers' devices.
 
     Returns:
         the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
