@@ -36,3 +36,11 @@ def test_every_linked_file_exists() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert len(links) >= 6
     assert [link for link in links if not (Path(__file__).parent.parent / link).exists()] == []
+
+
+def test_the_first_page_is_short_enough_to_be_read() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 90
+    assert [line for line in lines if len(line) > 140] == []
+    cells = [cell.strip() for line in lines if line.startswith("|") for cell in line.strip("|").split("|")]
+    assert [cell for cell in cells if len(cell) > 100] == []

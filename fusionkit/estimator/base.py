@@ -12,8 +12,10 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fusionkit.dataset.draws import carve
+from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.fit.executor.units import pools_first
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of, word_split
 from fusionkit.fit.train.loop import train_run
@@ -122,6 +124,7 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         count = self.n_layers_in_
         chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count, "fusion_layers")
         layers = fusion_layers(spec.fusion, tuple(range(count)), count, chosen)
+        data = pooled_data(data) if pools_first(spec) else data  # as `fit` does
         result = train_run(spec, data, layers, self.n_features_in_, lambda: None)
         model = build_model(spec, len(layers), self.n_features_in_, len(labels))
         model.load_state_dict(result.weights)
