@@ -138,7 +138,7 @@ def predictions_of(
         contexts[key] = SweepContext(_source(study, spec))
     source = contexts[key].store
     # The report needs no draw and no start: only the split that is scored.
-    data = contexts[key].data(spec)
+    data = contexts[key].load(spec)  # all rows: each has its token and its weights
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest
     run = open_run(folder)
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")

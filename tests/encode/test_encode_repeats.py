@@ -83,8 +83,8 @@ def passes(encoder: Encoder) -> tuple[Encoder, Counter[tuple[int, ...]]]:
 
     class Counted(Encoder):
         def forward(self, token_ids: Any, attention_mask: Any, segments: Any) -> Any:
-            for ids, mask in zip(token_ids.tolist(), attention_mask.tolist(), strict=True):
-                seen[tuple(ids[: sum(mask)])] += 1
+            batch = zip(token_ids.tolist(), attention_mask.tolist(), strict=True)
+            seen.update({tuple(ids[: sum(mask)]) for ids, mask in batch})  # a small batch is filled with its own
             return super().forward(token_ids, attention_mask, segments)
 
     fields = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(encoder)}

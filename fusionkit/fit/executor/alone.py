@@ -33,7 +33,7 @@ from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.specs import SHUFFLE, RunSpec
 
 SECONDS = 0.3  # of all epochs of a sample, as counted
-EPOCHS, MOST_EPOCHS = 6, 60  # of a sample; the first two are not counted, and every second one is scored
+EPOCHS, MOST_EPOCHS = 6, 12  # of a sample; the first two are not counted, and every second one is scored
 LEAST = 8  # validation examples of a sample
 # What a run's cost does not depend on, or what the sample has in its own way.
 PLAIN: dict[str, Any] = {

@@ -69,7 +69,7 @@ class SweepContext:
         """The splits that a run is trained and judged on; errors as the loading of its task."""
         if (key := data_key(spec)) not in self._data:
             began = time.perf_counter()
-            data = self._load(spec)
+            data = self.load(spec)
             self._data[key] = replace(pooled_data(data) if pools_first(spec) else data, draws=self.draws)
             self.seconds += time.perf_counter() - began
         return self._data[key]
@@ -106,7 +106,8 @@ class SweepContext:
         sizes, shared = (self.positions, self.store.hidden), (self.sharers, self.device)
         return train_unit(specs, data or self.data(specs[0]), *sizes, on_epoch, self.starts, tell, *shared)
 
-    def _load(self, spec: RunSpec) -> TaskData:
+    def load(self, spec: RunSpec) -> TaskData:
+        """The splits with all rows of the store, where :meth:`data` may have means of them; read anew each time."""
         if isinstance(self.store, Mix):
             return self.store.load(spec)
         if len(parts_of(spec)) > 1:

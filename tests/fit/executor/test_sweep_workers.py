@@ -20,7 +20,7 @@ import torch
 from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
 from fusionkit.fit import RunsFolder, expand, fit, open_starts
-from fusionkit.fit.executor import unit_job as work
+from fusionkit.fit.executor import context
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train import loop as training
@@ -99,7 +99,7 @@ def test_a_unit_whose_memory_does_not_suffice_is_halved_until_it_does(
             torch.empty(1 << 50)
         return train(given, *rest)
 
-    monkeypatch.setattr(work, "train_unit", hungry)
+    monkeypatch.setattr(context, "train_unit", hungry)
     records = fit(store, specs, RunsFolder(tmp_path / "runs"), watch)
     assert {record["spec"]["fusion"]: record["status"] for record in records} == {
         "last": "finished", "linear": "finished", "attention": "failed", "layer:1": "finished", "layer:2": "finished",
