@@ -17,12 +17,14 @@ LEFT_OUT = ("draw", "encoding", "labels")
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("work", type=Path)
-    found = []
-    for path in parser.parse_args().work.glob("runs/*/*/run.json"):
+    found, work = [], parser.parse_args().work
+    for path in work.glob("runs/*/*/run.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["status"] == "finished":
             kept = {name: value for name, value in record.items() if name not in LEFT_OUT}
             found.append({"sweep": path.parts[-3], "digest": path.parts[-2], **kept})
+    if not found:
+        parser.error(f"{work} holds no finished run; expected a folder that `fusionkit run STUDY.yaml --out` wrote")
     found.sort(key=lambda record: (record["sweep"], json.dumps(record["spec"], sort_keys=True)))
     for record in found:
         print(json.dumps(record, ensure_ascii=False))

@@ -3,9 +3,9 @@
     cost of a batch = overhead + longest · sequences            the sum over all batches is as small as it can be
 
 Symbols: costs are in sub-tokens, padding included; the overhead is what a batch costs whatever is in it. Sequences are
-sorted by length, and a batch is a run of them. In the best cut each batch begins where the length changes, or is full:
-otherwise it could begin earlier, at the cost of a batch of longer sequences, and all together would cost no more. So
-only these cuts are tried, from the end.
+sorted by length, longest first, and a batch is some neighbours. In a cheapest cut each batch begins where the length
+changes, or is full. Any other batch could take one more sequence from the batch before it, whose padding is longer, and
+the cost would not rise. So only these cuts are tried, from the end.
 
 A batch has at least :data:`LEAST_TOKENS` sub-tokens, its first sequences coming again where they are too few: on CPUs,
 products of 5 to 11 rows have other last bits with two threads than with one (oneDNN takes other kernels), and a part's
@@ -65,8 +65,9 @@ class Batching:
         """
         order = np.argsort(-lengths, kind="stable")
         order = order[lengths[order] > 0]  # an empty text has nothing to encode
-        bounds = _filled(lengths[order], self.tokens)
-        if self.overhead is not None:
+        if self.overhead is None:
+            bounds = _filled(lengths[order], self.tokens)
+        else:
             bounds = _cheapest(lengths[order], self.tokens, self.overhead)
         for start, stop in pairwise(bounds):
             yield order[start:stop]

@@ -4,7 +4,7 @@
 
 Symbols: s the seconds before the first epoch, reading included; t those of an epoch's steps and e the epochs that were
 trained, of which the last may be a part; v those of scoring n_v validation examples and c how often they were scored;
-n the examples that are scored at the end. All are medians over the epochs that were measured.
+n the examples that are scored at the end. t and v are medians over the epochs that were measured.
 """
 
 from __future__ import annotations
