@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import LESS_IS_BETTER
-from fusionkit.report.display_names import METHOD_AXES, metric_name, times_of, unit_of
+from fusionkit.metrics import LESS_IS_BETTER, metric_name
+from fusionkit.report.display_names import METHOD_AXES, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
 from fusionkit.runs.summary import summarise

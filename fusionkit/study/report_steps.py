@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
@@ -23,6 +23,12 @@ from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import Comparison, Report, Study
+
+
+class Recorded(Protocol):
+    """A sweep whose runs are there, in a folder (:class:`SweepFit`) or elsewhere."""
+
+    def records(self) -> list[dict[str, Any]]: ...
 
 
 def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
@@ -42,7 +48,7 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
     return Step(f"table {comparison.name}", command_of(comparison, work), made_from, work.contents, make)
 
 
-def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.DataFrame:
+def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.DataFrame:
     """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
 
     Raises:
