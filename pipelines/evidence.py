@@ -269,7 +269,7 @@ def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, 
             layers |= set(each.index)
     rows = [[*keys, *map(str, sorted(layers))], ["---"] * (len(keys) + len(layers))]
     for names, each in lines.items():
-        rows.append([*names, *(f"{each[layer]:.2f}"[1:] if layer in each else "" for layer in sorted(layers))])
+        rows.append([*names, *(f"{each[layer]:.2f}" if layer in each else "" for layer in sorted(layers))])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
