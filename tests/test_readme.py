@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -49,16 +48,6 @@ def test_the_first_page_is_short_enough_to_be_read() -> None:
     assert [line for line in lines if len(line) > 140] == []
     cells = [cell.strip() for line in lines if line.startswith("|") for cell in line.strip("|").split("|")]
     assert [cell for cell in cells if len(cell) > 100] == []
-
-
-@pytest.fixture(scope="module")
-def evidence() -> Any:
-    spec = importlib.util.spec_from_file_location("evidence", ROOT / "pipelines" / "evidence.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md"])

@@ -105,7 +105,11 @@ def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
     body = [
         [*map(_markdown_escape, names), *(found.get(name, "") for name in columns)] for names, found in lines.items()
     ]
-    heads = [f"{name} {metric_name(metric)}" for name, metric in pairs] if in_head and across != "metric" else columns
+    heads = columns
+    if in_head:
+        heads = [
+            metric_name(metric) if across == "metric" else f"{name} {metric_name(metric)}" for name, metric in pairs
+        ]
     return [[*map(_head, others), *map(_markdown_escape, heads)], *body]
 
 

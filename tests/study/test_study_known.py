@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -16,17 +15,6 @@ from fusionkit.runs.records_file import known_runs, read_records, write_records
 
 Command = Callable[..., Any]
 Ran = Any
-ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def evidence() -> Any:
-    spec = importlib.util.spec_from_file_location("evidence", ROOT / "pipelines" / "evidence.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -169,7 +157,7 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{table}<!-- end -->\nb\n"
     assert evidence.with_tables(evidence.with_tables(text)) == evidence.with_tables(text)
     some = evidence.table_of("tiny", "wide", {"sweep": "moved", "label": "intent", "metric": "accuracy,macro_f1"})
-    assert some.splitlines()[0] == "| evaluated | fusion | accuracy | macro_f1 |"
+    assert some.splitlines()[0] == "| evaluated | fusion | accuracy | macro F1 |"
     assert len(some.splitlines()) == 4
     weights = evidence.table_of("tiny", "wide", {"label": "slots", "show": "weights"}).splitlines()
     assert weights[0] == "| sweep | evaluated | fusion | 0 | 6 |"
