@@ -70,17 +70,21 @@ def main() -> None:
     if strange := [name for name in given.studies if name not in STUDIES]:
         parser.error(f"no study of record: {strange[0]}; expected some of {', '.join(sorted(STUDIES))}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    failed = []
     try:
         for name in () if given.tables else given.studies or sorted(STUDIES):
-            run_study(name, given.data.resolve(), given.work.resolve() / name)
+            if run_study(name, given.data.resolve(), given.work.resolve() / name):
+                failed.append(name)
             write_tables()
         write_tables()
     except FusionkitError as error:
         sys.exit(f"{error}")
+    if failed:
+        sys.exit(f"not done: {', '.join(failed)}; the errors are above")
 
 
-def run_study(name: str, data: Path, work: Path) -> None:
-    """Run one study and keep its records, also those of a run that is stopped."""
+def run_study(name: str, data: Path, work: Path) -> int:
+    """Run one study and keep its records, also those of a run that is stopped; its exit code."""
     files = sorted(RECORDS.glob("*.jsonl"), key=lambda path: (path.stem != name, path.stem))  # its own first
     command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name]), "--set", f"data={data}"]
     command += ["--out", str(work), "--threads", str(THREADS), *(f"--known={path}" for path in files)]
@@ -97,8 +101,7 @@ def run_study(name: str, data: Path, work: Path) -> None:
             child.terminate()
             child.wait()
         keep_records(name, data, work)
-    if child.returncode:
-        sys.exit(child.returncode)
+    return child.returncode
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,7 @@ def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
     ]
     heads = columns
     if in_head:
-        heads = [
-            metric_name(metric) if across == "metric" else f"{name} {metric_name(metric)}" for name, metric in pairs
-        ]
+        heads = [("" if across == "metric" else f"{name} ") + metric_name(metric) for name, metric in pairs]
     return [[*map(_head, others), *map(_markdown_escape, heads)], *body]
 
 
