@@ -5,7 +5,6 @@ In both the best mean of each task and number of shots is bold, and a score that
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +56,7 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
 
 
 def _rows(summary: pd.DataFrame) -> Rows:
-    """Each row, and whether it has the best mean of several of its task; of a perplexity the least is the best."""
+    """Each row, and whether it has the best mean of its task; of a perplexity the least is the best."""
     names, rows = [name for name in SAME_TASK if name in summary.columns], rows_of(summary)
     tasks = [tuple(cell(row[name]) for name in names) for row in rows]
     best: dict[tuple[str, ...], float] = {}
@@ -65,8 +64,7 @@ def _rows(summary: pd.DataFrame) -> Rows:
         mean = row["mean"]
         if not pd.isna(mean) and (task not in best or is_better(row["metric"], mean, best[task])):
             best[task] = mean
-    rivals = Counter(tasks)
-    return [(row, rivals[task] > 1 and row["mean"] == best.get(task)) for task, row in zip(tasks, rows, strict=True)]
+    return [(row, row["mean"] == best.get(task)) for task, row in zip(tasks, rows, strict=True)]
 
 
 def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
