@@ -81,6 +81,8 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
         specs = fitting.sweep.specs
         if not all(fitting.folder.has(spec.digest) for spec in specs):
             return {}
+        if not fitting.sweep.halving and any(record["status"] == "stopped" for record in fitting.records()):
+            return {}
         if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}
         return {work.name(runs): fitting.content()}
