@@ -73,7 +73,8 @@ def example_of(command: str, option: click.Option) -> str:
     if option.is_flag:
         return f"--{name}"
     if isinstance(option.type, click.Choice):
-        return f"--{name} {next(choice for choice in option.type.choices if choice != option.default)}"
+        others = [choice for choice in option.type.choices if choice != option.default]
+        return f"--{name} {(others or option.type.choices)[0]}"
     return f"--{name} {EXAMPLES.get(f'{command} {name}', EXAMPLES.get(name, ''))}"
 
 

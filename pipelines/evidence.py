@@ -38,6 +38,7 @@ from fusionkit.cli.paper_tables import markdown
 from fusionkit.errors import FusionkitError, unknown_name
 from fusionkit.files import write_durably
 from fusionkit.machine import cores
+from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.folder import RunsFolder, digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
 from fusionkit.study.fit_step import SweepFit
@@ -240,19 +241,26 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     metrics, show = choice.pop("metric", "").split(","), choice.pop("show", "")
     records = read_records(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
+    frame = frame_of(comparison, sweeps)
+    if show != "weights" and not any(metrics):
+        summary, notes = summary_of(comparison, frame, QUIET)
+        return markdown(only(summary, choice), notes, comparison.across)
+    # Other scores and weights are those of the runs that the comparison's own score chooses.
+    counted = chosen_by(comparison.choose_by, frame, comparison.by)
     if show == "weights":
-        frame = chosen(frame_of(comparison, sweeps), choice)
-        return weights_table(frame, comparison.by, {record["digest"]: record for record in records})
+        by_digest = {record["digest"]: record for record in records}
+        return weights_table(only(counted.frame, choice), comparison.by, by_digest)
     summaries, notes = [], list[str]()
     for metric in metrics:
-        of_metric = dataclasses.replace(comparison, metric=metric or comparison.metric)
-        summary, notes = summary_of(of_metric, frame_of(of_metric, sweeps), QUIET)
-        summaries.append(chosen(summary, choice))
+        of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
+        scores = frame_of(of_metric, sweeps)
+        summary, notes = summary_of(of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET)
+        summaries.append(only(summary, choice))
     across = comparison.across if len(metrics) == 1 else "metric"
-    return markdown(pd.concat(summaries), notes, across)
+    return markdown(pd.concat(summaries), [*counted.notes, *notes], across)
 
 
-def chosen(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
+def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
     """The rows with these values, without the columns that tell them."""
     for column, value in choice.items():
         if column not in frame:

@@ -63,7 +63,8 @@ class CliCommands:
         """Train what is missing, watched by a table and logged; the records of all of the sweep's runs."""
         folder, console = RunsFolder(runs), log()
         there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
-        there = [record for record in there if not (self.retry_failed and record["status"] == "failed")]
+        again = {"failed": self.retry_failed, "stopped": not sweep.halving}
+        there = [record for record in there if not again.get(record["status"], False)]
         logs = Logs(self.log_to, runs, console.print)
         with (
             self._own_threads(),
@@ -82,7 +83,7 @@ class CliCommands:
             logs.catch_up(there)
             records = fit(
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,
-                cluster, self._heads,
+                cluster, self._heads, sweep.halving,
             )  # fmt: skip
             logs.catch_up(records)  # what another process kept just before this one asked
             logs.close()
@@ -99,7 +100,7 @@ class CliCommands:
         with self._own_threads():
             return forecast(
                 store, sweep.specs, RunsFolder(runs), sweep.starts, sweep.draws, self.workers, self.retry_failed,
-                self._heads, known,
+                self._heads, known, sweep.halving,
             )  # fmt: skip
 
     def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:

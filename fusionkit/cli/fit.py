@@ -94,7 +94,12 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     if as_json:
         print_json([flat_record(record) for record in records])
         return
-    out().print(summary_table(summarise(pd.DataFrame([row for each in records for row in flat_tests(each)]))))
+    ended = [record for record in records if record["status"] != "stopped"]
+    out().print(summary_table(summarise(pd.DataFrame([row for each in ended for row in flat_tests(each)]))))
+    if stopped := len(records) - len(ended):
+        out().print(
+            f"{counted(stopped, 'run')} stopped early by --halving: others of another rate or layers were better"
+        )
     out().print(f"kept in {runs}; `fusionkit results {runs}` shows all of it")
 
 

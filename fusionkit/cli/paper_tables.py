@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.cli.format_cells import NOTHING, cell, group_keys, rows_of, runs_text, texts_of, times_of
+from fusionkit.cli.format_cells import NOTHING, cell, chosen_columns, group_keys, rows_of, runs_text, texts_of, times_of
 from fusionkit.metrics import is_better, metric_name
 
 # Rows that agree in these compete for the bold.
@@ -20,7 +20,7 @@ Rows = list[tuple[dict[str, Any], bool]]
 
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
-    keys, compared = group_keys(summary), "difference" in summary.columns
+    keys, compared = [*group_keys(summary), *chosen_columns(summary)], "difference" in summary.columns
     header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
     header += ["runs", "parameters"]
@@ -49,8 +49,8 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
         across: a column that groups are named by, or ``metric``; its values become columns of the table.
     """
     keys, rows = group_keys(summary), _rows(summary)
-    lies_across = across in (*keys, "metric")
-    body = _across(rows, keys, across) if lies_across else _down(rows, keys, "difference" in summary.columns)
+    down, lies_across = [*keys, *chosen_columns(summary)], across in (*keys, "metric")
+    body = _across(rows, keys, across) if lies_across else _down(rows, down, "difference" in summary.columns)
     lines = [f"| {' | '.join(cells)} |" for cells in (body[0], ["---"] * len(body[0]), *body[1:])]
     return "\n".join([*lines, *(f"\n{_markdown_escape(note)}" for note in notes)]) + "\n"
 

@@ -21,6 +21,7 @@ from fusionkit.errors import UsageError, unknown_name
 
 Spec = TypeVar("Spec", bound=type[Any])
 KINDS: dict[str, type[Any]] = {"int": int, "float": float, "bool": bool}
+YES_NO = {"yes": True, "true": True, "no": False, "false": False}
 WANTED: dict[type[Any], str] = {int: "a whole number", float: "a number", str: "a text", bool: "yes or no"}
 # Of a number, as pydantic's ``Field`` names them: the comparison, and in words.
 BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
@@ -93,6 +94,10 @@ class OptionInfo:
         Raises:
             ValueError: it is none of this kind.
         """
+        if self.kind is bool:
+            if (value := YES_NO.get(text.lower())) is None:
+                raise ValueError(text)
+            return value
         return self.kind(text)
 
     def check(self, value: Any) -> Any:

@@ -89,7 +89,16 @@ def by_flag(*options: OptionInfo) -> dict[str, OptionInfo]:
 
 
 # What a run is, as it may stand in each block of a sweep.
-FIT = by_flag(*(given for name, entry in _RUN.items() for given in _GIVEN.get(name, (entry,))))
+FIT = by_flag(
+    *(given for name, entry in _RUN.items() for given in _GIVEN.get(name, (entry,))),
+    OptionInfo(
+        name="halving",
+        help="Stop the worse half of the rates and layers given, again and again (successive halving).",
+        kind=bool,
+        default=False,
+        lists=NONE,
+    ),
+)
 # One for all runs of a sweep.
 STORES = by_flag(
     OptionInfo(

@@ -88,7 +88,9 @@ class SweepFit:
         return len(taken)
 
     def _is_taken(self, spec: RunSpec) -> bool:
-        return spec.digest in self._known and not self.folder.has(spec.digest)
+        known = self._known.get(spec.digest)
+        counts = known is not None and (self.sweep.halving or known["status"] == "finished")
+        return counts and not self.folder.has(spec.digest)
 
     def content(self) -> str:
         """SHA-256 over the records of its runs."""
@@ -106,6 +108,8 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
     def there() -> Made:
         specs = fitting.sweep.specs
         if not all(fitting.folder.has(spec.digest) for spec in specs):
+            return {}
+        if not fitting.sweep.halving and any(record["status"] == "stopped" for record in fitting.records()):
             return {}
         if commands.retry_failed and any(record["status"] == "failed" for record in fitting.records()):
             return {}

@@ -101,6 +101,8 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
         return _of_tasks({"type": "string"}, "[^=,]+")
     if flag == "validate-on":
         return {"anyOf": [_number(int), {"type": "string", "pattern": "^[0-9.]+%$"}]}
+    if entry.kind is bool:
+        return {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}]}
     if entry.choices:
         return {"enum": list(entry.choices)}
     return _number(entry.kind, **{BOUNDS[name]: bound for name, bound in entry.bounds})

@@ -25,6 +25,7 @@ from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
+from fusionkit.fit.train.halving import Halving
 from fusionkit.fit.train.loop import Ended, train_unit
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
@@ -43,7 +44,8 @@ class SweepContext:
 
     Args:
         starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
-        sharers: how many processes, this one among them, do the sweep's work in one memory.
+        sharers: how many processes, this one among them, do the sweep's work in one memory. halving: whether the
+            worse settings stop early.
 
     Attributes:
         seconds: how long the loading of task data has taken. costs: what kinds of runs cost by themselves, by kind.
@@ -56,8 +58,9 @@ class SweepContext:
         draws: Mapping[str, Sequence[str]] | None = None,
         sharers: int = 1,
         device: torch.device = CPU,
+        halving: bool = False,
     ) -> None:
-        self.seconds, self.sharers, self.device = 0.0, sharers, device
+        self.seconds, self.sharers, self.device, self.halving = 0.0, sharers, device, halving
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
         self.starts = {start.run.digest: start for start in starts}
@@ -101,10 +104,12 @@ class SweepContext:
         on_epoch: Callable[[RunSpec], None],
         data: TaskData | None = None,
         tell: Callable[[str], None] | None = None,
+        halving: Halving | None = None,
     ) -> Iterator[Ended]:
         """The runs of a unit, each as it ends; ``data``: other splits than :meth:`data`, ``tell``: for notes."""
-        sizes, shared = (self.positions, self.store.hidden), (self.sharers, self.device)
-        return train_unit(specs, data or self.data(specs[0]), *sizes, on_epoch, self.starts, tell, *shared)
+        data, start = data or self.data(specs[0]), self.starts
+        hidden, sharers = self.store.hidden, self.sharers
+        return train_unit(specs, data, self.positions, hidden, on_epoch, start, tell, sharers, self.device, halving)
 
     def load(self, spec: RunSpec) -> TaskData:
         """The splits with all rows of the store, where :meth:`data` may have means of them; read anew each time."""
@@ -122,8 +127,8 @@ def opening_of(context: SweepContext) -> Opening | None:
 
     Returns:
         ``parts``: addresses of stores, each with the share that is trained on; ``evaluate_on``: addresses, none for a
-        store that is no mix; ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``: as of
-        :class:`SweepContext`.
+        store that is no mix; ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``, ``halving``: as
+        of :class:`SweepContext`.
     """
     store = context.store
     stores = store.stores if isinstance(store, Mix) else (store,)
@@ -138,6 +143,7 @@ def opening_of(context: SweepContext) -> Opening | None:
         "draws": context.draws,
         "sharers": context.sharers,
         "device": str(context.device),
+        "halving": context.halving,
     }
 
 
@@ -147,7 +153,7 @@ def open_context(opening: Opening) -> SweepContext:
     parts = [Share(open_store(place), part) for place, part in opening["parts"]]
     evaluation_stores = [open_store(place) for place in opening["evaluate_on"]]
     store = Mix(parts, evaluation_stores) if evaluation_stores else parts[0].store
-    return SweepContext(store, starts, opening["draws"], opening["sharers"], device)
+    return SweepContext(store, starts, opening["draws"], opening["sharers"], device, opening["halving"])
 
 
 def address(place: Place) -> str:

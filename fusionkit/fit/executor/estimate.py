@@ -27,6 +27,7 @@ from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
+from fusionkit.fit.train.halving import epochs_share, rivals_of, setting_of
 from fusionkit.memory import out_of_memory
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
@@ -85,12 +86,13 @@ def forecast(
     retry_failed: bool = False,
     device: str = "cpu",
     known: Measurements | None = None,
+    halving: bool = False,
 ) -> tuple[Forecast, list[str]]:
     """What :func:`fusionkit.fit.fit` would take, and what it would say; arguments and errors are its own.
 
     ``known`` is what was measured for other sweeps; what is measured now is added to it.
     """
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device), halving)
     claims = Claims(runs.path, this_process())
     missing, context = prepared.missing, prepared.context
     measured, cost = known or Measurements(), CostModel(context)
@@ -98,6 +100,13 @@ def forecast(
     measured.read({spec: record for spec, record in records.items() if record is not None}, cost)
     measured.sample(missing, cost)
     seconds = {spec: measured.factor(spec) * cost.seconds(spec) for spec in missing}
+    if halving:
+        settings: dict[Any, set[Any]] = {}
+        for spec in specs:
+            settings.setdefault(rivals_of(spec), set()).add(setting_of(spec))
+        for spec in missing:
+            count = len(settings[rivals_of(spec)])
+            seconds[spec] *= epochs_share(count, cost.epochs(spec), spec.validate_every)
     chosen = plan(prepared, workers)
     units = [sum(seconds[spec] for spec in unit) for unit in chosen.units]
     begin = START_SECONDS + context.seconds if chosen.workers > 1 else 0.0

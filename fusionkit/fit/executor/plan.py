@@ -20,6 +20,7 @@ from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 
 START_SECONDS = 3.0  # a worker's imports, on the machines that this was measured on
+UNITS_EACH = 4  # of a worker, where fusions are not spread over units
 SHARE_OF_SPARE = 0.7  # of the memory that is left for what runs learn; the rest is for states and what lies between
 
 
@@ -54,7 +55,8 @@ def plan(prepared: Prepared, asked: int | None, *, elsewhere: bool = False) -> P
     alone = Plan(units, widest, 1, None, notes)
     # A GPU is one process's: its runs are stacked, and another process would wait for it.
     most = min(asked or (max(cores() // torch.get_num_threads(), 1) if on_cpu else 1), len(missing))
-    shared = max(min(most_runs, -(-len(missing) // max(most, 1))), 1)  # a unit for each, where there are runs
+    # A unit for each, where there are runs; halving keeps fusions whole, and several units even out what they cost.
+    shared = max(min(most_runs, -(-len(missing) // (max(most, 1) * (UNITS_EACH if context.halving else 1)))), 1)
     units, widest, notes = _fitting(missing, shared, 1 if elsewhere else most, cost, spare)
     if (most := min(most, len(units))) <= 1:
         return alone
@@ -89,9 +91,10 @@ def _fitting(
     All models of a unit are made at its start. Linux gives memory away that it does not have and kills whoever uses it:
     no error would come that a stack could be halved by, and every start anew would end in the same way.
     """
-    widest, units = most_runs, plan_units(missing, most_runs)
+    halving = cost.context.halving
+    widest, units = most_runs, plan_units(missing, most_runs, halving)
     while spare is not None and widest > 1 and workers * cost.weights(units) > SHARE_OF_SPARE * spare:
         widest = -(-widest // 2)
-        units = plan_units(missing, widest)
+        units = plan_units(missing, widest, halving)
     narrowed = widest < min(most_runs, len(missing))
     return units, widest, [f"at most {counted(widest, 'run')} at once: memory"] if narrowed else []

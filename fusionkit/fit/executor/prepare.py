@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import CPU
+from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.units import unit_key
 from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, strange_draws
 from fusionkit.fit.sweep.grid import read_layers
+from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -28,7 +32,7 @@ class Prepared:
 
     Attributes:
         missing: the runs to be trained. there: the others. failed: those of them, or with ``retry_failed`` those of
-            the missing, that are there as failed.
+            the missing, that are there as failed. stopped: those of the missing that an earlier sweep stopped early.
         notes: what the user should know.
     """
 
@@ -36,6 +40,7 @@ class Prepared:
     missing: list[RunSpec]
     there: list[RunSpec]
     failed: list[RunSpec]
+    stopped: list[RunSpec]
     notes: list[str]
 
 
@@ -47,18 +52,20 @@ def prepare(
     draws: Sequence[FixedDraws] = (),
     retry_failed: bool = False,
     device: torch.device = CPU,
+    halving: bool = False,
 ) -> Prepared:
     """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
 
-    With ``retry_failed`` runs that are there as failed are missing too. Errors are those of :func:`fusionkit.fit.fit`,
-    and StoreError for a damaged record in ``runs``.
+    With ``retry_failed`` runs that are there as failed are missing too, without ``halving`` those that were stopped.
+    Errors are those of :func:`fusionkit.fit.fit`, and StoreError for a damaged record in ``runs``.
     """
     runs.claim()
     runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
-    context = SweepContext(store, starts, {one.digest: one.ids for one in draws}, device=device)
+    context = SweepContext(store, starts, {one.digest: one.ids for one in draws}, device=device, halving=halving)
     records = {spec: record for spec in specs if (record := runs.record(spec)) is not None}
     failed = [spec for spec, record in records.items() if record["status"] == "failed"]
-    again = {*failed} if retry_failed else set[RunSpec]()
+    stopped = [spec for spec, record in records.items() if record["status"] == "stopped" and not halving]
+    again = {*failed, *stopped} if retry_failed else {*stopped}
     there = [spec for spec in specs if spec in records and spec not in again]
     missing = [spec for spec in specs if spec not in records or spec in again]
     notes = list[str]()
@@ -83,4 +90,26 @@ def prepare(
         classes = {name: len(part.labels) for name, part in data.parts.items()}
         sizes = len(read_layers(store, spec)), store.hidden, classes, data.train.sides
         notes += starting_notes(spec, *sizes)
-    return Prepared(context, missing, there, failed, list(dict.fromkeys(notes)))
+    if halving:
+        _check_halving(missing, context)
+    return Prepared(context, missing, there, failed, stopped, list(dict.fromkeys(notes)))
+
+
+def _check_halving(specs: Sequence[RunSpec], context: SweepContext) -> None:
+    """Refuse runs that compete and cannot be trained side by side, or have nothing to compete by (UsageError)."""
+    units: dict[Any, set[Any]] = {}
+    for spec in specs:
+        if not len(context.data(spec).validation):
+            raise UsageError(
+                "--halving chooses by validation scores, and this data has no validation examples",
+                expected="a validation split, or training examples enough to set some aside",
+                remedy="leave --halving out",
+            )
+        units.setdefault(rivals_of(spec), set()).add(unit_key(spec))
+    if any(len(keys) > 1 for keys in units.values()):
+        raise UsageError(
+            "--halving compares means over seeds, and these seeds cannot be trained side by side",
+            expected="seeds that share the examples, or draws of them, of one store",
+            received="several data seeds of a share of a store, of --order window or of --draw-from",
+            remedy="leave --halving out, or give one data seed (--data-seeds 1 --init-seeds 3)",
+        )

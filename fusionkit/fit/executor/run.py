@@ -46,6 +46,7 @@ def fit(
     retry_failed: bool = False,
     cluster: ExecutorFactory | None = None,
     device: str = "cpu",
+    halving: bool = False,
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
 
@@ -56,12 +57,14 @@ def fit(
         cluster: does the runs instead of processes of this machine; ``workers`` is its own then.
         device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster has its
             workers' devices.
+        halving: of the rates and choices of layers given, the worse half stops early, again and again
+            (:mod:`fusionkit.fit.train.halving`). Without it runs that were stopped before are trained to their end.
 
     Returns:
         the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
         train, or there is no such device; FusionkitError for a full disk.
     """
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device))
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device), halving)
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:
@@ -71,8 +74,7 @@ def fit(
         with closing(Claims(runs.path, this_process())) as claims:
             if not claims.work():
                 progress.say(f"{runs.path} lies on a file system without locks: start no second fit on this folder")
-            if retry_failed:
-                _forget(prepared.failed, runs, claims)
+            _forget([*(prepared.failed if retry_failed else ()), *prepared.stopped], runs, claims)
             schedule = Schedule(chosen.units, chosen.widest, prepared.context, runs, claims, progress)
             executor, note = _executor(prepared, chosen, runs, cluster, schedule.on_event)
             if note:
@@ -111,11 +113,11 @@ def _executor(
     return pool, f"{chosen.workers} processes {units}"
 
 
-def _forget(failed: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:
-    """Let runs be trained again that are failed still: another process may have done them since they were looked at."""
-    for spec in failed:
+def _forget(specs: Sequence[RunSpec], runs: RunsFolder, claims: Claims) -> None:
+    """Let runs be trained again that are unfinished still: another process may have done them since they were seen."""
+    for spec in specs:
         if claims.take(spec.digest):
             record = runs.record(spec)
-            if record is not None and record["status"] == "failed":
+            if record is not None and record["status"] != "finished":
                 runs.forget(spec)
             claims.release(spec.digest)

@@ -120,7 +120,7 @@ class Schedule:
                 return specs
             if specs:  # filled up with others of its kind, instead of trained in a thin unit
                 rest = chain.from_iterable(self._pending)
-                self._pending = deque(plan_units([*specs, *rest], self._widest))
+                self._pending = deque(plan_units([*specs, *rest], self._widest, self._context.halving))
         return ()
 
     def _free(self, specs: Sequence[RunSpec], ours: bool = False) -> list[RunSpec]:
@@ -150,7 +150,7 @@ class Schedule:
         free = self._free([self._left[digest] for digest in theirs])
         for holder, count in Counter(theirs[spec.digest] for spec in free).items():
             self._progress.say(f"{holder} has left {counted(count, 'run')} undone: done here")
-        self._pending.extend(plan_units(free, self._widest))
+        self._pending.extend(plan_units(free, self._widest, self._context.halving))
 
     def _say_waiting(self) -> None:
         waiting = Counter(self._others.values())

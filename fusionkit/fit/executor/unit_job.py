@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
@@ -12,7 +12,8 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
-from fusionkit.fit.train.result import DivergenceError, RunResult
+from fusionkit.fit.train.halving import Halving
+from fusionkit.fit.train.result import DivergenceError, RunResult, StoppedRun
 from fusionkit.memory import PeakMemory, out_of_memory
 from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
@@ -80,9 +81,13 @@ def do_unit(
                 on_event(Event("epochs", count=1, work=work[spec]))
                 keeping.tell()
 
-            for spec, result in context.train(mine, on_epoch, tell=tell):
+            # Of all runs of the folder: those that compete with these may have been trained before.
+            halving = Halving(runs.all_records()) if context.halving else None
+            for spec, result in context.train(mine, on_epoch, tell=tell, halving=halving):
                 if isinstance(result, DivergenceError):
                     keeping.write(spec, failed_record(context, spec, str(result)), {})
+                elif isinstance(result, StoppedRun):
+                    keeping.write(spec, stopped_record(context, spec, result), {})
                 else:
                     told = {**alone.record(spec, result), "peak_memory": peak.read()}
                     keeping.write(spec, finished_record(context, spec, result, told), result.weights)
@@ -106,6 +111,11 @@ def finished_record(
     # asdict would copy every tensor.
     values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "weights"}
     return _record(context, spec, {"status": "finished", **values, **costs})
+
+
+def stopped_record(context: SweepContext, spec: RunSpec, result: StoppedRun) -> dict[str, Any]:
+    """The record of a run that was stopped for better ones; it has no weights and no test score."""
+    return _record(context, spec, {"status": "stopped", "score": None, **asdict(result)})
 
 
 def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.vectorized.width import shape_of
 from fusionkit.fusions import is_affine, sees_examples
 from fusionkit.heads import reads_sequences
@@ -31,21 +32,43 @@ def pools_first(spec: RunSpec) -> bool:
     return spec.pool == "mean" and alone and is_affine(spec.fusion)
 
 
-def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST) -> list[Unit]:
+def unit_key(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs of one unit share: they see the same minibatches."""
+    drawn = (spec.shots, spec.draw, spec.draw_ids, spec.batch_size, spec.validate_on, spec.validate_every)
+    seed = None if spec.order == SHUFFLE else spec.data_seed  # each seed would hold windows of its own
+    return (*data_key(spec), *drawn, spec.order, seed)
+
+
+def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST, halving: bool = False) -> list[Unit]:
     """Runs in units of at most ``widest``: those that see the same minibatches first.
 
     Where such runs make several units, each fusion is spread evenly over them, so that no worker gets only the
-    expensive ones.
+    expensive ones. With ``halving`` runs that compete stay together, in a unit that is as wide as they are many.
     """
     together: dict[tuple[Any, ...], list[RunSpec]] = {}
     for spec in specs:
-        drawn = (spec.shots, spec.draw, spec.draw_ids, spec.batch_size, spec.validate_on, spec.validate_every)
-        seed = None if spec.order == SHUFFLE else spec.data_seed  # each seed would hold windows of its own
-        together.setdefault((*data_key(spec), *drawn, spec.order, seed), []).append(spec)
-    units = []
+        together.setdefault(unit_key(spec), []).append(spec)
+    units = list[Unit]()
     for alike in together.values():
-        alike = _mixed(alike)
-        units += [tuple(alike[at : at + widest]) for at in range(0, len(alike), widest)]
+        if halving:
+            units += map(tuple, _packed(alike, widest))
+        else:
+            alike = _mixed(alike)
+            units += [tuple(alike[at : at + widest]) for at in range(0, len(alike), widest)]
+    return units
+
+
+def _packed(specs: Sequence[RunSpec], widest: int) -> list[list[RunSpec]]:
+    """Units of whole groups of runs that compete."""
+    groups: dict[Any, list[RunSpec]] = {}
+    for spec in specs:
+        groups.setdefault(rivals_of(spec), []).append(spec)
+    units = list[list[RunSpec]]()
+    for group in groups.values():
+        if units and len(units[-1]) + len(group) <= widest:
+            units[-1] += group
+        else:
+            units.append(list(group))
     return units
 
 

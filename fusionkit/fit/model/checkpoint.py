@@ -78,9 +78,9 @@ def find_run(place: str | Path) -> list[Path]:
     if (path / RECORD).is_file():
         return [path]
     if path.is_dir():
-        # Failed runs are kept too, to be seen; they have no weights.
+        # Failed and stopped runs are kept too, to be seen; they have no weights.
         found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
-        found = [folder for folder in found if read_json(folder / RECORD).get("status") != "failed"]
+        found = [folder for folder in found if read_json(folder / RECORD).get("status") == "finished"]
     else:
         records = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
         found = [record.parent for record in records if record.parent.name.startswith(path.name)]
@@ -119,6 +119,11 @@ def open_run(folder: Path) -> TrainedRun:
             expected="a run that was trained here",
             received="scores and costs alone",
             remedy="remove that folder, then train the run: `fusionkit fit`, or `fusionkit run` without --known",
+        )
+    if record.get("status") == "stopped":
+        raise UsageError(
+            f"the run {folder} was stopped early by --halving: its weights were not kept",
+            remedy="choose a finished run, or run the same `fusionkit fit` without --halving",
         )
     if record.get("spec", {}).get("task") == "mlm":
         raise UsageError(

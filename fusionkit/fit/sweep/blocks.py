@@ -22,27 +22,29 @@ class Sweep:
 
     Attributes:
         specs: each once, in order of the blocks. starts: the finished runs that some begin from. draws: the examples
-            that some name by a digest.
+            that some name by a digest. halving: whether the worse settings stop early, in all blocks.
     """
 
     specs: list[RunSpec]
     starts: list[WarmStart]
     draws: list[FixedDraws]
+    halving: bool = False
 
 
 def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     """The union of the blocks' runs.
 
     Args:
-        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for three that are
-            the user's: ``init_from``, places of runs; ``draw_from``, one of runs or a list; ``freeze``, parts.
+        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for four that are
+            the user's: ``init_from``, places of runs; ``draw_from``, one of runs or a list; ``freeze``, parts;
+            ``halving``, which one block says for all.
     """
     starts = {places: open_starts(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
     sources = dict.fromkeys(block.get("draw_from") for block in blocks)
     draws = {source: [] if source is None else open_draws(source) for source in sources}
     specs = list[RunSpec]()
     for block in blocks:
-        choices = dict(block)
+        choices = {name: value for name, value in block.items() if name != "halving"}
         frozen = set(choices.pop("freeze", ()))
         for part in sorted(frozen - {*PARTS}):
             raise unknown_name("part to freeze", part, PARTS)
@@ -54,4 +56,5 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
             **choices,
         )
     once = list(dict.fromkeys(specs))
-    return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())))
+    halving = any(block.get("halving") for block in blocks)
+    return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())), halving)

@@ -142,7 +142,7 @@ def expand(
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
     """Options of training by field: those of which several are taken, and the others; UsageError for an unknown one."""
-    known = {entry.parameter: entry for entry in FIT.values()}
+    known = {entry.parameter: entry for entry in FIT.values() if entry.name != "halving"}  # of a sweep, not of a run
     for name in options:
         if name not in known:
             raise unknown_name("option of a sweep", name, known)

@@ -29,8 +29,9 @@ from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
 from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
+from fusionkit.fit.train.halving import Halving
 from fusionkit.fit.train.inputs import UnitInputs, training_split
-from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, results_of
+from fusionkit.fit.train.result import BestEpoch, DivergenceError, RunResult, RunState, StoppedRun, results_of
 from fusionkit.fit.train.schedule import balanced_weights, check_options
 from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.fit.vectorized.stack import Stack, stack_of
@@ -41,7 +42,7 @@ from fusionkit.specs import RunSpec
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 
-Ended = tuple[RunSpec, RunResult | DivergenceError]
+Ended = tuple[RunSpec, RunResult | DivergenceError | StoppedRun]
 
 
 @dataclass(eq=False)
@@ -69,6 +70,7 @@ def train_run(
     ((_, result),) = train_unit([spec], data, lambda _: layers, hidden, lambda _: on_epoch())
     if isinstance(result, DivergenceError):
         raise result
+    assert isinstance(result, RunResult)  # nothing competes with a single run
     return result
 
 
@@ -82,6 +84,7 @@ def train_unit(
     tell: Callable[[str], None] | None = None,
     sharers: int = 1,
     device: torch.device = CPU,
+    halving: Halving | None = None,
 ) -> Iterator[Ended]:
     """Train runs in lockstep; where nothing is left to train, only score.
 
@@ -92,6 +95,7 @@ def train_unit(
         on_epoch: called with each spec for each of its epochs: once it is trained, or sure not to be.
         starts: the trained runs to begin from, by digest. tell: called with what the user should know.
         sharers: how many processes share the memory. device: where the runs are trained; what they yield is the CPU's.
+        halving: says which runs stop before their end; None stops none.
 
     Raises:
         UsageError: a draw is larger than the training split, or a head cannot use an option or the number of sequences
@@ -108,15 +112,17 @@ def train_unit(
         failed = {run: _diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
         unit.evaluate(groups, epoch, failed)
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
+        stopped = halving.stopped(runs, failed, epoch) - gone if halving and epoch else set[RunState]()
+        gone |= stopped
         unit.charge(runs, epoch)
         for run in runs:
             if epoch:
                 run.epoch_seconds.append(run.seconds)
             for _ in range((epoch > 0) + (run.length.epochs - epoch if run in gone else 0)):
                 on_epoch(run.spec)
-        yield from unit.release(gone, failed)
+        yield from unit.release(gone, failed, stopped)
         watch.begin()  # what the caller did with them is no cost of the others
-        del runs, failed, gone  # those that have ended hold their models
+        del runs, failed, gone, stopped  # those that have ended hold their models
         if not unit.groups:
             return
 
@@ -275,13 +281,15 @@ class _Unit:
         for run, seconds in self._watch.read(rows).items():
             run.seconds += seconds
 
-    def release(self, gone: set[RunState], failed: Mapping[RunState, DivergenceError]) -> Iterator[Ended]:
+    def release(
+        self, gone: set[RunState], failed: Mapping[RunState, DivergenceError], stopped: Container[RunState] = ()
+    ) -> Iterator[Ended]:
         """Take runs out of their stacks, and score what they came to."""
         ended = list[list[RunState]]()
         for group in self.groups:
             if gone.isdisjoint(group.runs):
                 continue
-            if well := [run for run in group.runs if run in gone and run not in failed]:
+            if well := [run for run in group.runs if run in gone and run not in failed and run not in stopped]:
                 ended.append(well)
             for run in well:
                 run.model = group.stack.model(group.runs.index(run))
@@ -290,6 +298,7 @@ class _Unit:
             group.runs = [group.runs[k] for k in stay]
         self.groups = [group for group in self.groups if group.runs]
         yield from ((run.spec, error) for run, error in failed.items())
+        yield from ((run.spec, run.stop()) for run in gone if run in stopped)
         if ended:
             reading = self._reading
             held = reading.watched, self._layers if reading.holds_watched else None

@@ -73,6 +73,19 @@ class DivergenceError(FusionkitError):
 
 
 @dataclass(frozen=True)
+class StoppedRun:
+    """How far a run came that others were better than; attributes as of :class:`RunResult`."""
+
+    metric: str
+    validation_score: float
+    best_epoch: int
+    curve: Curve
+    steps: int
+    seconds: float
+    epoch_seconds: list[float]
+
+
+@dataclass(frozen=True)
 class BestEpoch:
     """A run's best epoch: its validation score, and what is known of the examples it was judged by."""
 
@@ -89,8 +102,8 @@ class RunState:
 
     Attributes:
         layers: positions among the stored layers that it reads. draw: its training examples. length: where nothing
-            stops it earlier. loss: mean of its last epoch. seconds, epoch_seconds: its share of what the unit took.
-            model: set once the run has ended.
+            stops it earlier. loss: mean of its last epoch. metric: the name of the score that chooses its epoch.
+            seconds, epoch_seconds: its share of what the unit took. model: set once the run has ended.
     """
 
     spec: RunSpec
@@ -98,6 +111,7 @@ class RunState:
     draw: TaskSplit
     length: Length = field(init=False)
     loss: float = 0.0
+    metric: str = ""
     curve: Curve = field(default_factory=list)
     best: BestEpoch | None = None
     seconds: float = 0.0
@@ -119,6 +133,16 @@ class RunState:
             return False
         return epoch - self.best.epoch >= self.spec.patience
 
+    @property
+    def steps(self) -> int:
+        """Steps that it has made."""
+        return min(len(self.curve) * self.length.epoch, self.length.steps)
+
+    def stop(self) -> StoppedRun:
+        """What there is of it where it stops before its end."""
+        best = self.chosen
+        return StoppedRun(self.metric, best.value, best.epoch, self.curve, self.steps, self.seconds, self.epoch_seconds)
+
     def left(self, epoch: int) -> int:
         """Steps that it makes in an epoch: the last one may be begun only."""
         return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
@@ -129,6 +153,7 @@ class RunState:
 
     def note_score(self, metric: str, value: float, epoch: int) -> bool:
         """Put the validation score of an epoch into the curve; True where it is the best so far."""
+        self.metric = metric
         if epoch:
             self.curve[-1]["validation_score"] = value
         return self.best is None or is_better(metric, value, self.best.value)
@@ -197,7 +222,7 @@ def results_of(
                 scores=scores,
                 best_epoch=run.chosen.epoch,
                 curve=run.curve,
-                steps=min(len(run.curve) * run.length.epoch, run.length.steps),
+                steps=run.steps,
                 seconds=run.seconds,
                 epoch_seconds=run.epoch_seconds,
                 fusion_parameters=parameters_of(run.model.fusion),

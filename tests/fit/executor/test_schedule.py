@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from fusionkit.specs import RunSpec
 ONE, OTHER = (
     RunSpec(store="s", task="tagging", label="tags", fusion=fusion, head="tagger") for fusion in ("last", "linear")
 )
-NOTHING: Any = None  # no unit is trained, so no context is asked for
+NOTHING: Any = SimpleNamespace(halving=False)  # no unit is trained, so nothing else of a context is asked for
 
 
 class ScriptedExecutor:

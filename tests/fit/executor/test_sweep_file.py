@@ -113,12 +113,12 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
         "dropout": "0.1", "label-smoothing": "0.1", "class-weights": "balanced", "patience": "1", "validate-on": "2",
         "validate-every": "3", "compute-dtype": "bfloat16", "max-steps": "[3, 5]",
         "order": "window",
-        "joint-fusion": "shared", "init-from": "runs", "init-part": "fusion", "freeze": "fusion",
+        "joint-fusion": "shared", "init-from": "runs", "init-part": "fusion", "freeze": "fusion", "halving": "yes",
     }  # fmt: skip
     lines = [f"{name}: {value}" for name, value in values.items()]
     sweep = expand_blocks(store, read_sweep(written("\n".join(lines))).blocks)
     spec, longer = sweep.specs
-    assert (spec.max_steps, longer.max_steps) == (3, 5)
+    assert (spec.max_steps, longer.max_steps, sweep.halving) == (3, 5, True)
     assert (spec.freeze, spec.optimizer, spec.validate_on, spec.order) == ("fusion", "adam", 2, "window")
     assert (spec.validate_every, spec.compute_dtype) == (3, "bfloat16")
     assert spec.init_from == before[0].digest

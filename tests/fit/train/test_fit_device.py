@@ -23,7 +23,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.loader.minibatches import load_into_memory
 from fusionkit.fit.train.loop import train_unit
-from fusionkit.fit.train.result import DivergenceError, RunResult
+from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, decide_most
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.looped import LoopedRuns
@@ -92,7 +92,7 @@ def specs_of(data: TaskData, **fields: Any) -> list[RunSpec]:
 def trained(specs: list[RunSpec], data: TaskData, device: torch.device) -> list[RunResult]:
     found: dict[RunSpec, RunResult] = {}
     for spec, outcome in train_unit(specs, data, lambda _: LAYERS, HIDDEN, lambda _: None, device=device):
-        assert not isinstance(outcome, DivergenceError)
+        assert isinstance(outcome, RunResult)
         found[spec] = outcome
     return [found[spec] for spec in specs]
 

@@ -1,0 +1,133 @@
+"""Successive halving: at each rung the worse half of the settings stops, and the others train on.
+
+    rung k = ⌊E / 2^(K − k)⌋        settings kept there = ⌈n / 2^(k + 1)⌉        k = 0 … K − 1,  K = ⌈log₂ n⌉
+
+Symbols: ``n`` settings that compete, ``E`` epochs of each. A rung is at least epoch 1, and an epoch that is scored.
+Four settings of ten epochs cost as much as 1.9 of them: 4 · 2 + 2 · 3 + 1 · 5 epochs in the place of 40.
+
+A setting is a rate and a choice of layers. Settings compete where all other options of their runs agree. The score of a
+setting at a rung is the mean, over its seeds, of the best validation score so far. A run that goes on is not changed by
+those that stop: it ends with the score that it would have without halving.
+Source: Jamieson and Talwalkar (2016), one bracket, with a factor of 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusionkit.fit.train.result import Curve, RunState
+from fusionkit.metrics import is_better
+from fusionkit.specs import RunSpec
+
+SETTING = ("lr", "fusion_layers")  # what competes
+AVERAGED = ("data_seed", "init_seed", "draw_ids", "init_from")  # what each trial of a setting has for itself
+
+Setting = tuple[Any, ...]
+Rivals = tuple[Any, ...]  # what runs have in common that compete with one another
+
+
+def setting_of(spec: RunSpec) -> Setting:
+    return tuple(getattr(spec, name) for name in SETTING)
+
+
+def rivals_of(spec: RunSpec) -> Rivals:
+    """Equal for two runs where their settings compete."""
+    return tuple(value for name, value in spec.to_dict().items() if name not in (*SETTING, *AVERAGED))
+
+
+def rungs(settings: int, epochs: int, validate_every: int = 1) -> dict[int, int]:
+    """How many settings go on after an epoch, by the epochs at which any stops."""
+    found: dict[int, int] = {}
+    count = math.ceil(math.log2(max(settings, 1)))
+    for k in range(count):
+        epoch = epochs // 2 ** (count - k) // validate_every * validate_every
+        if (epoch := max(epoch, validate_every)) < epochs:
+            found[epoch] = -(-settings // 2 ** (k + 1))
+    return found
+
+
+def epochs_share(settings: int, epochs: int, validate_every: int = 1) -> float:
+    """The share of all epochs of so many settings that is trained."""
+    trained, before, going = 0, 0, settings
+    for epoch, kept in rungs(settings, epochs, validate_every).items():
+        trained, before, going = trained + going * (epoch - before), epoch, kept
+    return (trained + going * (epochs - before)) / (settings * epochs)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run came; ``failed``: its loss was not finite; ``stopped``: at the last epoch of its curve."""
+
+    setting: Setting
+    metric: str
+    curve: Curve
+    failed: bool = False
+    stopped: bool = False
+
+    def score(self, epoch: int) -> float | None:
+        """The best validation score up to an epoch; None where it has none."""
+        best: float | None = None
+        for each in self.curve:
+            value = each["validation_score"]
+            if each["epoch"] <= epoch and value is not None:
+                best = value if best is None or is_better(self.metric, value, best) else best
+        return best
+
+
+class Halving:
+    """Says which runs of a unit stop.
+
+    Args:
+        records: of runs that ended before, of which those count that compete with the unit's.
+    """
+
+    def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._trials: dict[Rivals, dict[str, Progress]] = {}
+        for record in records:
+            spec = RunSpec.from_dict(record["spec"])
+            status, metric = record["status"], record.get("metric") or ""
+            trial = Progress(
+                setting_of(spec), metric, record.get("curve") or [], status == "failed", status == "stopped"
+            )
+            self._trials.setdefault(rivals_of(spec), {})[spec.digest] = trial
+
+    def stopped(self, runs: Sequence[RunState], failed: Container[RunState], epoch: int) -> set[RunState]:
+        """The runs of a unit that stop after an epoch.
+
+        Args:
+            runs: all that were trained in this epoch. failed: those of them whose loss was not finite.
+        """
+        together: dict[Rivals, list[RunState]] = {}
+        for run in runs:
+            rivals = rivals_of(run.spec)
+            together.setdefault(rivals, []).append(run)
+            trial = Progress(setting_of(run.spec), run.metric, run.curve, run in failed)
+            self._trials.setdefault(rivals, {})[run.spec.digest] = trial
+        return {run for rivals, mine in together.items() for run in self._losers(mine, self._trials[rivals], epoch)}
+
+    def _losers(self, runs: Sequence[RunState], trials: Mapping[str, Progress], epoch: int) -> list[RunState]:
+        by_setting: dict[Setting, list[Progress]] = {}
+        for trial in trials.values():
+            by_setting.setdefault(trial.setting, []).append(trial)
+        epochs = min(run.length.epochs for run in runs)
+        kept = rungs(len(by_setting), epochs, runs[0].spec.validate_every).get(epoch)
+        if kept is None:
+            return []
+        means = {setting: _mean(each, epoch) for setting, each in by_setting.items()}
+        metric = next((trial.metric for trial in trials.values() if trial.metric), "")
+        sign = -1 if is_better(metric, 1.0, 0.0) else 1
+        # Of equals the first goes on.
+        order = sorted(by_setting, key=lambda each: math.inf if math.isnan(means[each]) else sign * means[each])
+        return [run for run in runs if setting_of(run.spec) not in order[:kept]]
+
+
+def _mean(trials: Sequence[Progress], epoch: int) -> float:
+    """A setting's score; NaN for one that is out: a run of it failed, or was stopped before."""
+    scores = [trial.score(epoch) for trial in trials]
+    out = any(trial.failed or (trial.stopped and len(trial.curve) < epoch) for trial in trials)
+    return math.nan if out or None in scores else float(np.mean([score for score in scores if score is not None]))

@@ -1,0 +1,164 @@
+"""Successive halving: who stops when, and that who goes on ends as it would without."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.errors import UsageError
+from fusionkit.fit import RunsFolder, expand, fit, forecast
+from fusionkit.fit.executor.units import plan_units
+from fusionkit.fit.model.checkpoint import find_run, open_run
+from fusionkit.fit.sweep.blocks import expand_blocks
+from fusionkit.fit.sweep.file import read_sweep
+from fusionkit.fit.train.halving import epochs_share, rivals_of, rungs
+from fusionkit.fit.train.result import RunResult, StoppedRun
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+RATES = (1e-5, 5e-4, 2e-3, 1e-2)
+
+
+@pytest.fixture
+def store(corpus_store: Callable[[str], Store]) -> Store:
+    return corpus_store("words")
+
+
+def sweep(store: Store, rates: tuple[float, ...] = RATES, seeds: int = 2, **more: Any) -> list[RunSpec]:
+    chosen: dict[str, Any] = {"label": "tags", "fusions": ("last", "linear"), "epochs": (8,), "batch_sizes": (4,)}
+    return expand(store, **(chosen | more), lrs=rates, seeds=seeds)
+
+
+def records(runs: RunsFolder, specs: list[RunSpec]) -> dict[str, dict[str, Any]]:
+    return {spec.digest: json.loads((runs.path / spec.digest / "run.json").read_text()) for spec in specs}
+
+
+def best_so_far(record: Mapping[str, Any], epoch: int) -> float:
+    return max(float(each["validation_score"]) for each in record["curve"][:epoch])
+
+
+def endings(found: list[dict[str, Any]]) -> list[str]:
+    return [record["status"] for record in found]
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "every", "expected", "whole"),
+    [
+        (4, 10, 1, {2: 2, 5: 1}, 19), (4, 5, 1, {1: 2, 2: 1}, 9), (3, 5, 1, {1: 2, 2: 1}, 8), (8, 20, 1, None, 48),
+        (4, 100, 10, {20: 2, 50: 1}, 190), (4, 2, 1, {1: 1}, 5), (4, 1, 1, {}, 4), (1, 9, 1, {}, 9),
+        (4, 10, 10, {}, 40),
+    ],
+)  # fmt: skip
+def test_half_of_the_settings_stop_at_each_rung(
+    settings: int, epochs: int, every: int, expected: dict[int, int] | None, whole: int
+) -> None:
+    assert expected is None or rungs(settings, epochs, every) == expected
+    assert all(epoch % every == 0 and epoch < epochs for epoch in rungs(settings, epochs, every))
+    assert epochs_share(settings, epochs, every) * settings * epochs == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_goes_on_has_the_scores_it_would_have_and_is_the_best_at_each_rung(
+    store: Store, watch: Any, tmp_path: Path, workers: int
+) -> None:
+    specs = sweep(store)
+    whole, halved = RunsFolder(tmp_path / "whole"), RunsFolder(tmp_path / "halved")
+    fit(store, specs, whole, watch)
+    found = fit(store, specs, halved, watch, workers=workers, halving=True)
+    all_of_them = records(whole, specs)
+    for fusion in ("last", "linear"):
+        mine = [record for record in found if record["spec"]["fusion"] == fusion]
+        scores = {
+            rung: {
+                rate: sum(
+                    best_so_far(all_of_them[spec.digest], rung)
+                    for spec in specs
+                    if (spec.fusion, spec.lr) == (fusion, rate)
+                )
+                for rate in RATES
+            }
+            for rung in (2, 4)
+        }
+        first = sorted(RATES, key=lambda rate: -scores[2][rate])[:2]
+        best = max(first, key=lambda rate: scores[4][rate])
+        ends = {rate: {r["status"] for r in mine if r["spec"]["lr"] == rate} for rate in RATES}
+        assert ends == {rate: {"finished" if rate == best else "stopped"} for rate in RATES}
+        for record in mine:
+            digest = RunSpec.from_dict(record["spec"]).digest
+            rate, kept = record["spec"]["lr"], all_of_them[digest]
+            trained = 8 if rate == best else 4 if rate in first else 2
+            # Losses are equal to rounding: a stack of fewer runs sums in another order.
+            assert record["curve"] == [pytest.approx(each, rel=1e-4) for each in kept["curve"][:trained]]
+            if rate == best:
+                assert all(record[name] == kept[name] for name in ("score", "scores", "best_epoch", "steps"))
+            else:
+                assert record["score"] is None
+                assert not (halved.path / digest / "weights.safetensors").exists()
+
+
+def test_a_halved_sweep_is_there_and_without_halving_it_is_finished(store: Store, watch: Any, tmp_path: Path) -> None:
+    specs, runs = sweep(store, seeds=1), RunsFolder(tmp_path / "runs")
+    fit(store, specs, runs, watch, halving=True)
+    told = {spec.digest: (runs.path / spec.digest / "run.json").stat().st_mtime_ns for spec in specs}
+    fit(store, specs, runs, watch, halving=True)
+    assert told == {spec.digest: (runs.path / spec.digest / "run.json").stat().st_mtime_ns for spec in specs}
+    stopped = [digest for digest, record in records(runs, specs).items() if record["status"] == "stopped"]
+    assert len(stopped) == 6
+    assert len(find_run(runs.path)) == 2
+    with pytest.raises(UsageError, match="was stopped early by --halving"):
+        open_run(runs.path / stopped[0])
+    assert set(endings(fit(store, specs, runs, watch))) == {"finished"}
+
+
+def test_runs_that_are_added_compete_with_those_that_are_there(store: Store, watch: Any, tmp_path: Path) -> None:
+    """Also those of a sweep that was killed: what it had ended counts as it would have."""
+    runs, again = RunsFolder(tmp_path / "runs"), RunsFolder(tmp_path / "again")
+    specs = sweep(store, fusions=("last",))
+    once = endings(fit(store, specs, runs, watch, halving=True))
+    for spec in specs[::3]:
+        runs.forget(spec)
+    assert endings(fit(store, specs, runs, watch, halving=True)) == once
+    fit(store, specs[:4], again, watch)  # the two lower rates, whole
+    assert endings(fit(store, specs, again, watch, halving=True))[:4] == ["finished"] * 4
+
+
+def test_runs_that_compete_stay_in_one_unit(store: Store) -> None:
+    specs = sweep(store, seeds=3)
+    units = plan_units(specs, 12, halving=True)
+    assert sorted(map(len, units)) == [12, 12]
+    assert all(len({rivals_of(spec) for spec in unit}) == 1 for unit in units)
+    assert sorted(map(len, plan_units(specs, 5, halving=True))) == [12, 12]  # as wide as they are many
+    assert len(plan_units(specs, 48, halving=True)) == 1
+
+
+def test_a_forecast_counts_the_epochs_that_are_trained(store: Store, tmp_path: Path) -> None:
+    specs = sweep(store, seeds=1)
+    whole, halved = (
+        forecast(store, specs, RunsFolder(tmp_path / "runs"), halving=halving)[0] for halving in (False, True)
+    )
+    assert sum(part["seconds"] for part in halved.parts) < sum(part["seconds"] for part in whole.parts)
+
+
+def test_seeds_that_cannot_be_trained_side_by_side_are_refused(store: Store, watch: Any, tmp_path: Path) -> None:
+    specs = sweep(store, order="window")
+    with pytest.raises(UsageError, match="cannot be trained side by side"):
+        fit(store, specs, RunsFolder(tmp_path / "runs"), watch, halving=True)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("text", "expected"), [("halving: yes", True), ("halving: no", False), ("epochs: 3", False)])
+def test_a_file_says_it_for_all_blocks(store: Store, tmp_path: Path, text: str, expected: bool) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"label: tags\nlr: [1e-3, 2e-3]\nruns:\n  - fusion: last\n  - fusion: linear\n    {text}\n")
+    assert expand_blocks(store, read_sweep(path).blocks).halving is expected
+    path.write_text("halving: perhaps\n")
+    with pytest.raises(UsageError, match="'halving' has a value of another kind"):
+        read_sweep(path)
+
+
+def test_what_stops_has_no_scores_of_test() -> None:
+    assert set(StoppedRun.__dataclass_fields__) < set(RunResult.__dataclass_fields__)
