@@ -15,11 +15,13 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
-from fusionkit.runs.summary import AXES
+from fusionkit.runs.summary import AXES, DIGESTS
 
 TUNED = ("lr", "epochs", "fusion_layers")
 ORDERED = ("lr", "epochs")  # those whose grid has edges
 # Of these each seed has its own: they tell no groups apart.
+SHOWN = 8  # names of a note
+UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # what a note does not name groups by
 OF_A_SEED = ("init_from", "draw_ids")
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
 
@@ -56,13 +58,14 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         the finished runs of one setting a group. Settings that all of their runs have finished come first, then those
         with the most finished runs; of equal scores the first counts. A group without a finished run keeps its rows.
     """
-    columns = tuple(name for name in tuned if _differs(frame[name]))
+    keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
+    groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
+    columns = tuple(name for name in tuned if any(_differs(group[name]) for group in groups))
     if not columns:
         return Chosen(frame, (), [])
-    keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
     kept, edges, missing = list[pd.DataFrame](), dict[str, list[str]](), list[str]()
-    names = [name for name in keys if name == "fusion" or _differs(frame[name])] or keys[-1:]
-    for _, group in frame.groupby(keys, sort=False, dropna=False):
+    names = [name for name in keys if name not in UNTOLD and (name == "fusion" or _differs(frame[name]))] or keys[-1:]
+    for group in groups:
         best = _best(group, columns)
         kept.append(best)
         if not len(best) or best["status"].iloc[0] != "finished":
@@ -74,9 +77,9 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
             missing.append(group_name)
     tried = [f"{name} of {', '.join(map(_text, _values(frame[name])))}" for name in columns]
     notes = [f"chosen by validation: {'; '.join(tried)}"]
-    notes += [f"{edge}: {', '.join(groups)}; a wider grid may give more" for edge, groups in edges.items()]
+    notes += [f"{edge}: {_listed(named)}; a wider grid may give more" for edge, named in edges.items()]
     if missing:
-        told = ", ".join(missing)
+        told = _listed(missing)
         notes.append(f"no setting has finished with every seed: {told}; the one with the most seeds counts")
     return Chosen(pd.concat(kept), columns, notes)
 
@@ -146,6 +149,12 @@ def _values(column: pd.Series[Any]) -> list[Any]:
     """The values that were tried, numbers in their order."""
     found = column.drop_duplicates().tolist()
     return sorted(found) if column.name in ORDERED else found
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many there are of others."""
+    more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def _text(value: object) -> str:

@@ -124,6 +124,11 @@ def test_tables_show_what_was_chosen_and_compare_across_it() -> None:
     assert "corpus & linear & 0.002 &" in latex(across)
 
 
+def test_what_differs_between_groups_alone_is_not_chosen() -> None:
+    frame = pd.concat([runs("last", [0.5], epochs=5), runs("last", [0.6], epochs=10, label="pos")])
+    assert (choose(frame).columns, len(choose(frame).frame)) == ((), 2)
+
+
 def test_of_one_setting_nothing_is_chosen() -> None:
     frame = runs("last", [0.5, 0.6])
     found = choose(frame)
