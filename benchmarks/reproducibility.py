@@ -76,7 +76,7 @@ def scores(path: Path, case: str, seeds: int, threads: int, width: int, compute_
 
 def trained(data: Path, work: Path, case: str, seeds: int, variant: dict[str, Any]) -> dict[str, float]:
     """The same in a process of its own, whose environment chooses the instructions."""
-    given = {"threads": 1, "width": 0, "compute_dtype": "float32"} | variant
+    given: dict[str, Any] = {"threads": 1, "width": 0, "compute_dtype": "float32"} | variant
     path = store_of(data, work, case, given.get("store", "own"))
     asked = json.dumps([str(path), case, seeds, given["threads"], given["width"], given["compute_dtype"]])
     command = [sys.executable, __file__, "--worker", asked]
