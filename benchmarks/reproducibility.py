@@ -36,8 +36,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ATIS slots": ("atis", "words", {"label": "slots", "epochs": (5,)}),
     "CoNLL-2003, 128 sentences": ("conll2003", "words", {"label": "tags", "shots": (16,), "epochs": (25,)}),
 }
-# PyTorch and oneDNN choose their kernels by these.
-AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+# PyTorch, oneDNN and MKL choose their kernels by these.
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "the same again": {},
     "one run a stack": {"width": 1},
