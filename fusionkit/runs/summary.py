@@ -168,8 +168,8 @@ def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str])
     over, unpaired = dict[tuple[str, ...], list[str]](), list[str]()
     for _, group in good.groupby(keys, sort=False, dropna=False):
         name = " ".join(_text(group[key].iloc[0]) for key in several)
-        values = group[[*average]].drop_duplicates().itertuples(index=False, name=None)
-        over.setdefault(tuple(sorted(" ".join(map(_text, value)) for value in values)), []).append(name)
+        each = group[[*average]].drop_duplicates().itertuples(index=False, name=None)
+        over.setdefault(tuple(sorted(" ".join(map(_text, value)) for value in each)), []).append(name)
         if _by_seed(group, scores_of(group), average).isna().to_numpy().any():
             unpaired.append(name)
     what = " and ".join(average)
@@ -204,7 +204,7 @@ def scores_of(runs: pd.DataFrame) -> NDArray[np.float64]:
 
 def _group(group: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[str, object]:
     good = group[group["status"] == "finished"]
-    n, scores, validation = len(good), scores_of(good), good["validation_score"].astype(float).to_numpy()
+    n, scores, validation = len(good), scores_of(good), good["validation_score"].to_numpy(dtype=np.float64)
     mean = float(np.mean(scores)) if n else np.nan
     if average and n:
         table, validation = _by_seed(good, scores, average), _by_seed(good, validation, average).mean().to_numpy()

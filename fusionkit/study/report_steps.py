@@ -66,17 +66,18 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
 
 def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
-    by, chosen = list(comparison.by) or None, chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
-    frame, how = chosen.frame, {"chosen": chosen.columns, "average": comparison.average}
+    by, shown = list(comparison.by) or None, (*comparison.by, *comparison.average)
+    chosen = chosen_by(comparison.choose_by, frame, shown)
+    frame, how = chosen.frame, (chosen.columns, comparison.average)
     if comparison.baseline is None:
-        summary = summarise(frame, by, comparison.interval, **how)
+        summary = summarise(frame, by, comparison.interval, *how)
         return summary, [*chosen.notes, *summary.attrs[NOTES]]
     choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
     try:
-        summary = compare(frame, comparison.baseline, by, **choice, **how)
+        summary = compare(frame, comparison.baseline, by, **choice, chosen=how[0], average=how[1])
     except UsageError as error:
         commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
-        summary = summarise(frame, by, comparison.interval, **how)
+        summary = summarise(frame, by, comparison.interval, *how)
         return summary, [*chosen.notes, *summary.attrs[NOTES], f"not compared: {error.what}"]
     return summary, [*chosen.notes, *summary.attrs[NOTES], *commands.notes(summary, **choice)]
 
