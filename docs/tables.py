@@ -35,7 +35,7 @@ EXAMPLES = {
     "clip-norm": "1", "dropout": "0.1", "label-smoothing": "0.1", "patience": "3", "validate-on": "800",
     "validate-every": "5", "init-from": "runs/3f2a91c0d4e5b6a7", "evaluate-on": "de.store", "threads": "2",
     "set": "encoder=roberta-large", "only": "sst2", "known": "docs/records/first-page.jsonl",
-    "by": "fusion", "metric": "macro_f1", "baseline": "last",
+    "by": "fusion", "average": "data", "metric": "macro_f1", "baseline": "last",
     "figures": "figures", "store": "my.store", "title": "'Layers of MiniLM'", "input": "new.jsonl", "to": "my-head",
     "trust-module": "mylab.mix", "sample": "64", "keep": "demo",
 }  # fmt: skip

@@ -246,7 +246,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         summary, notes = summary_of(comparison, frame, QUIET)
         return markdown(only(summary, choice), notes, comparison.across)
     # Other scores and weights are those of the runs that the comparison's own score chooses.
-    counted = chosen_by(comparison.choose_by, frame, comparison.by)
+    counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
     if show == "weights":
         by_digest = {record["digest"]: record for record in records}
         return weights_table(only(counted.frame, choice), comparison.by, by_digest)

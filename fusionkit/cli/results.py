@@ -18,6 +18,7 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.command()
 @click.argument("runs", type=FOLDER)
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
+@click.option("--average", multiple=True, help="Column to average over, data for instance; give it several times.")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
 @click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
 @click.option("--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="95 % intervals.")
@@ -29,6 +30,7 @@ FORMATS = ("table", "csv", "json", "latex")
 def results(
     runs: Path,
     by: tuple[str, ...],
+    average: tuple[str, ...],
     metric: str | None,
     baseline: str | None,
     interval: str,
@@ -40,8 +42,10 @@ def results(
 ) -> None:
     """Mean, standard deviation and 95 % interval of the runs in RUNS, group by group.
 
-    With --choose-by validation the best of several rates, epochs and layers counts: of runs that agree in all else the
-    setting with the best mean validation score; options behind --by are not chosen. Without it each setting is a group.
+    A mean is over seeds and draws. What else differs among runs of one group becomes a column, unless --average names
+    it. With --choose-by validation the best of several rates, epochs and layers counts: of runs that agree in all else
+    the setting with the best mean validation score; options behind --by are not chosen. Without it each setting is a
+    group.
 
     With --baseline also the paired difference of each group to it: runs are pairs that agree in everything else, seeds
     included. A table leaves out what the terminal is too narrow for; the other formats have everything.
@@ -55,17 +59,16 @@ def results(
     from fusionkit.runs.choice import chosen_by
     from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder
-    from fusionkit.runs.summary import summarise
+    from fusionkit.runs.summary import NOTES, summarise
 
     frame = RunsFolder(runs).frame(metric, each_test=True)
-    chosen = chosen_by(choose_by, frame, by)
+    chosen, choice = chosen_by(choose_by, frame, (*by, *average)), dict[str, str]()
     if baseline:
         choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
-        summary = compare(chosen.frame, baseline, list(by) or None, **choice, chosen=chosen.columns)
-        notes = [*chosen.notes, *comparison_notes(summary, **choice)]
+        summary = compare(chosen.frame, baseline, list(by) or None, **choice, chosen=chosen.columns, average=average)
     else:
-        summary = summarise(chosen.frame, list(by) or None, interval, chosen.columns)
-        notes = chosen.notes
+        summary = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average)
+    notes = [*chosen.notes, *summary.attrs[NOTES], *(comparison_notes(summary, **choice) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
         notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")
     kind = "json" if as_json else kind

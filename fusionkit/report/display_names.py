@@ -38,6 +38,7 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
         "sides": lambda value: "two texts" if value == 2 else "one text",
         "init_data": lambda value: "afresh" if pd.isna(value) else f"from {value}",
         "mix": lambda value: "whole" if pd.isna(value) else f"mix {value}",
+        "evaluate_on": lambda value: "scored alone" if pd.isna(value) else f"scored on {value}",
     }
     for name, write in told.items():
         several = frame.groupby(base)[name].transform(lambda values: values.nunique(dropna=False)) > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, unit_of
 from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
-from fusionkit.runs.summary import AXES
+from fusionkit.runs.summary import AXES, OF_A_SEED
 from fusionkit.store import Store, open_store
 from fusionkit.store.manifest import MANIFEST
 
 # What is tried, and chosen by validation: everything that makes neither the task nor the method.
-TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, "fusion", "shots", "store", "init_from"))
+# The store is among it: of two stores of one name a mean over both would be of different settings.
+TRIED = tuple(name for name in AXES if name not in (*TASK_AXES, *METHOD_AXES, *OF_A_SEED, "fusion", "shots"))
 CELL = ["task_name", "shots_name", "method"]
 
 
@@ -70,8 +71,9 @@ class ReportData:
         return self._choice(CELL).notes
 
     def _choice(self, by: Sequence[str]) -> Chosen:
-        good = self.frame[self.frame["status"] == "finished"]
-        return choose(good, TRIED, by) if len(good) else Chosen(good, (), [])
+        # Of a setting that failed with some seeds the mean over the others would be the mean of the lucky ones.
+        found = choose(self.frame, TRIED, by)
+        return replace(found, frame=found.frame[found.frame["status"] == "finished"])
 
     @cached_property
     def whole(self) -> pd.DataFrame:

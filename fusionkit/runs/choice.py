@@ -15,14 +15,11 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
-from fusionkit.runs.summary import AXES, DIGESTS
+from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
-TUNED = ("lr", "epochs", "fusion_layers")
 ORDERED = ("lr", "epochs")  # those whose grid has edges
-# Of these each seed has its own: they tell no groups apart.
 SHOWN = 8  # names of a note
 UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # what a note does not name groups by
-OF_A_SEED = ("init_from", "draw_ids")
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
 
 
@@ -55,8 +52,9 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         tuned: the options that are chosen. by: the columns that make a group; None are all axes but the tuned ones.
 
     Returns:
-        the finished runs of one setting a group. Settings that all of their runs have finished come first, then those
-        with the most finished runs; of equal scores the first counts. A group without a finished run keeps its rows.
+        the finished runs of one setting a group. The settings that count are those with the most finished seeds, and
+        of these the ones without a failed or stopped run if there are any; of equal scores the first counts. A group
+        without a finished run keeps its rows.
     """
     keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
     groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
@@ -73,14 +71,14 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         group_name = " ".join(str(best[name].iloc[0]) for name in names)
         for edge in _edges(group, best, columns):
             edges.setdefault(edge, []).append(group_name)
-        if len(best) < max(map(len, _settings(group, columns))):
+        if len(_seeds(best)) < len(_seeds(group)):
             missing.append(group_name)
     tried = [f"{name} of {', '.join(map(_text, _values(frame[name])))}" for name in columns]
     notes = [f"chosen by validation: {'; '.join(tried)}"]
-    notes += [f"{edge}: {_listed(named)}; a wider grid may give more" for edge, named in edges.items()]
+    notes += [f"{edge}: {_listed(named)}" for edge, named in edges.items()]
     if missing:
         told = _listed(missing)
-        notes.append(f"no setting has finished with every seed: {told}; the one with the most seeds counts")
+        notes.append(f"no setting has finished with every seed: {told}; of those with the most seeds the best counts")
     return Chosen(pd.concat(kept), columns, notes)
 
 
@@ -91,7 +89,8 @@ def best_run(frame: pd.DataFrame) -> str:
     Raises:
         UsageError: the runs are of several tasks, or none has finished.
     """
-    tasks = frame[[*TASK]].drop_duplicates()
+    # A failed run has no metric.
+    tasks = frame.loc[frame["status"] == "finished", [*TASK]].drop_duplicates()
     if len(tasks) > 1:
         told = ", ".join(" ".join(map(str, row)) for row in tasks.itertuples(index=False, name=None))
         raise UsageError(
@@ -113,12 +112,12 @@ def best_run(frame: pd.DataFrame) -> str:
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The finished rows of the setting that counts; all rows of a group that has none."""
     best: pd.DataFrame | None = None
-    rank: tuple[bool, int] = (False, 0)
+    rank = (0, False)
     for setting in _settings(group, columns):
         good = setting[setting["status"] == "finished"]
         if not len(good):
             continue
-        own = len(good) == len(setting), len(good)
+        own = len(_seeds(good)), len(good) == len(setting)
         if best is None or own > rank or (own == rank and _is_better(good, best)):
             best, rank = good, own
     return group if best is None else best
@@ -128,9 +127,13 @@ def _settings(group: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFr
     return (setting for _, setting in group.groupby(list(columns), sort=False, dropna=False))
 
 
+def _seeds(runs: pd.DataFrame) -> set[tuple[int, int]]:
+    return set(runs[[*SEEDS]].itertuples(index=False, name=None))
+
+
 def _is_better(runs: pd.DataFrame, others: pd.DataFrame) -> bool:
     mean, other = (float(each["validation_score"].astype(float).mean()) for each in (runs, others))
-    return is_better(str(runs["metric"].iloc[0]), mean, other)
+    return bool(np.isnan(other)) or is_better(str(runs["metric"].iloc[0]), mean, other)
 
 
 def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> Iterator[str]:
@@ -138,7 +141,8 @@ def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> I
     for name in (name for name in columns if name in ORDERED):
         tried, value = sorted(group[name].unique()), best[name].iloc[0]
         if len(tried) > 1 and value in (tried[0], tried[-1]):
-            yield f"chosen at the edge of what was tried, {name} {value:g}"
+            edge, way = ("least", "smaller") if value == tried[0] else ("largest", "larger")
+            yield f"{name} {value:g} is the {edge} that was tried, try {way} ones"
 
 
 def _differs(column: pd.Series[Any]) -> bool:

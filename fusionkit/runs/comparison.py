@@ -34,6 +34,7 @@ def compare(
     test: str = "permutation",
     correction: str = "holm",
     chosen: Sequence[str] = (),
+    average: Sequence[str] = (),
 ) -> pd.DataFrame:
     """One row a group, as :func:`summarise` gives it, with what sets it apart from the baseline.
 
@@ -43,7 +44,7 @@ def compare(
             ``fusion=last,lr=0.002``.
         interval: ``t`` or ``bootstrap``. test: ``permutation`` or ``bootstrap``.
         correction: ``holm``, ``bonferroni``, ``fdr`` or ``none``, over all comparisons of the table.
-        chosen: as of :func:`summarise`; runs may be a pair that differ in them.
+        chosen, average: as of :func:`summarise`; runs may be a pair that differ in what was chosen.
 
     Returns:
         the summary's columns, then ``baseline`` (what the row is compared with) and ``is_baseline``; mean paired
@@ -58,9 +59,11 @@ def compare(
     if correction not in CORRECTIONS:
         raise unknown_name("correction", correction, CORRECTIONS)
     frame = without_stopped(frame)
-    keys = group_columns(frame, by, chosen)
-    table = summarise(frame, keys, interval, chosen)
-    fixed = _read_baseline(baseline, table, keys, keys[0] if by else "fusion", list(frame.columns))
+    table = summarise(frame, by, interval, chosen, average)
+    keys = group_columns(frame, by, chosen, average)
+    fixed = _read_baseline(
+        baseline, table, keys, "fusion" if not by and "fusion" in keys else keys[0], list(frame.columns)
+    )
     groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
     labels = [tuple(map(_label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
     places = {label: place for place, label in enumerate(labels)}
@@ -69,7 +72,7 @@ def compare(
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
     # By its place each group that is compared, with the place of the one that it is compared with.
     others = {place: places[label] for place, label in enumerate(against) if label in places and label != labels[place]}
-    found = {ours: pair_runs(groups[ours], groups[other], [*fixed, *chosen]) for ours, other in others.items()}
+    found = {ours: pair_runs(groups[ours], groups[other], list(fixed), chosen) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
     _check(found, others, groups, names, fixed)
     rows = [

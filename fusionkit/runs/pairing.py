@@ -10,6 +10,7 @@ difference is what is flipped or drawn by a test. A block is a training set and 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,12 +69,19 @@ class Pairs:
         return won, len(triples) - won - lost, lost
 
 
-def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str]) -> Pairs:
-    """The pairs of two groups of runs, one row a run; ``told``: the columns that are meant to tell the two apart."""
+def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str], chosen: Sequence[str] = ()) -> Pairs:
+    """The pairs of two groups of runs, one row a run.
+
+    Args:
+        told: the columns that are meant to tell the two apart. chosen: columns that validation chose in each group by
+            itself: runs that differ in them are a pair all the same.
+    """
     ours, theirs = _scored(ours), _scored(theirs)
     texts = [runs[[*AXES, *OTHERS]].map(_text) for runs in (ours, theirs)]
     differs = [name for name in AXES if name not in told and _tells(name, *texts)]
-    axes = [name for name in AXES if name not in (*told, *differs, "init_from")]
+    apart = [name for name in chosen if name not in (*told, *differs) and set(texts[0][name]) != set(texts[1][name])]
+    differs += [] if any(each.empty for each in texts) else apart
+    axes = [name for name in AXES if name not in (*told, *differs, *chosen, "init_from")]
     axes += [name for name in ("data_seed", "metric", "tested") if name not in told]
     # Each fusion of a transfer begins from its own run, so those digests never agree; they count where they must.
     if "init_from" not in told and any(each.duplicated([*axes, "init_seed"]).any() for each in texts):

@@ -1,4 +1,7 @@
-"""Runs in groups: mean, standard deviation and the 95 % interval of the mean."""
+"""Runs in groups: mean, standard deviation and the 95 % interval of the mean.
+
+A mean is over seeds and draws. What else differs within a group becomes a column, unless the user averages over it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fusionkit.errors import unknown_name
+from fusionkit.errors import UsageError, unknown_name
 from fusionkit.options.entry import options_of
 from fusionkit.specs import RunSpec
 from fusionkit.statistics import INTERVALS
@@ -22,38 +25,54 @@ AXES = (
     *(name for name in options_of(RunSpec) if name not in (*SEEDS, *DIGESTS)),
     *DIGESTS[3:],
 )  # fmt: skip
-CHOSEN = "chosen"  # of a summary's attrs: its columns that validation chose
+# Of these each seed may have its own, which tells no settings apart.
+OF_A_SEED = ("init_from", "draw_ids")
+# Where a run's rows come from, legibly.
+ORIGIN = ("data", "evaluated", "init_data", "encoder", "rows", "sides")
+TUNED = ("lr", "epochs", "fusion_layers")  # what validation chooses among
+# Of a summary's attrs: its columns that validation chose, and what must stand below the table.
+CHOSEN, NOTES = "chosen", "notes"
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds_alone")
 
 
 def summarise(
-    frame: pd.DataFrame, by: list[str] | None = None, interval: str = "t", chosen: Sequence[str] = ()
+    frame: pd.DataFrame,
+    by: list[str] | None = None,
+    interval: str = "t",
+    chosen: Sequence[str] = (),
+    average: Sequence[str] = (),
 ) -> pd.DataFrame:
     """One row a group; runs that were stopped early are left out.
 
     Args:
         frame: one row a run, as :meth:`fusionkit.runs.folder.RunsFolder.frame` gives it.
-        by: columns to group by; None is the fusion and every axis on which the runs differ.
+        by: columns to group by; None is the fusion and every axis on which the runs differ. An axis on which runs of
+            one group differ is a column too.
         interval: ``t`` or ``bootstrap``. chosen: columns that validation chose (:mod:`fusionkit.runs.choice`): they
             are shown and make no groups.
+        average: columns to average over: a group's mean is that of the means of their values, and its ``std`` is over
+            seeds, each seed's scores averaged over the values first.
 
     Returns:
         the group's columns and the chosen ones, then ``metric``, ``runs`` and ``failed``, ``mean`` and ``std`` (n - 1)
         of the test score (validation's where there is no test), ``low`` and ``high`` of the 95 % interval of the mean,
-        mean ``validation`` score, learned ``parameters``, mean ``seconds_alone``. One run has no ``std``.
-        UsageError for a column or an interval that does not exist.
+        mean ``validation`` score, learned ``parameters``, mean ``seconds_alone``. One run has no ``std``; nor has an
+        average over values that were not trained with the same seeds. ``attrs["notes"]`` are lines for below the table.
+        UsageError for a column or an interval that does not exist, or a column both grouped by and averaged over.
     """
     if interval not in INTERVALS:
         raise unknown_name("interval", interval, INTERVALS)
     frame = without_stopped(frame)
-    keys = group_columns(frame, by, chosen)
+    keys = group_columns(frame, by, chosen, average)
     shown = [name for name in chosen if name not in keys]
     rows = []
     for values, group in frame.groupby(keys, sort=False, dropna=False):
         found = {name: _value_of(group[name]) for name in shown}
-        rows.append(_group(group, interval) | dict(zip(keys, values, strict=True)) | found)
+        rows.append(_group(group, interval, average) | dict(zip(keys, values, strict=True)) | found)
     summary = pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *shown, *COLUMNS])))
-    summary.attrs[CHOSEN] = shown
+    notes = _added_note([name for name in keys if name not in by] if by else [])
+    notes += _average_notes(frame, keys, average) if average else []
+    summary.attrs |= {CHOSEN: shown, NOTES: notes}
     return summary
 
 
@@ -70,15 +89,24 @@ def _value_of(values: pd.Series[Any]) -> object:
     return found[0] if len(found) == 1 else ", ".join(texts)
 
 
-def group_columns(frame: pd.DataFrame, by: list[str] | None = None, chosen: Sequence[str] = ()) -> list[str]:
-    """The columns that tell the groups apart: ``by``, or else the fusion and every axis on which the runs differ, but
-    the ``chosen`` ones.
+def group_columns(
+    frame: pd.DataFrame, by: list[str] | None = None, chosen: Sequence[str] = (), average: Sequence[str] = ()
+) -> list[str]:
+    """The columns that tell the groups apart, but the ``chosen`` ones and those to ``average`` over: ``by`` and every
+    axis on which runs of one group differ, or else the fusion and every axis on which the runs differ.
     """
-    for name in by or []:
+    for name in (*(by or ()), *average):
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)
-    if by:
-        return list(dict.fromkeys(by))
+    if both := [name for name in by or () if name in average]:
+        raise UsageError(
+            f"{both[0]} is both grouped by and averaged over",
+            received=f"by {', '.join(by or ())}; average {', '.join(average)}",
+            remedy=f"leave {both[0]} out of one of them",
+        )
+    if by or average:
+        named = by or [name for name in ("task", "label", "fusion") if name not in average]
+        return [*dict.fromkeys(named), *_unlike(frame, named, chosen, average)]
     differ = {name for name in AXES if name not in chosen and len(frame[name].drop_duplicates()) > 1}
     # Digests are shown only where nothing legible tells the stores, or the runs that these began from, apart.
     stores = frame.groupby(["data", "evaluated", "encoder", "rows", "sides"])[["store", "mix", "evaluate_on"]]
@@ -93,17 +121,97 @@ def group_columns(frame: pd.DataFrame, by: list[str] | None = None, chosen: Sequ
     return [name for name in AXES if name in differ or name in ("task", "label", "fusion")]
 
 
+def _unlike(frame: pd.DataFrame, keys: Sequence[str], chosen: Sequence[str], average: Sequence[str]) -> list[str]:
+    """The axes on which runs differ that agree in ``keys`` and in what is averaged over.
+
+    Digests are among them only where nothing else tells such runs apart.
+    """
+    told, taken = [*keys, *average], {*keys, *average, *chosen}
+    differ = [name for name in AXES if name not in taken and len(frame[name].drop_duplicates()) > 1]
+    found: list[str] = []
+    # One after the other: what data tells apart, evaluated need not tell again.
+    for name in (name for name in ORIGIN if name in differ):
+        found += [name] if varies(frame, [*told, *found], name) else []
+    # All at once: of a rate and a number of epochs that go together a reader must see both.
+    options = [name for name in differ if name not in (*ORIGIN, *DIGESTS)]
+    found += [name for name in options if varies(frame, [*told, *found], name)]
+    for name in (name for name in DIGESTS if name in differ):
+        # Each seed began from a run of its own: a digest counts where two runs differ in nothing else.
+        of_a_seed = name in OF_A_SEED and not frame.duplicated([each for each in (*AXES, *SEEDS) if each != name]).any()
+        if not of_a_seed and varies(frame, [*told, *found], name):
+            found.append(name)
+    return [name for name in AXES if name in found]
+
+
+def varies(frame: pd.DataFrame, within: list[str], name: str) -> bool:
+    """Whether any group by these columns has several values of another."""
+    groups = frame.groupby(list(dict.fromkeys(within)), sort=False, dropna=False)
+    counts = groups[name].nunique(dropna=False)
+    return bool(counts.max() > 1)
+
+
+def _added_note(added: Sequence[str]) -> list[str]:
+    if not added:
+        return []
+    tuned = [name for name in added if name in TUNED]
+    choose = f"; --choose-by validation takes the best {' and '.join(tuned)}" if tuned else ""
+    return [
+        f"runs of one group differ in {', '.join(added)}: of each value a row of its own{choose}; "
+        "--average COLUMN averages over a column"
+    ]
+
+
+def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str]) -> list[str]:
+    """What an average is over, which groups lack values of it, and which have no deviation for want of seeds."""
+    good = frame[frame["status"] == "finished"]
+    several = [key for key in keys if len(good[key].drop_duplicates()) > 1] or keys[:1]
+    over, unpaired = dict[tuple[str, ...], list[str]](), list[str]()
+    for _, group in good.groupby(keys, sort=False, dropna=False):
+        name = " ".join(_text(group[key].iloc[0]) for key in several)
+        each = group[[*average]].drop_duplicates().itertuples(index=False, name=None)
+        over.setdefault(tuple(sorted(" ".join(map(_text, value)) for value in each)), []).append(name)
+        if _by_seed(group, scores_of(group), average).isna().to_numpy().any():
+            unpaired.append(name)
+    what = " and ".join(average)
+    notes = ["mean of means, std over seeds"] if over else []
+    for values, names in over.items():
+        of = f" ({', '.join(names)})" if len(over) > 1 else ""
+        notes.append(f"averaged over {what} {', '.join(values)}{of}")
+    if len(over) > 1:
+        notes.append(f"averages over other values of {what} do not compare")
+    notes = ["; ".join([*notes[1:], *notes[:1]])] if notes else []
+    if unpaired:
+        notes.append(f"no std and no interval where not every {what} has the same seeds: {', '.join(unpaired)}")
+    return notes
+
+
+def _text(value: object) -> str:
+    missing = value is None or (isinstance(value, float) and np.isnan(value))
+    return "none" if missing else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _by_seed(good: pd.DataFrame, scores: NDArray[np.float64], average: Sequence[str]) -> pd.DataFrame:
+    """Scores of finished runs, a row a seed and a column a value of what is averaged over; NaN where none was run."""
+    values = good.groupby(list(average), sort=False, dropna=False).ngroup()
+    each = good[[*SEEDS]].assign(of=values, scores=scores)
+    return each.pivot_table(index=[*SEEDS], columns="of", values="scores")
+
+
 def scores_of(runs: pd.DataFrame) -> NDArray[np.float64]:
     """The score that counts of each run: on test, or on validation where there is no test."""
     return runs["score"].where(runs["score"].notna(), runs["validation_score"]).to_numpy(dtype=np.float64)
 
 
-def _group(group: pd.DataFrame, interval: str) -> dict[str, object]:
+def _group(group: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[str, object]:
     good = group[group["status"] == "finished"]
-    scores = scores_of(good)
-    n = len(scores)
+    n, scores, validation = len(good), scores_of(good), good["validation_score"].to_numpy(dtype=np.float64)
     mean = float(np.mean(scores)) if n else np.nan
-    std = float(np.std(scores, ddof=1)) if n > 1 else np.nan
+    if average and n:
+        table, validation = _by_seed(good, scores, average), _by_seed(good, validation, average).mean().to_numpy()
+        mean = float(table.mean().mean())
+        # Without the same seeds of every value the means of seeds differ by their values too.
+        scores = table.mean(axis=1).to_numpy() if not table.isna().to_numpy().any() else np.empty(0)
+    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else np.nan
     low, high = INTERVALS[interval](scores)
     metrics = good["metric"].unique()
     # Where nothing is said about frozen parameters, all of fusion and head are trained.
@@ -117,7 +225,7 @@ def _group(group: pd.DataFrame, interval: str) -> dict[str, object]:
         "std": std,
         "low": low,
         "high": high,
-        "validation": float(good["validation_score"].astype(float).mean()) if n else np.nan,
+        "validation": float(np.nanmean(validation)) if n and not np.isnan(validation).all() else np.nan,
         "parameters": float(learned.mean()) if n else np.nan,
         "seconds_alone": float(good["seconds_alone"].astype(float).mean()) if n else np.nan,
     }

@@ -119,6 +119,14 @@ def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:
 def _check_comparison(written: YamlNode, keys: Keys, comparison: Comparison) -> None:
     """Refuse columns that no table of results has."""
     all_among(written, (*keys, "by"), "column of the results", comparison.by, COLUMNS)
+    all_among(written, (*keys, "average"), "column of the results", comparison.average, COLUMNS)
+    if both := [name for name in comparison.average if name in comparison.by]:
+        raise written.wrong(
+            (*keys, "average"),
+            f"{both[0]!r} is both grouped by and averaged over",
+            expected="a column that does not stand behind `by:`",
+            received=", ".join(comparison.average),
+        )
     if comparison.across is not None and comparison.across not in comparison.by:
         raise written.wrong(
             (*keys, "across"),

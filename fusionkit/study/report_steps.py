@@ -19,7 +19,7 @@ from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
-from fusionkit.runs.summary import summarise
+from fusionkit.runs.summary import NOTES, summarise
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Commands, Made, Step
@@ -66,24 +66,27 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
 
 def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
-    by, chosen = list(comparison.by) or None, chosen_by(comparison.choose_by, frame, comparison.by)
-    frame = chosen.frame
+    by, shown = list(comparison.by) or None, (*comparison.by, *comparison.average)
+    chosen = chosen_by(comparison.choose_by, frame, shown)
+    frame, how = chosen.frame, (chosen.columns, comparison.average)
     if comparison.baseline is None:
-        return summarise(frame, by, comparison.interval, chosen.columns), chosen.notes
+        summary = summarise(frame, by, comparison.interval, *how)
+        return summary, [*chosen.notes, *summary.attrs[NOTES]]
     choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
     try:
-        summary = compare(frame, comparison.baseline, by, **choice, chosen=chosen.columns)
+        summary = compare(frame, comparison.baseline, by, **choice, chosen=how[0], average=how[1])
     except UsageError as error:
         commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
-        plain = summarise(frame, by, comparison.interval, chosen.columns)
-        return plain, [*chosen.notes, f"not compared: {error.what}"]
-    return summary, [*chosen.notes, *commands.notes(summary, **choice)]
+        summary = summarise(frame, by, comparison.interval, *how)
+        return summary, [*chosen.notes, *summary.attrs[NOTES], f"not compared: {error.what}"]
+    return summary, [*chosen.notes, *summary.attrs[NOTES], *commands.notes(summary, **choice)]
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:
     """What shows the same of the runs of one sweep."""
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]
+    options += [word for name in comparison.average for word in ("--average", name)]
     names = ["metric", "interval", "choose_by"]
     names += ["baseline", "test", "correction"] if comparison.baseline is not None else []
     for name in names:

@@ -73,6 +73,7 @@ class Comparison:
     name: str
     sweeps: tuple[str, ...] = field(metadata=about("Whose runs it compares. [default: all]", lists=WHOLE))
     by: tuple[str, ...] = option((), "Columns to group by. [default: what differs]", lists=WHOLE)
+    average: tuple[str, ...] = option((), "Columns to average over on purpose, data for instance.", lists=WHOLE)
     across: str | None = option(None, "The column of them that the Markdown table lays across.")
     baseline: str | None = option(None, "What to compare with: a value of a `by` column, or COLUMN=VALUE.")
     metric: str | None = option(None, "Score to show. [default: the task's own]")
@@ -88,6 +89,7 @@ class Comparison:
 class Report:
     title: str = field(metadata=about("Of the page. [default: the study's]"))
     baseline: str | None = option(None, "The fusion to compare with.")
+    choose_by: str = option(CHOOSERS[0], "What chooses among several rates and other options.", choices=CHOOSERS)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def test_the_best_mean_of_validation_counts_group_by_group() -> None:
     assert found.columns == ("lr",)
     assert found.notes == [
         "chosen by validation: lr of 0.001, 0.002, 0.004",
-        "chosen at the edge of what was tried, lr 0.004: last; a wider grid may give more",
+        "lr 0.004 is the largest that was tried, try larger ones: last",
     ]
 
 
@@ -68,7 +68,7 @@ def test_epochs_and_layers_are_chosen_too(tuned: str, best: object) -> None:
     frame = pd.concat([runs("last", [0.5], **other), runs("last", [0.6], **given)])
     found = choose(frame)
     assert (found.columns, found.frame[tuned].tolist()) == ((tuned,), [best])
-    assert any("at the edge" in note for note in found.notes) == (tuned == "epochs")
+    assert any("try larger ones" in note for note in found.notes) == (tuned == "epochs")
 
 
 def test_options_that_a_table_shows_are_not_chosen() -> None:
@@ -98,12 +98,20 @@ def test_a_setting_that_not_all_seeds_have_finished_loses(status: str) -> None:
 
 def test_seeds_that_are_missing_are_told() -> None:
     frame = pd.concat([runs("last", [0.9], lr=1e-3), runs("last", [0.5, 0.5])], ignore_index=True)
-    frame.loc[[0, 2], "status"] = "failed"
-    frame = pd.concat([frame, runs("last", [0.4, 0.3, 0.2], lr=3e-3)], ignore_index=True)
-    frame.loc[4:, "status"] = "failed"
-    assert (
-        choose(frame).notes[-1] == "no setting has finished with every seed: last; the one with the most seeds counts"
-    )
+    found = choose(frame)
+    assert found.frame["lr"].tolist() == [RunSpec.__dataclass_fields__["lr"].default] * 2
+    assert not any("every seed" in note for note in found.notes)
+    # Neither has both seeds now: the better one counts, and it is said.
+    frame.loc[2, "status"] = "failed"
+    lacking = choose(frame)
+    assert lacking.frame["lr"].tolist() == [1e-3]
+    assert lacking.notes[-1].startswith("no setting has finished with every seed: last")
+
+
+def test_an_option_that_each_data_set_has_its_own_of_is_no_choice() -> None:
+    frame = pd.concat([runs("last", [0.5], data="a", epochs=5), runs("last", [0.5], data="b", epochs=9)])
+    found = choose(frame)
+    assert (len(found.frame), found.columns, found.notes) == (2, (), [])
 
 
 def test_tables_show_what_was_chosen_and_compare_across_it() -> None:
@@ -113,7 +121,10 @@ def test_tables_show_what_was_chosen_and_compare_across_it() -> None:
     compared = compare(found.frame, "last", chosen=found.columns)
     assert compared["difference"].tolist()[1] == pytest.approx(0.25)
     assert compared["pairs"].tolist()[1] == 2
-    assert pd.isna(compared["also_differs"]).all()
+    assert compared["also_differs"].tolist()[1] == "lr"
+    averaged = compare(pd.concat([found.frame, found.frame.assign(data="other")]), "last", ["fusion"],
+                       chosen=found.columns, average=["data"])  # fmt: skip
+    assert averaged["pairs"].tolist()[1] == 4
     across = compare(found.frame, "last", ["data", "fusion"], chosen=found.columns)
     assert markdown(across, found.notes, "fusion").splitlines()[:3] == [
         "| data | metric | last | linear |",

@@ -123,9 +123,17 @@ def test_each_group_meets_the_baseline_of_its_own_other_columns() -> None:
 def test_pairs_of_one_draw_are_one_trial() -> None:
     rates = (1e-3, 1e-2)
     frame = table(*(runs("last", LAST, lr=lr) for lr in rates), *(runs("linear", LINEAR, lr=lr) for lr in rates))
-    found = row(compare(frame, "last", ["fusion"]), fusion="linear")
+    found = row(compare(frame, "last", ["fusion"], average=["lr"]), fusion="linear")
     assert (found["pairs"], found["blocks"], found["wins"]) == (10, 5, 8)
     assert found["p"] == flips(differences_of(LINEAR, LAST))
+    apart = compare(frame, "last", ["fusion"])
+    assert apart[["fusion", "lr"]].to_numpy().tolist() == [
+        ["last", 1e-3],
+        ["last", 1e-2],
+        ["linear", 1e-3],
+        ["linear", 1e-2],
+    ]
+    assert apart["pairs"].tolist()[2:] == [5, 5]
 
 
 def test_runs_pair_by_both_seeds() -> None:
@@ -232,7 +240,7 @@ def test_a_baseline_is_written_as_values_are(baseline: str, by: list[str] | None
         ("lsat", None, "unknown fusion of these results 'lsat'"),
         ("fusoin=last", None, "unknown column of the results 'fusoin'"),
         ("lr=0.5", ["fusion", "lr"], "unknown lr of these results '0.5'"),
-        ("lr=0.002", ["fusion"], "the baseline fixes lr, by which the table is not grouped"),
+        ("pool=mean", ["fusion"], "the baseline fixes pool, by which the table is not grouped"),
         ("last", ["fusion", "data_seed"], "one seed shows no significance"),
         ("s", ["store"], "there is nothing to compare with store=s"),
         ("fusion=last,lr=0.1", ["fusion", "lr"], "no run has fusion=last, lr=0.1 together"),

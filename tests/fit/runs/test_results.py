@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -183,16 +184,90 @@ def test_runs_over_stores_that_nothing_legible_tells_apart_stay_apart() -> None:
     assert told["data"].tolist() == ["de", "fr"]
 
 
-def test_groups_by_named_columns_hold_everything_else_together() -> None:
+def test_what_differs_within_a_named_group_becomes_a_column() -> None:
     records = [*runs_of([0.1, 0.3], lr=1e-3), *runs_of([0.5, 0.7], lr=1e-2), *runs_of([0.9], fusion="linear")]
     by_fusion = summarise(frame(*records), ["fusion"])
-    assert by_fusion[["fusion", "runs"]].to_numpy().tolist() == [["last", 4], ["linear", 1]]
-    by_both = summarise(frame(*records), ["data_seed", "fusion"])
-    assert by_both[["data_seed", "fusion", "runs"]].to_numpy().tolist() == [
-        [0, "last", 2],
-        [1, "last", 2],
-        [0, "linear", 1],
+    assert by_fusion[["fusion", "lr", "runs"]].to_numpy().tolist() == [
+        ["last", 1e-3, 2], ["last", 1e-2, 2], ["linear", RunSpec.__dataclass_fields__["lr"].default, 1],
+    ]  # fmt: skip
+    [note] = by_fusion.attrs["notes"]
+    assert note.startswith("runs of one group differ in lr: of each value a row of its own; --choose-by validation")
+    assert summarise(frame(*records), ["fusion", "lr"]).attrs["notes"] == []
+    by_seed = summarise(frame(*records[:4]), ["data_seed", "fusion"])
+    assert list(by_seed)[:3] == ["data_seed", "fusion", "lr"]
+    assert by_seed["runs"].tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "columns"),
+    [
+        ([{"pool": "mean"}, {"pool": "max"}], ["pool"]),
+        ([{"lr": 1e-3, "epochs": 5}, {"lr": 1e-2, "epochs": 9}], ["lr", "epochs"]),
+        ([{"data": "de", "store": "one"}, {"data": "fr", "store": "two"}], ["data"]),
+        ([{"store": "one"}, {"store": "two"}], ["store"]),
+        ([{"draw": "ids", "draw_ids": "a", "data_seed": 0}, {"draw": "ids", "draw_ids": "b", "data_seed": 1}], []),
+        (
+            [{"draw": "ids", "draw_ids": "a", "data_seed": 0}, {"draw": "ids", "draw_ids": "b", "data_seed": 0}],
+            ["draw_ids"],
+        ),
+    ],
+)
+def test_no_mean_is_over_different_settings(fields: list[dict[str, Any]], columns: list[str]) -> None:
+    given = [{"label": "tags", **each} for each in fields]
+    table = summarise(frame(*(record(0.5, **each) for each in given)), ["fusion"])
+    assert list(table)[: 1 + len(columns)] == ["fusion", *columns]
+    assert "metric" in list(table)[1 + len(columns) :][:1]
+
+
+def test_an_option_that_goes_with_the_group_is_no_column() -> None:
+    records = [*runs_of([0.1, 0.3], label="tags", lr=1e-3), *runs_of([0.5, 0.7], label="pos", lr=1e-2)]
+    table = summarise(frame(*records), ["label"])
+    assert list(table)[:2] == ["label", "metric"]
+    assert table.attrs["notes"] == []
+
+
+def test_an_average_is_a_mean_of_means_and_its_deviation_is_over_seeds() -> None:
+    languages = {"de": [0.1, 0.3, 0.2], "fr": [0.7, 0.9, 0.5]}
+    records = [each for data, scores in languages.items() for each in runs_of(scores, data=data, store=data)]
+    table = summarise(frame(*records), ["fusion"], average=["data"])
+    assert list(table)[:2] == ["fusion", "metric"]
+    row = table.iloc[0]
+    assert (row["runs"], row["mean"]) == (6, pytest.approx(0.45))
+    assert row["std"] == pytest.approx(float(np.std([0.4, 0.6, 0.35], ddof=1)))  # not 0.31, that of all six
+    half = T[2] * row["std"] / math.sqrt(3)
+    assert row["high"] - row["mean"] == pytest.approx(half, rel=1e-4)
+    assert table.attrs["notes"] == ["averaged over data de, fr; mean of means, std over seeds"]
+    # Each language counts the same, however many of its runs finished.
+    [lacks] = summarise(frame(*records[:-1]), ["fusion"], average=["data"]).to_dict(orient="records")
+    assert lacks["mean"] == pytest.approx((0.2 + 0.8) / 2)
+    assert math.isnan(lacks["std"])
+    assert math.isnan(lacks["low"])
+
+
+def test_averages_that_do_not_compare_are_told() -> None:
+    records = [
+        *runs_of([0.1, 0.3], data="de"),
+        *runs_of([0.5, 0.7], data="fr"),
+        *runs_of([0.5, 0.7], fusion="linear", data="fr"),
     ]
+    found = summarise(frame(*records, record(0.9, data="fr", data_seed=7)), ["fusion"], average=["data"])
+    told, lacks = found.attrs["notes"]
+    assert told == (
+        "averaged over data de, fr (last); averaged over data fr (linear); averages over other values of data do not "
+        "compare; mean of means, std over seeds"
+    )
+    assert lacks == "no std and no interval where not every data has the same seeds: last"
+    with pytest.raises(UsageError, match="data is both grouped by and averaged over"):
+        summarise(frame(*records), ["data"], average=["data"])
+    with pytest.raises(UsageError, match="unknown column of the results 'dtaa'"):
+        summarise(frame(*records), average=["dtaa"])
+
+
+def test_what_an_average_leaves_open_is_a_column_still() -> None:
+    records = [each for data in ("de", "fr") for lr in (1e-3, 1e-2) for each in runs_of([0.1, 0.3], data=data, lr=lr)]
+    table = summarise(frame(*records), average=["data"])
+    assert list(table)[:5] == ["task", "label", "fusion", "lr", "metric"]
+    assert table["runs"].tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("by", [["metric"], ["seconds_alone", "fusion"], ["fusion", "fusion"]])
