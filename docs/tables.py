@@ -34,7 +34,8 @@ EXAMPLES = {
     "epochs": "20", "max-steps": "500", "batch-size": "16", "warmup": "0.1", "weight-decay": "0.01",
     "clip-norm": "1", "dropout": "0.1", "label-smoothing": "0.1", "patience": "3", "validate-on": "800",
     "validate-every": "5", "init-from": "runs/3f2a91c0d4e5b6a7", "evaluate-on": "de.store", "threads": "2",
-    "set": "encoder=roberta-large", "only": "sst2", "by": "fusion", "metric": "macro_f1", "baseline": "last",
+    "set": "encoder=roberta-large", "only": "sst2", "known": "docs/records/first-page.jsonl",
+    "by": "fusion", "metric": "macro_f1", "baseline": "last",
     "figures": "figures", "store": "my.store", "title": "'Layers of MiniLM'", "input": "new.jsonl", "to": "my-head",
     "trust-module": "mylab.mix", "sample": "64", "keep": "demo",
 }  # fmt: skip
@@ -72,7 +73,8 @@ def example_of(command: str, option: click.Option) -> str:
     if option.is_flag:
         return f"--{name}"
     if isinstance(option.type, click.Choice):
-        return f"--{name} {next(choice for choice in option.type.choices if choice != option.default)}"
+        others = [choice for choice in option.type.choices if choice != option.default]
+        return f"--{name} {(others or option.type.choices)[0]}"
     return f"--{name} {EXAMPLES.get(f'{command} {name}', EXAMPLES.get(name, ''))}"
 
 

@@ -20,12 +20,18 @@ from fusionkit.ragged import IntArray
 from fusionkit.tags import are_span_tags
 
 LESS_IS_BETTER = ("perplexity", "cross_entropy")
+NAMES = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "macro_f1": "macro F1"}
 LARGEST_EXPONENT = 700.0  # e^710 is no number any more
 
 
 def is_better(metric: str, score: float, best: float) -> bool:
     """Whether a score of this name beats the best so far."""
     return score < best if metric in LESS_IS_BETTER else score > best
+
+
+def metric_name(metric: str | None) -> str:
+    """A metric as a paper writes it."""
+    return NAMES.get(str(metric), str(metric).replace("_", " "))
 
 
 def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:

@@ -9,5 +9,6 @@ from __future__ import annotations
 TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap")
+CHOOSERS = ("validation",)
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
 LOGS = ("tensorboard", "mlflow", "wandb")

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ from xdist.scheduler import LoadScopeScheduling
 ROOT = Path(__file__).parent.parent
 PARTS = ("kills", "slurm", "fuzz", "products")
 # Folders whose tests use one thing that is dear to start: all of one go to one worker. Other tests go by file.
-TOGETHER = ("slurm", "cluster", "objects", "report")
+TOGETHER = ("slurm", "cluster", "objects", "report", "study")
 # What takes longest begins first, so that the workers end together.
 FIRST = ("slurm", "cluster", "objects", "study", "faults", "report", "fit", "cli")
 
@@ -149,5 +150,17 @@ def tables() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def evidence() -> Any:
+    """The script pipelines/evidence.py as a module."""
+    path = ROOT / "pipelines" / "evidence.py"
+    spec = importlib.util.spec_from_file_location("evidence", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["evidence"] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

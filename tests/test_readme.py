@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from statistics import mean, stdev
+from typing import Any
 
 import pytest
 
 from fusionkit.bundled import travel_desk
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
+from fusionkit.runs.records_file import read_records
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
+from fusionkit.study.read import read_comparisons
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -49,17 +50,27 @@ def test_the_first_page_is_short_enough_to_be_read() -> None:
     assert [cell for cell in cells if len(cell) > 100] == []
 
 
-def test_the_table_is_that_of_the_committed_records() -> None:
-    """docs/records/first-page.jsonl has the runs of pipelines/minilm/first-page.yaml."""
-    lines = (ROOT / "docs" / "records" / "first-page.jsonl").read_text(encoding="utf-8").splitlines()
-    scores: dict[tuple[str, str], list[float]] = {}
-    for record in map(json.loads, lines):
-        scores.setdefault((record["sweep"], record["spec"]["fusion"]), []).append(100 * record["score"])
-    sweeps = ("CoNLL-2003", "ATIS-slots", "SST-2", "TREC-6")
-    for fusion in ("last", "linear", "attention", "concat"):
-        runs = [scores[sweep, fusion] for sweep in sweeps]
-        assert {len(each) for each in runs} == {3}
-        [row] = [line for line in README.splitlines() if line.startswith(f"| `{fusion}`")]
-        assert row.split(" | ")[2:] == [f"{mean(each):.1f} ± {stdev(each):.1f}" for each in runs[:-1]] + [
-            f"{mean(runs[-1]):.1f} ± {stdev(runs[-1]):.1f} |"
-        ]
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_tables_are_those_of_the_committed_records(page: str, evidence: Any) -> None:
+    """`python pipelines/evidence.py --tables` writes them anew."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert evidence.with_tables(text) == text
+    assert text.count("<!-- records") == text.count("<!-- end -->") > 0
+
+
+def test_each_mark_names_a_comparison_and_each_file_of_records_a_study(evidence: Any) -> None:
+    marks = [
+        (study, comparison)
+        for page in evidence.DOCUMENTS
+        for study, comparison in re.findall(r"<!-- records[a-z-]*: (\S+) (\S+)", page.read_text(encoding="utf-8"))
+    ]
+    known = {study: read_comparisons(path) for study, path in evidence.STUDIES.items()}
+    assert [mark for mark in marks if mark[1] not in known.get(mark[0], {})] == []
+    assert {study for study, _ in marks} == set(known)  # no study of record without a table
+    files = sorted(evidence.RECORDS.glob("*.jsonl"))
+    assert files
+    for path in files:
+        head, records = read_records(path)  # refuses a digest that is not the spec's
+        assert path.stem == head["study"]
+        sweeps = {sweep for each in known[path.stem].values() for sweep in each.sweeps}
+        assert {record["sweep"] for record in records} <= sweeps

@@ -8,22 +8,25 @@ import click
 
 from fusionkit.cli.completion import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
+from fusionkit.names import CHOOSERS
 
 
 @click.command()
 @click.argument("run", shell_complete=folders)
 @click.option("--to", "folder", required=True, type=FOLDER, help="Folder to write; a new one or an empty one.")
+@click.option("--choose-by", type=click.Choice(CHOOSERS), help="What chooses among the runs of a folder.")
 @click.option("--overwrite", is_flag=True, help="Replace the export that is there.")
 @JSON_OPTION
-def export(run: str, folder: Path, overwrite: bool, as_json: bool) -> None:
+def export(run: str, folder: Path, choose_by: str | None, overwrite: bool, as_json: bool) -> None:
     """Write the head of RUN into a folder that stands alone: config, weights and a model card, without the encoder.
 
-    RUN is a run's folder or the beginning of one. `fusionkit predict FOLDER` uses it, FusedHead.push_to_hub gives it
-    to the hub.
+    RUN is a run's folder or the beginning of one. With --choose-by validation it is a folder of runs of one task: the
+    setting with the best mean validation score is taken, and of its seeds the best one.
+    `fusionkit predict FOLDER` uses it, FusedHead.push_to_hub gives it to the hub.
     """
     from fusionkit.exported import export_run
 
-    head = export_run(run, folder, overwrite=overwrite)
+    head = export_run(run, folder, overwrite=overwrite, choose_by=choose_by)
     files = {path.name: path.stat().st_size for path in sorted(folder.expanduser().iterdir())}
     if as_json:
         print_json({"folder": str(folder), "run": head.run.digest, "bytes": files})

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.runs.comparison import COMPARED
-from fusionkit.runs.summary import COLUMNS
+from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING = "–"
 MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # the first that a p-value does not exceed
@@ -21,7 +21,12 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that name its groups."""
-    return [name for name in summary.columns if name not in (*COLUMNS, *COMPARED)]
+    return [name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *chosen_columns(summary))]
+
+
+def chosen_columns(summary: pd.DataFrame) -> list[str]:
+    """The columns that validation chose."""
+    return list(summary.attrs.get(CHOSEN, ()))
 
 
 def times_of(metric: object) -> float:

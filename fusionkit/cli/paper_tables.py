@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.cli.format_cells import NOTHING, cell, group_keys, rows_of, runs_text, texts_of, times_of
-from fusionkit.metrics import is_better
+from fusionkit.cli.format_cells import NOTHING, cell, chosen_columns, group_keys, rows_of, runs_text, texts_of, times_of
+from fusionkit.metrics import is_better, metric_name
 
 # Rows that agree in these compete for the bold.
 SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", "shots")
@@ -20,7 +20,7 @@ Rows = list[tuple[dict[str, Any], bool]]
 
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
-    keys, compared = group_keys(summary), "difference" in summary.columns
+    keys, compared = [*group_keys(summary), *chosen_columns(summary)], "difference" in summary.columns
     header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
     header += ["runs", "parameters"]
@@ -46,10 +46,11 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
     """A Markdown table with the notes below.
 
     Args:
-        across: a column that groups are named by; its values become columns of the table.
+        across: a column that groups are named by, or ``metric``; its values become columns of the table.
     """
     keys, rows = group_keys(summary), _rows(summary)
-    body = _across(rows, keys, across) if across in keys else _down(rows, keys, "difference" in summary.columns)
+    down, lies_across = [*keys, *chosen_columns(summary)], across in (*keys, "metric")
+    body = _across(rows, keys, across) if lies_across else _down(rows, down, "difference" in summary.columns)
     lines = [f"| {' | '.join(cells)} |" for cells in (body[0], ["---"] * len(body[0]), *body[1:])]
     return "\n".join([*lines, *(f"\n{_markdown_escape(note)}" for note in notes)]) + "\n"
 
@@ -92,17 +93,31 @@ def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
 
 
 def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
-    """A column for each value of ``across``."""
-    others = [name for name in (*keys, "metric") if name != across]
-    columns = list(dict.fromkeys(cell(row[str(across)]) for row, _ in rows))
+    """A column for each value of ``across``; where each has a metric of its own, that stands in its head."""
+    pairs = list(dict.fromkeys((cell(row[str(across)]), cell(row["metric"])) for row, _ in rows))
+    in_head = len({name for name, _ in pairs}) == len(pairs) and len({metric for _, metric in pairs}) > 1
+    others = [name for name in (*keys, *(() if in_head else ("metric",))) if name != across]
+    columns = list(dict.fromkeys(name for name, _ in pairs))
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for row, bold in rows:
-        line = lines.setdefault(tuple(cell(row[name]) for name in others), {})
+        line = lines.setdefault(tuple(_name(name, row[name]) for name in others), {})
         line[cell(row[str(across)])] = _markdown_score(row, bold)
     body = [
         [*map(_markdown_escape, names), *(found.get(name, "") for name in columns)] for names, found in lines.items()
     ]
-    return [[*others, *map(_markdown_escape, columns)], *body]
+    heads = columns
+    if in_head:
+        heads = [("" if across == "metric" else f"{name} ") + metric_name(metric) for name, metric in pairs]
+    return [[*map(_head, others), *map(_markdown_escape, heads)], *body]
+
+
+def _name(column: str, value: Any) -> str:
+    """A cell of the columns that name a line; large counts have commas."""
+    return f"{value:,}" if column.endswith("_parameters") and isinstance(value, int) else cell(value)
+
+
+def _head(column: str) -> str:
+    return column.replace("_", " ")
 
 
 def _markdown_score(row: dict[str, Any], bold: bool) -> str:

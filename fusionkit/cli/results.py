@@ -9,7 +9,8 @@ import click
 
 from fusionkit.cli.console import FOLDER, log, out, print_json
 from fusionkit.errors import UsageError
-from fusionkit.names import CORRECTIONS, INTERVALS, TESTS
+from fusionkit.names import CHOOSERS, CORRECTIONS, INTERVALS, TESTS
+from fusionkit.plural import counted
 
 FORMATS = ("table", "csv", "json", "latex")
 
@@ -22,6 +23,7 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.option("--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="95 % intervals.")
 @click.option("--test", type=click.Choice(TESTS), help="Of paired differences. [default: permutation]")
 @click.option("--correction", type=click.Choice(CORRECTIONS), help="Of all p-values together. [default: holm]")
+@click.option("--choose-by", type=click.Choice(CHOOSERS), help="What chooses among several rates, epochs and layers.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def results(
@@ -32,10 +34,14 @@ def results(
     interval: str,
     test: str | None,
     correction: str | None,
+    choose_by: str | None,
     kind: str,
     as_json: bool,
 ) -> None:
     """Mean, standard deviation and 95 % interval of the runs in RUNS, group by group.
+
+    With --choose-by validation the best of several rates, epochs and layers counts: of runs that agree in all else the
+    setting with the best mean validation score; options behind --by are not chosen. Without it each setting is a group.
 
     With --baseline also the paired difference of each group to it: runs are pairs that agree in everything else, seeds
     included. A table leaves out what the terminal is too narrow for; the other formats have everything.
@@ -46,18 +52,22 @@ def results(
     from fusionkit.cli.comparison_notes import comparison_notes
     from fusionkit.cli.paper_tables import latex
     from fusionkit.cli.summary_table import summary_table
+    from fusionkit.runs.choice import chosen_by
     from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder
     from fusionkit.runs.summary import summarise
 
     frame = RunsFolder(runs).frame(metric, each_test=True)
-    notes: list[str] = []
+    chosen = chosen_by(choose_by, frame, by)
     if baseline:
         choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
-        summary = compare(frame, baseline, list(by) or None, **choice)
-        notes = comparison_notes(summary, **choice)
+        summary = compare(chosen.frame, baseline, list(by) or None, **choice, chosen=chosen.columns)
+        notes = [*chosen.notes, *comparison_notes(summary, **choice)]
     else:
-        summary = summarise(frame, list(by) or None, interval)
+        summary = summarise(chosen.frame, list(by) or None, interval, chosen.columns)
+        notes = chosen.notes
+    if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
+        notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")
     kind = "json" if as_json else kind
     if kind == "latex":
         click.echo(latex(summary, notes))

@@ -32,6 +32,8 @@ def print_schema(context: click.Context, _: click.Parameter, asked: bool) -> Non
 @click.option("--out", "work", required=True, type=FOLDER, help="Folder for all that is made.")
 @click.option("--set", "settings", multiple=True, metavar="KEY.KEY=VALUE", help="Wins over the file.")
 @click.option("--only", multiple=True, metavar="SWEEP", help="This sweep and what it needs; several times.")
+@click.option("--known", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
+              help="Count runs that have a record in this file as done; several times.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="Of encoder and heads: auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=print_schema,
@@ -44,6 +46,7 @@ def run(
     work: Path,
     settings: tuple[str, ...],
     only: tuple[str, ...],
+    known: tuple[Path, ...],
     workers: int | None,
     dry_run: bool,
     cluster: str | None,
@@ -58,6 +61,7 @@ def run(
     """
     from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
+    from fusionkit.runs.records_file import known_runs
     from fusionkit.study import read_study, run_study
     from fusionkit.study.folder import StudyFolder
     from fusionkit.study.forecast import forecast_study
@@ -68,13 +72,13 @@ def run(
     if print_job:
         print_slurm_job(where)
         return
-    commands = CliCommands(where, workers, **how)
+    commands, done_before = CliCommands(where, workers, **how), known_runs(known)
     place = StudyFolder(work)
     if dry_run:
-        print_plan(found.title, forecast_study(found, place, commands), as_json)
+        print_plan(found.title, forecast_study(found, place, commands, done_before), as_json)
         return
     done = []
-    for each in run_study(found, place, commands, shlex.join(["fusionkit", *sys.argv[1:]])):
+    for each in run_study(found, place, commands, shlex.join(["fusionkit", *sys.argv[1:]]), done_before):
         log().print(f"{each.step}: " + (f"done in {clock(each.seconds)}" if each.made else "there already"))
         done.append({"step": each.step, "made": each.made, "seconds": round(each.seconds, 3)})
     if as_json:

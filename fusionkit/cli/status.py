@@ -57,6 +57,7 @@ def _print_runs(found: dict[str, Any]) -> None:
     running = sum(found["running"].values())
     out().print(
         f"{found['path']}: {found['finished']:,} finished, {running:,} running, {len(found['failed']):,} failed"
+        + (f", {found['stopped']:,} stopped early" if found["stopped"] else "")
     )
     for who, count in found["running"].items():
         out().print(f"{count:,} by {who}")

@@ -8,7 +8,7 @@ import pandas as pd
 from rich.table import Table
 
 from fusionkit.cli.console import out, table
-from fusionkit.cli.format_cells import NOTHING, cell, group_keys, rows_of, runs_text, texts_of
+from fusionkit.cli.format_cells import NOTHING, cell, chosen_columns, group_keys, rows_of, runs_text, texts_of
 
 PERCENT, RANGE = "95 % interval", "95 % of Δ"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
@@ -20,7 +20,7 @@ def summary_table(summary: pd.DataFrame) -> Table:
 
     Its least important columns are left out where the terminal is too narrow; it says which.
     """
-    keys = group_keys(summary)
+    keys = [*group_keys(summary), *chosen_columns(summary)]
     same = [name for name in (*keys, "metric") if len(summary[name].drop_duplicates()) == 1 < len(summary)]
     shared = [name for name in same if name != "fusion"]
     shown = [name for name in (*keys, "metric") if name not in shared]

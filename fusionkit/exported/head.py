@@ -19,7 +19,8 @@ from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_
 from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
-from fusionkit.runs.folder import RECORD
+from fusionkit.runs.choice import best_run
+from fusionkit.runs.folder import RECORD, RunsFolder
 
 REMEDY = "free some space and run the same command again"
 
@@ -138,12 +139,14 @@ class FusedHead(ModelHubMixin):
         return model_card(self.config, **kwargs)
 
 
-def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False) -> FusedHead:
+def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False, choose_by: str | None = None) -> FusedHead:
     """Write a finished run's head with its config and model card into a folder: aside first, then renamed.
 
     Args:
-        run: its folder, or the beginning of it. to: a new place or an empty folder.
-        overwrite: replace the export that is there; nothing else is ever replaced.
+        run: its folder, or the beginning of it; with ``choose_by`` a folder of runs.
+        to: a new place or an empty folder.
+        overwrite: replace the export that is there; nothing else is ever replaced. choose_by: ``validation`` takes
+            the run that :func:`fusionkit.runs.choice.best_run` chooses.
 
     Raises:
         UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.
@@ -158,6 +161,9 @@ def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False) -> F
                 received="an exported head" if ours else "a file" if folder.is_file() else "a folder with other files",
                 remedy="replace it with --overwrite, or choose another --to" if ours else "choose another --to",
             )
+    if choose_by is not None:
+        runs = RunsFolder(Path(run).expanduser())
+        run = runs.path / best_run(runs.frame())
     head = FusedHead.from_run(run)
     aside, before = aside_of(folder), aside_of(folder, "before")
     with disk_errors(folder, REMEDY):

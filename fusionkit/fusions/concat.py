@@ -1,7 +1,11 @@
 """Concatenation: ``P [z_1; …; z_L] + b`` with ``P: L·d → 256``.
 
 Symbols: ``z_j`` the states of layer j at one token, ``d`` their width, ``P`` and ``b`` learned.
-Source: "concat-fusion" in Cao et al. (2022), over the L transformer layers, without the embeddings.
+Source: "concat-fusion" in Cao et al. (2022), over the L transformer layers, without the embeddings. Its section 3.3 has
+the projection in front of the decoder.
+
+Options: ``first=yes`` makes the head's first layer the projection, which is how footnote 2 counts: the fusion is
+``[z_1; …; z_L]`` alone, learns nothing and is L·d wide; the head's first layer is L times as large as over ``last``.
 """
 
 from __future__ import annotations
@@ -12,14 +16,14 @@ WIDTH = 256
 
 
 class Concat(nn.Module):
-    """One projection of all layers side by side. Parameters: layers · hidden · 256 + 256."""
+    """One projection of all layers side by side. Parameters: layers · hidden · 256 + 256. With ``first=yes`` none."""
 
     is_affine = True
 
-    def __init__(self, layers: int, hidden: int) -> None:
+    def __init__(self, layers: int, hidden: int, *, first: bool = False) -> None:
         super().__init__()
-        self.width = WIDTH
-        self.project = nn.Linear(layers * hidden, WIDTH)
+        self.width = layers * hidden if first else WIDTH
+        self.project = None if first else nn.Linear(layers * hidden, WIDTH)
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
@@ -27,8 +31,9 @@ class Concat(nn.Module):
         return chosen or tuple(range(1, last + 1)) or (0,)
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
-        """``[…, layers, hidden]`` → ``[…, 256]``."""
-        return self.project(states.flatten(-2))  # type: ignore[no-any-return]
+        """``[…, layers, hidden]`` → ``[…, 256]``, with ``first=yes`` ``[…, layers · hidden]``."""
+        side_by_side = states.flatten(-2)
+        return side_by_side if self.project is None else self.project(side_by_side)
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
         """Every layer has a matrix of its own, not a weight: none to show."""

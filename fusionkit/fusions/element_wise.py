@@ -4,6 +4,9 @@ Symbols: ``z_j`` the states of layer j at one token, ``d`` their width, ``W_j`` 
 softmax runs over the layers, for each of the d numbers alone.
 Source: "fine-grained layer attention" in Liu et al. (2021), over layers 0…L; one of the mixes that ElNokrashy et
 al. (2024) compare with.
+
+Options: ``softmax=no`` takes ``W_j`` itself for the weights, ``Σ_j W_j ⊙ z_j``, as ElNokrashy et al. (2024, section 7)
+describe the mix; each weight starts at 1 / layers. Such weights may be negative and sum to any number: none are shown.
 """
 
 from __future__ import annotations
@@ -15,15 +18,16 @@ from torch import Tensor, nn
 class ElementWise(nn.Module):
     """A scalar mix for each number of the state. Parameters: layers · hidden.
 
-    Starts as the plain mean of the layers: ``W`` = 0.
+    Starts as the plain mean of the layers: ``W`` = 0, without the softmax 1 / layers.
     """
 
     is_affine = True
 
-    def __init__(self, layers: int, hidden: int) -> None:
+    def __init__(self, layers: int, hidden: int, *, softmax: bool = True) -> None:
         super().__init__()
         self.width = hidden
-        self.weight = nn.Parameter(torch.zeros(layers, hidden))
+        self.softmax = softmax
+        self.weight = nn.Parameter(torch.full((layers, hidden), 0.0 if softmax else 1 / layers))
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
@@ -31,8 +35,8 @@ class ElementWise(nn.Module):
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:
         """``[…, layers, hidden]`` → ``[…, hidden]``."""
-        return (states * self.weight.softmax(0)).sum(-2)
+        return (states * (self.weight.softmax(0) if self.softmax else self.weight)).sum(-2)
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """The mean of a layer's weights over its numbers, for each token: ``[…, layers]``."""
-        return self.weight.softmax(0).mean(-1).expand(states.shape[:-1])
+        """The mean of a layer's weights over its numbers, for each token: ``[…, layers]``; None without the softmax."""
+        return self.weight.softmax(0).mean(-1).expand(states.shape[:-1]) if self.softmax else None

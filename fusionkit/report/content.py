@@ -79,7 +79,7 @@ def lead_of(study: ReportData) -> str:
     least, most = int(seeds.min()), int(seeds.max())
     parameters = study.frame["encoder_parameters"].dropna().unique()
     size = f" ({parameters[0] / 1e6:.1f} M parameters)" if len(encoders) == 1 and len(parameters) == 1 else ""
-    failed = int((study.frame["status"] != "finished").sum())
+    failed = int((study.frame["status"] == "failed").sum())
     told = (
         f"{counted(len(study.records), 'head')} over the frozen states of {_listed(encoders)}{size}: "
         f"{counted(len(study.methods), 'fusion method')} on {counted(len(study.tasks), 'task')}, "

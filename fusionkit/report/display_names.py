@@ -11,14 +11,13 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.fusions import FUSIONS, fusion_kind
-from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.metrics import LESS_IS_BETTER, metric_name
 
 # What a task is: runs that differ in one of these answer different questions.
 TASK_AXES = ("data", "label", "evaluated", "init_data", "mix", "evaluate_on", "encoder", "task", "head", "sides")
 # What a method is, beside its fusion.
 METHOD_AXES = ("fusion_layers", "joint_fusion", "init_part", "freeze", "compute_dtype")
 ALL = "all"
-METRICS = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "macro_f1": "macro F1"}
 
 
 def named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -72,11 +71,6 @@ def in_order(methods: Sequence[str]) -> list[str]:
         return place.get(kind, len(place)), digits, len(method), method
 
     return sorted(dict.fromkeys(methods), key=key)
-
-
-def metric_name(metric: str | None) -> str:
-    """A metric as a paper writes it."""
-    return METRICS.get(str(metric), str(metric).replace("_", " "))
 
 
 def unit_of(metric: str | None) -> str:

@@ -31,6 +31,7 @@ from fusionkit.ragged import IntArray
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
 from fusionkit.runs.folder import layer_weights_of
+from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
@@ -84,6 +85,9 @@ class AllPredictions:
         found: list[RunPredictions] = []
         contexts: dict[Any, SweepContext] = {}
         for digest, task, method in self._wanted():
+            if file := self.study.records[digest].get(TAKEN_FROM):
+                gone[f"no weights to predict by: records were taken from {file}"] += 1
+                continue
             try:
                 found += predictions_of(self.study, digest, task, method, contexts)
             except FusionkitError as error:

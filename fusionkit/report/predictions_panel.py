@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from fusionkit.metrics import metric_name
 from fusionkit.ragged import IntArray
-from fusionkit.report.display_names import metric_name, times_of
+from fusionkit.report.display_names import times_of
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.span_errors import KINDS, count_kinds, verdicts

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.metrics import is_better
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, unit_of
+from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
 from fusionkit.runs.summary import AXES
 from fusionkit.store import Store, open_store
@@ -62,9 +62,16 @@ class ReportData:
 
     def chosen_within(self, by: Sequence[str]) -> pd.DataFrame:
         """The same of each group by these columns."""
+        return self._choice(by).frame
+
+    @cached_property
+    def choice_notes(self) -> list[str]:
+        """What a reader of :attr:`chosen` must know: what was tried, and choices at the edge of it."""
+        return self._choice(CELL).notes
+
+    def _choice(self, by: Sequence[str]) -> Chosen:
         good = self.frame[self.frame["status"] == "finished"]
-        kept = [_best_by_validation(group) for _, group in good.groupby(list(by), sort=False)]
-        return pd.concat(kept) if kept else good
+        return choose(good, TRIED, by) if len(good) else Chosen(good, (), [])
 
     @cached_property
     def whole(self) -> pd.DataFrame:
@@ -134,13 +141,3 @@ def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, S
                     store = open_store(path.parent)
                     found.setdefault(store.digest, store)
     return found
-
-
-def _best_by_validation(group: pd.DataFrame) -> pd.DataFrame:
-    """The runs of one set of options: the one with the best mean validation score, the first of equals."""
-    best, value = group, None
-    for _, same in group.groupby(list(TRIED), sort=False, dropna=False):
-        found = float(same["validation_score"].astype(float).mean())
-        if value is None or is_better(str(same["metric"].iloc[0]), found, value):
-            best, value = same, found
-    return best

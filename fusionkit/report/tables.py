@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import LESS_IS_BETTER
-from fusionkit.report.display_names import METHOD_AXES, metric_name, times_of, unit_of
+from fusionkit.metrics import LESS_IS_BETTER, metric_name
+from fusionkit.report.display_names import METHOD_AXES, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
 from fusionkit.runs.summary import summarise
@@ -38,7 +38,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     frame = study.chosen
     if frame.empty:
         raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
-    notes = []
+    notes = list(study.choice_notes)
     try:
         table = compare(frame, f"method={baseline or PLAIN}", CELL)
         notes.append(
@@ -123,7 +123,7 @@ def runs_table(study: ReportData) -> dict[str, Any]:
             _shots(run["shots_name"], run["shots"]),
             {"t": f"{run['data_seed']} / {run['init_seed']}"},
             {"t": f"{run['lr']:g}", "v": run["lr"]},
-            {"t": "failed"} if run["status"] != "finished" else _number(run["score"], ".1f", times),
+            _number(run["score"], ".1f", times) if run["status"] == "finished" else {"t": run["status"]},
             _number(run["validation_score"], ".1f", times),
             _number(run["best_epoch"], ".0f"),
             _number(run["seconds_alone"], ",.1f"),

@@ -98,7 +98,9 @@ class Claims:
 
 
 def runs_status(runs: RunsFolder) -> dict[str, Any]:
-    """How many runs are ``finished``; ``running``, how many by who trains them; ``failed``, with errors."""
+    """How many runs are ``finished`` or ``stopped`` early by halving; ``running``, how many by who trains them;
+    ``failed``, with errors.
+    """
     claims = runs.path / CLAIMS
     there: list[Path] = []
     with contextlib.suppress(FileNotFoundError):  # it goes with the last claim in it
@@ -106,9 +108,11 @@ def runs_status(runs: RunsFolder) -> dict[str, Any]:
     claimed = [path for path in there if not path.name.startswith(UNIT) and is_locked(path)]
     records = runs.all_records()
     failed = [record for record in records if record["status"] == "failed"]
+    stopped = sum(record["status"] == "stopped" for record in records)
     return {
         "path": str(runs.path),
-        "finished": len(records) - len(failed),
+        "finished": len(records) - len(failed) - stopped,
+        "stopped": stopped,
         "running": dict(Counter(map(holder_of, claimed))),
         "failed": [
             {

@@ -7,7 +7,7 @@ others: with ``--by label --by fusion --baseline last``, each fusion of a label 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ import pandas as pd
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.plural import counted
 from fusionkit.runs.pairing import Pairs, pair_runs
-from fusionkit.runs.summary import AXES, SEEDS, group_columns, summarise
+from fusionkit.runs.summary import AXES, SEEDS, group_columns, summarise, without_stopped
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
@@ -33,6 +33,7 @@ def compare(
     interval: str = "t",
     test: str = "permutation",
     correction: str = "holm",
+    chosen: Sequence[str] = (),
 ) -> pd.DataFrame:
     """One row a group, as :func:`summarise` gives it, with what sets it apart from the baseline.
 
@@ -42,6 +43,7 @@ def compare(
             ``fusion=last,lr=0.002``.
         interval: ``t`` or ``bootstrap``. test: ``permutation`` or ``bootstrap``.
         correction: ``holm``, ``bonferroni``, ``fdr`` or ``none``, over all comparisons of the table.
+        chosen: as of :func:`summarise`; runs may be a pair that differ in them.
 
     Returns:
         the summary's columns, then ``baseline`` (what the row is compared with) and ``is_baseline``; mean paired
@@ -55,8 +57,9 @@ def compare(
         raise unknown_name("test", test, TESTS)
     if correction not in CORRECTIONS:
         raise unknown_name("correction", correction, CORRECTIONS)
-    keys = group_columns(frame, by)
-    table = summarise(frame, keys, interval)
+    frame = without_stopped(frame)
+    keys = group_columns(frame, by, chosen)
+    table = summarise(frame, keys, interval, chosen)
     fixed = _read_baseline(baseline, table, keys, keys[0] if by else "fusion", list(frame.columns))
     groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
     labels = [tuple(map(_label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
@@ -66,7 +69,7 @@ def compare(
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
     # By its place each group that is compared, with the place of the one that it is compared with.
     others = {place: places[label] for place, label in enumerate(against) if label in places and label != labels[place]}
-    found = {ours: pair_runs(groups[ours], groups[other], list(fixed)) for ours, other in others.items()}
+    found = {ours: pair_runs(groups[ours], groups[other], [*fixed, *chosen]) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
     _check(found, others, groups, names, fixed)
     rows = [
@@ -83,7 +86,9 @@ def compare(
     extra["significant"] = extra["p_corrected"] <= 1 - LEVEL
     # Counts that some rows lack would become decimals.
     extra = extra.astype(dict.fromkeys(("wins", "ties", "losses", "pairs", "blocks", "unpaired"), "Int64"))
-    return pd.concat([table, extra], axis=1)
+    whole = pd.concat([table, extra], axis=1)
+    whole.attrs |= table.attrs
+    return whole
 
 
 def _compared(pairs: Pairs, interval: str, test: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,9 @@ from fusionkit.dataset.share import Share
 from fusionkit.files import write_durably
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.places import Place
+from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD, RunsFolder
-from fusionkit.specs import canonical_json, digest_of
+from fusionkit.specs import RunSpec, canonical_json, digest_of
 from fusionkit.store import Store, open_store
 from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step, errors_at
@@ -26,10 +28,19 @@ from fusionkit.study.sweeps import sweep_text
 
 
 class SweepFit:
-    """A sweep over complete stores: those of the study, or those of ``store_of`` by the names of sources."""
+    """A sweep over complete stores: those of the study, or those of ``store_of`` by the names of sources.
 
-    def __init__(self, step: SweepStep, work: StudyFolder, store_of: Mapping[str, Place] | None = None) -> None:
-        self.step, self._work = step, work
+    ``known`` are records of runs by digest that count as done (:func:`fusionkit.runs.records_file.known_runs`).
+    """
+
+    def __init__(
+        self,
+        step: SweepStep,
+        work: StudyFolder,
+        store_of: Mapping[str, Place] | None = None,
+        known: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
+        self.step, self._work, self._known = step, work, known or {}
         self._places = store_of or {name: work.store(name) for name in step.sources}
         self.folder = RunsFolder(work.runs(step.name))
 
@@ -64,6 +75,23 @@ class SweepFit:
         found = (self.folder.record(spec) for spec in self.sweep.specs)
         return [record for record in found if record is not None]
 
+    @property
+    def untrained(self) -> Sweep:
+        """The sweep without the runs that are known and not there: what is left is there or has to be trained."""
+        return dataclasses.replace(self.sweep, specs=[spec for spec in self.sweep.specs if not self._is_taken(spec)])
+
+    def take_known(self) -> int:
+        """Put the records of known runs into the folder, without weights; how many there were."""
+        taken = [spec for spec in self.sweep.specs if self._is_taken(spec)]
+        for spec in taken:
+            self.folder.write(spec, self._known[spec.digest], {})
+        return len(taken)
+
+    def _is_taken(self, spec: RunSpec) -> bool:
+        known = self._known.get(spec.digest)
+        counts = known is not None and (self.sweep.halving or known["status"] == "finished")
+        return counts and not self.folder.has(spec.digest)
+
     def content(self) -> str:
         """SHA-256 over the records of its runs."""
         return runs_content(self.folder.path, [spec.digest for spec in self.sweep.specs])
@@ -88,6 +116,8 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
         return {work.name(runs): fitting.content()}
 
     def make() -> Made:
+        if taken := fitting.take_known():
+            commands.say(f"{counted(taken, 'run')} of {len(fitting.sweep.specs):,} known: records without weights")
         commands.fit(fitting.store, fitting.sweep, runs)
         done = {work.name(runs): fitting.content()}
         head = f"# What `fusionkit run` trained, as a file of its own: fusionkit fit --sweep {file} --out {runs}\n"

@@ -28,7 +28,7 @@ from fusionkit.store.manifest import is_complete, is_store, read_manifest
 from fusionkit.study.encode_step import encode_options, open_data
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
-from fusionkit.study.run import prepare
+from fusionkit.study.run import Known, prepare
 from fusionkit.study.steps import Commands
 from fusionkit.study.study import SourceStep, Study, SweepStep
 
@@ -53,14 +53,16 @@ class StepForecast:
     told: str = ""
 
 
-def forecast_study(study: Study, work: StudyFolder, commands: Commands) -> list[StepForecast]:
+def forecast_study(
+    study: Study, work: StudyFolder, commands: Commands, known: Known | None = None
+) -> list[StepForecast]:
     """Each step, in order; nothing is kept.
 
     Raises:
         UsageError, DataError, EncoderError: what the run itself would refuse.
     """
     work.check()
-    ledger, fittings, steps, done = prepare(study, work, commands)
+    ledger, fittings, steps, done = prepare(study, work, commands, known)
     with tempfile.TemporaryDirectory(prefix="fusionkit-run-") as folder:
         planner = _Planner(study, work, commands, Path(folder))
         found = [planner.encode(name, f"encode {name}" in done) for name in study.sources]
@@ -100,12 +102,18 @@ class _Planner:
         stored = all(is_complete(self._work.store(each)) for each in sweep.sources)
         if stored and set(sweep.begins) <= self._ready:
             runs = self._work.runs(sweep.name)
-            found = self._commands.forecast(fitting.store, fitting.sweep, runs, self._measured)
+            runs_in_all, untrained = len(fitting.sweep.specs), fitting.untrained
+            known = runs_in_all - len(untrained.specs)
+            told = f"{known:,} known from records" if known else ""
+            if not untrained.specs:
+                return StepForecast(name, MISSING, 0, 0.0, told)
+            found = self._commands.forecast(fitting.store, untrained, runs, self._measured)
             if not (left := found.runs - found.there):
                 self._ready.add(sweep.name)
-                return StepForecast(name, THERE, 0, 0.0, f"{found.runs:,} runs")
+                return StepForecast(name, MISSING if known else THERE, 0, 0.0, told or f"{runs_in_all:,} runs")
             state = BEGUN if found.there else MISSING
-            return StepForecast(name, state, None, found.seconds, f"{left:,} of {found.runs:,} runs")
+            told = f"{left:,} of {runs_in_all:,} runs" + (f", {told}" if told else "")
+            return StepForecast(name, state, None, found.seconds, told)
         over, cost = sample_fit(sweep, self._work, self._stores)
         specs = over.sweep.specs
         self._measured.sample(specs, cost)

@@ -55,6 +55,13 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     return _only(study, only) if only else study
 
 
+def read_comparisons(path: Path) -> dict[str, Comparison]:
+    """The comparisons of a study alone: its sources may be elsewhere; errors as of :func:`read_study`."""
+    written = read_written(path, ["data=."], {"bundled": "."})
+    sweeps = list(block_at(written, ("sweeps",)))
+    return {name: _comparison(written, name, sweeps) for name in block_at(written, ("comparisons",))}
+
+
 def _source(written: YamlNode, name: str, shared: Mapping[str, Any]) -> SourceStep:
     keys: Keys = ("sources", name)
     value = written.value["sources"][name]

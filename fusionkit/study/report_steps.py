@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
@@ -16,6 +16,7 @@ from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
+from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
 from fusionkit.runs.summary import summarise
@@ -23,6 +24,12 @@ from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import Comparison, Report, Study
+
+
+class Recorded(Protocol):
+    """A sweep whose runs are there, in a folder (:class:`SweepFit`) or elsewhere."""
+
+    def records(self) -> list[dict[str, Any]]: ...
 
 
 def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
@@ -42,7 +49,7 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
     return Step(f"table {comparison.name}", command_of(comparison, work), made_from, work.contents, make)
 
 
-def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.DataFrame:
+def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.DataFrame:
     """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
 
     Raises:
@@ -59,26 +66,29 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, SweepFit]) -> pd.Dat
 
 def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
-    by = list(comparison.by) or None
+    by, chosen = list(comparison.by) or None, chosen_by(comparison.choose_by, frame, comparison.by)
+    frame = chosen.frame
     if comparison.baseline is None:
-        return summarise(frame, by, comparison.interval), []
+        return summarise(frame, by, comparison.interval, chosen.columns), chosen.notes
     choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
     try:
-        summary = compare(frame, comparison.baseline, by, **choice)
+        summary = compare(frame, comparison.baseline, by, **choice, chosen=chosen.columns)
     except UsageError as error:
         commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
-        return summarise(frame, by, comparison.interval), [f"not compared: {error.what}"]
-    return summary, list(commands.notes(summary, **choice))
+        plain = summarise(frame, by, comparison.interval, chosen.columns)
+        return plain, [*chosen.notes, f"not compared: {error.what}"]
+    return summary, [*chosen.notes, *commands.notes(summary, **choice)]
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:
     """What shows the same of the runs of one sweep."""
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]
-    names = ["metric", "interval"] + (["baseline", "test", "correction"] if comparison.baseline is not None else [])
+    names = ["metric", "interval", "choose_by"]
+    names += ["baseline", "test", "correction"] if comparison.baseline is not None else []
     for name in names:
         if (value := getattr(comparison, name)) is not None:
-            options += [f"--{name}", value]
+            options += [f"--{name.replace('_', '-')}", value]
     return shlex.join(["fusionkit", "results", str(folder), *options])
 
 

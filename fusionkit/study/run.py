@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fusionkit.errors import unknown_name
 from fusionkit.report.altair import altair, vl_convert
@@ -18,6 +19,8 @@ from fusionkit.study.folder import Ledger, StudyFolder
 from fusionkit.study.report_steps import figures_step, report_step, table_step
 from fusionkit.study.steps import Commands, Step, errors_at
 from fusionkit.study.study import SourceStep, Study
+
+Known = Mapping[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,15 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
 
 
 def prepare(
-    study: Study, work: StudyFolder, commands: Commands
+    study: Study, work: StudyFolder, commands: Commands, known: Known | None = None
 ) -> tuple[Ledger, dict[str, SweepFit], list[Step], list[str]]:  # fmt: skip
     """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done."""
     ledger = Ledger(work)
-    fittings = {name: SweepFit(sweep, work) for name, sweep in study.sweeps.items()}
+    # What others begin from needs weights, which no record has: it is trained.
+    begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
+    fittings = {
+        name: SweepFit(sweep, work, known=None if name in begun else known) for name, sweep in study.sweeps.items()
+    }
     steps = steps_of(study, work, commands, fittings)
     encodes = steps[: len(study.sources)]
     done = [step.name for step in encodes if step.is_done(ledger.step(step.name))]
@@ -58,11 +65,14 @@ def prepare(
     return ledger, fittings, steps, done
 
 
-def run_study(study: Study, work: StudyFolder, commands: Commands, command: str) -> Iterator[StepResult]:
+def run_study(
+    study: Study, work: StudyFolder, commands: Commands, command: str, known: Known | None = None
+) -> Iterator[StepResult]:
     """Do what is missing, a step at a time.
 
     Args:
-        command: what started it, for ``study.json``.
+        command: what started it, for ``study.json``. known: records of runs by digest that count as done, but for
+            sweeps that others begin from (:func:`fusionkit.runs.records_file.known_runs`).
 
     Raises:
         UsageError: the folder holds something else, or another process works in it. FusionkitError: a step failed;
@@ -70,7 +80,7 @@ def run_study(study: Study, work: StudyFolder, commands: Commands, command: str)
     """
     work.check()
     with work.held():
-        ledger, _, steps, _ = prepare(study, work, commands)
+        ledger, _, steps, _ = prepare(study, work, commands, known)
         ledger.begin(command, study.value)
         for step in steps:
             began = time.monotonic()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.fit.sweep.file import Block
+from fusionkit.names import CHOOSERS
 from fusionkit.options.entry import WHOLE, about, option, options_of
 from fusionkit.specs import EncodeSpec
 from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
@@ -77,6 +78,9 @@ class Comparison:
     metric: str | None = option(None, "Score to show. [default: the task's own]")
     interval: str = option("t", "95 % intervals.", choices=tuple(INTERVALS))
     test: str = option("permutation", "Of paired differences.", choices=tuple(TESTS))
+    choose_by: str | None = option(
+        None, "What chooses among several rates, epochs and layers. [default: each is a group]", choices=CHOOSERS
+    )
     correction: str = option("holm", "Of all p-values together.", choices=tuple(CORRECTIONS))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
+from torch import get_num_threads, set_num_threads
 
 from fusionkit.cluster import Cluster, ClusterSettings
 from fusionkit.cluster.part_map import cluster_parts
@@ -64,6 +65,33 @@ def test_workers_make_the_same_bytes_as_one_process(
     assert watch.tokens == report.tokens > 0
     assert notes[-1].endswith("2 of 2 workers") or "lost" in notes[-1]
     assert {path.name for path in tmp_path.iterdir()} == {"s"}
+
+
+def test_short_sentences_have_the_bytes_of_a_process_with_other_threads(
+    cluster: Cluster, settings: ClusterSettings, content: Content, tmp_path: Path
+) -> None:
+    """Real states of sentences of one to six words: the workers have one thread each, this process has two."""
+    words = ["please", "find", "me", "one", "cheap", "flight"]
+    (tmp_path / "data").mkdir()
+    for split, times in {"train": 8, "validation": 2}.items():
+        rows = [{"tokens": words[:count], "tags": ["O"] * count} for count in (1, 2, 3, 4, 5, 6) * times]
+        (tmp_path / "data" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    opened, minilm, before = (
+        open_source(str(tmp_path / "data")),
+        load_encoder("minilm", device="cpu"),
+        get_num_threads(),
+    )
+    for name, threads, runner in (
+        ("serial", 2, None), ("workers", 1, cluster_parts(cluster, minilm, settings)),
+    ):  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(layout, "CHUNK_BYTES", 16 * 7 * 384 * 2)  # 16 rows
+            set_num_threads(threads)
+            try:
+                encode(opened, guess_columns(opened), tmp_path / name, EncodeSpec(), minilm, run_parts=runner)
+            finally:
+                set_num_threads(before)
+    assert content(tmp_path / "workers") == content(tmp_path / "serial")
 
 
 def test_a_worker_killed_midway_is_replaced_and_the_bytes_are_the_same(

@@ -91,8 +91,12 @@ def element_wise_weights(z: Array, w: Weights) -> Array:
     return np.broadcast_to(softmax(w["weight"], axis=0).mean(1), z.shape[:-1])
 
 
+def mlp_scores(z: Array, w: Weights) -> Array:
+    return np.asarray((np.tanh(affine(z, w, "inner")) * w["outer"]).sum(-1))
+
+
 def mlp_weights(z: Array, w: Weights) -> Array:
-    return softmax((np.tanh(affine(z, w, "inner")) * w["outer"]).sum(-1))
+    return softmax(mlp_scores(z, w))
 
 
 def depth_lstm(z: Array, w: Weights) -> Array:
@@ -205,6 +209,7 @@ CASES = [
     case_of("linear:embeddings=no", ABOVE, a_layer_and_gamma, linear, linear_weights, mean=True, **fixed),
     case_of("linear:norm=token", ALL, a_layer_and_gamma, lambda z, w: linear(normal(z), w), linear_weights, **fixed),
     case_of("concat", ABOVE, lambda layers, hidden: 256 * layers * hidden + 256, concat),
+    case_of("concat:first=yes", ABOVE, none, lambda z, w: np.concatenate(np.moveaxis(z, -2, 0), -1), **fixed),
     case_of("concat-affine", ABOVE, lambda layers, hidden: layers * (hidden**2 + hidden), concat_affine),
     mix("attention", ALL, a_width, attention_weights, temperature=1.0, **fixed),
     mix(
@@ -245,7 +250,22 @@ CASES = [
         mean=True,
         **fixed,
     ),
+    case_of(
+        "element-wise:softmax=no",
+        ALL,
+        lambda layers, hidden: layers * hidden,
+        lambda z, w: np.einsum("ld,...ld->...d", w["weight"], z),
+        mean=True,
+        **fixed,
+    ),
     mix("mlp-weights", ALL, lambda layers, hidden: hidden**2 // 2 + hidden, mlp_weights),
+    case_of(
+        "mlp-weights:softmax=no",
+        ALL,
+        lambda layers, hidden: hidden**2 // 2 + hidden + 1,
+        lambda z, w: mixed(mlp_scores(z, w) + w["bias"], z),
+        mean=True,
+    ),
     case_of("depth-lstm", ALL, lambda layers, hidden: 8 * hidden**2 + 8 * hidden, depth_lstm),
 ]
 

@@ -95,5 +95,5 @@ def test_fresh_weights_give_the_mean_of_the_layers_where_promised(case: Any) -> 
     fusion: Any = build_fusion(case.name, LAYERS, HIDDEN)
     states = states_of(9)
     found, mean = fusion.double()(states, OFFSETS).detach().numpy(), states.numpy().mean(-2)
-    is_mean = found.shape == mean.shape and np.allclose(found, mean, rtol=1e-12, atol=1e-12)
+    is_mean = found.shape == mean.shape and np.allclose(found, mean, rtol=1e-7, atol=1e-7)  # 1 / layers is float32
     assert is_mean == case.mean

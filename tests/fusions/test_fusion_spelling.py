@@ -104,8 +104,8 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, nearest: str) ->
         ("layer:two", "k of fusion 'layer' is no integer", "layer:k", ""),
         ("extra-layers:1.5", "n of fusion 'extra-layers' is no integer", "extra-layers:n", ""),
         ("last:1", "fusion 'last' takes no options", "last", ""),
-        ("concat:width=256", "fusion 'concat' takes no options", "concat", ""),
-        ("mlp-weights:", "fusion 'mlp-weights' takes no options", "mlp-weights", ""),
+        ("concat-affine:width=256", "fusion 'concat-affine' takes no options", "concat-affine", ""),
+        ("depth-lstm:", "fusion 'depth-lstm' takes no options", "depth-lstm", ""),
     ],
 )
 def test_options_that_do_not_fit_are_refused(text: str, what: str, expected: str, remedy: str) -> None:

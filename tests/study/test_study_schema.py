@@ -95,7 +95,7 @@ def test_every_paper_has_its_studies_and_says_what_differs() -> None:
     assert unnamed == []
 
 
-def test_the_grid_of_the_paper_is_six_hundred_runs(written: Callable[..., Any], data: Path, tmp_path: Path) -> None:
+def test_the_grid_of_the_paper_is_six_hundred_runs_a_rate(tmp_path: Path) -> None:
     (tmp_path / "conll2003").mkdir()
     study = read_study(PIPELINES / "dwatt" / "few-shot-minilm.yaml", [f"data={tmp_path}"])
     blocks = study.sweeps["grid"].blocks
@@ -103,12 +103,10 @@ def test_the_grid_of_the_paper_is_six_hundred_runs(written: Callable[..., Any], 
         len(block["fusions"]) * len(block["lrs"]) * len(block["shots"]) * len(block["epochs"]) * block["seeds"]
         for block in blocks
     ]
-    assert sum(counted) == 600
-    rates = {fusion: block["lrs"] for block in blocks for fusion in block["fusions"]}
-    assert rates == {
-        "last": (2e-3,), "linear": (2e-3,), "attention": (2e-3,),
-        "concat-affine": (5e-4,), "dwatt": (5e-4,), "extra-layers:1": (5e-4,),
-    }  # fmt: skip
+    rates = {rate for block in blocks for rate in block["lrs"]}
+    assert sum(counted) == 600 * len(rates)
+    fusions = {fusion for block in blocks for fusion in block["fusions"] if set(block["lrs"]) == rates}
+    assert fusions == {"last", "linear", "attention", "concat-affine", "dwatt", "extra-layers:1"}
     assert {(block["shots"], block["epochs"]) for block in blocks} == {((8, 16, 32, 64, 128), (25, 50, 75, 100))}
     assert {
         (b["batch_sizes"], b["validate_on"], b["validate_every"], b["head"], b["label"], b["schedule"]) for b in blocks

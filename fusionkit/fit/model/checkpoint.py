@@ -19,6 +19,7 @@ from fusionkit.fit.model.joint import JointModel, model_of
 from fusionkit.fit.model.own_code import sources_of, warn_of_sources
 from fusionkit.fusions import sees_examples
 from fusionkit.runs.folder import RECORD, WEIGHTS, others_of
+from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import TASKS, parts_of
 
@@ -112,6 +113,13 @@ def open_run(folder: Path) -> TrainedRun:
     record = read_json(folder / RECORD)
     if record.get("status") == "failed":
         raise UsageError(f"the run {folder} failed", received=record.get("error"), remedy="choose a finished run")
+    if file := record.get(TAKEN_FROM):
+        raise UsageError(
+            f"the run {folder} has no weights: its record was taken from {file}",
+            expected="a run that was trained here",
+            received="scores and costs alone",
+            remedy="remove that folder, then train the run: `fusionkit fit`, or `fusionkit run` without --known",
+        )
     if record.get("status") == "stopped":
         raise UsageError(
             f"the run {folder} was stopped early by --halving: its weights were not kept",

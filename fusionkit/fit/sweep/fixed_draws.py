@@ -17,6 +17,7 @@ from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import find_run
 from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD
+from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import GIVEN, RunSpec, digest_of
 
 
@@ -51,11 +52,12 @@ def open_draws(place: str | Path) -> list[FixedDraws]:
     except (KeyError, TypeError, UsageError) as error:
         raise StoreError(f"a record in {path} is damaged", received=str(error).splitlines()[0]) from error
     if not found:
+        taken = any(TAKEN_FROM in record for record in records)
         raise UsageError(
             f"{path} holds no draw",
             expected="runs that were fitted with --shots, or a JSON file with a list of ids",
-            received=f"{counted(len(records), 'run')} on all of train",
-            remedy="name runs that drew examples",
+            received=f"{counted(len(records), 'run')} {'without ids' if taken else 'on all of train'}",
+            remedy="train that run here: its record was taken from a file" if taken else "name runs that drew examples",
         )
     return found
 

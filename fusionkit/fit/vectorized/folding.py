@@ -69,6 +69,8 @@ class Folding:
         if len(dropped) < at:
             return None
         maps = {f"{name}.": part for name, part in fusion.named_modules() if isinstance(part, nn.Linear)}
+        if not maps:  # concat:first=yes learns nothing
+            return None
         inputs = sum(affine.in_features for affine in maps.values())
         name, first = chain[at]
         assert isinstance(first, nn.Linear)

@@ -2,7 +2,7 @@
 
     linear          h_rn = Σ_j m_rj z_nj          m_r = γ_r softmax(w_r)
     attention       h_rn = Σ_j α_rnj z_nj         α_rn = softmax_j(q_r · z_nj / τ)
-    element-wise    h_rn = Σ_j W_rj ⊙ z_nj        W_r = softmax_j(W_r)
+    element-wise    h_rn = Σ_j M_rj ⊙ z_nj        M_r = softmax_j(W_r), with softmax=no W_r
     concat          h_rn = P_r [z_n1; …; z_nL] + b_r
     dwatt           as its own file has it, with r at every weight
 
@@ -79,7 +79,8 @@ def fuse_attention(fusion: Fusion, weights: Weights, states: Tensor, each: int) 
 
 def fuse_element_wise(fusion: Fusion, weights: Weights, states: Tensor, each: int) -> Tensor:
     """A mix a run and number of the state."""
-    mix = weights["weight"].softmax(1)
+    assert isinstance(fusion, ElementWise)
+    mix = weights["weight"].softmax(1) if fusion.softmax else weights["weight"]
     mix = mix.reshape(-1, each, *mix.shape[1:])  # [S, K, layers, hidden]
     runs, rows, hidden = mix.shape[0] * each, states.shape[1], states.shape[3]
     if states.device.type != "cpu" or runs * rows * hidden * states.element_size() > SUMMED_BYTES:

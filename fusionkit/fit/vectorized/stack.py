@@ -36,8 +36,6 @@ from fusionkit.fit.vectorized.own_modules import can_stack_own
 from fusionkit.fit.vectorized.readout import MANY_ROWS, chain_of_head, chained, cross_entropies
 from fusionkit.fit.vectorized.run_linear import with_run_linear
 from fusionkit.fusions import sees_examples
-from fusionkit.fusions.last import Last
-from fusionkit.fusions.layer import Layer
 from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
@@ -242,11 +240,10 @@ class Stacked:
     def _fused(self, weights: Weights, batches: Sequence[Batch], counts: Sequence[int]) -> Tensor:
         """``[rows, width]`` where it is the same for all runs, else ``[R, rows, width]``."""
         fusion, states, offsets = self._base.fusion, batches[0].states, batches[0].offsets
-        if type(fusion) in (Last, Layer):
-            return _per_run([batch.states[:, -1] for batch in batches], counts)[0]
         own = part_weights(FUSION, weights)
-        if self._folding is not None and not own:
-            return _per_run([batch.states.flatten(1) for batch in batches], counts)[0]
+        if not own:  # folded into the head, or a fusion without weights: nothing tells the runs apart
+            fuse = fusion if self._folding is None else _side_by_side
+            return _per_run([fuse(batch.states, batch.offsets) for batch in batches], counts)[0]
         if self._fuse is not None and len(set(counts)) == 1 and not spreads(fusion, states, sum(counts)):
             # [S, n, layers, hidden]; one seed's without a copy
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
@@ -296,6 +293,11 @@ class _HeadCalls(nn.Module):
             return self.head.decode(given, offsets)
         assert targets is not None
         return self.head.loss(given, targets, offsets)
+
+
+def _side_by_side(states: Tensor, offsets: Tensor) -> Tensor:
+    """What folded weights read: ``[rows, layers, hidden]`` → ``[rows, layers · hidden]``."""
+    return states.flatten(1)
 
 
 def _per_run(tensors: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, int | None]:

@@ -22,6 +22,7 @@ from fusionkit.store import Store
 from fusionkit.tasks import TASKS
 
 AFFINE = ["last", "layer:1", "linear", "element-wise", "concat", "concat-affine"]
+VARIANTS = ["element-wise:softmax=no", "concat:first=yes"]
 
 
 def spec_of(store: Store, fusion: str, **fields: Any) -> RunSpec:
@@ -40,10 +41,11 @@ def test_these_fusions_are_affine_maps() -> None:
     built = [name if name not in ("layer", "extra-layers") else f"{name}:1" for name in FUSIONS]
     assert [name for name in built if is_affine(name)] == ["last", "layer:1", *AFFINE[2:3], *AFFINE[4:], "element-wise"]
     assert not is_affine("linear:norm=token")
-    assert is_affine("linear:gamma=no")
+    assert all(map(is_affine, ["linear:gamma=no", *VARIANTS]))
+    assert not is_affine("mlp-weights:softmax=no")
 
 
-@pytest.mark.parametrize("fusion", AFFINE)
+@pytest.mark.parametrize("fusion", AFFINE + VARIANTS)
 def test_a_run_learns_over_means_what_it_learns_over_rows(fusion: str, corpus_store: Callable[[str], Store]) -> None:
     store = corpus_store("tokens")
     spec, context = spec_of(store, fusion), SweepContext(store)

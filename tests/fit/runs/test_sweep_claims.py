@@ -109,7 +109,8 @@ def test_a_run_that_is_claimed_is_running_and_the_mark_of_a_unit_is_no_run(
     (runs / ".claims" / OTHER).touch()  # left by the dead
     assert runs_status(RunsFolder(runs))["running"] == {"me": 1}
     claims.release(RUN)  # stopped before a run was done
-    assert runs_status(RunsFolder(runs)) == {"path": str(runs), "finished": 0, "running": {}, "failed": []}
+    none: dict[str, Any] = {"finished": 0, "stopped": 0, "running": {}, "failed": []}
+    assert runs_status(RunsFolder(runs)) == {"path": str(runs), **none}
 
 
 def test_a_folder_with_claims_alone_may_keep_runs(runs: Path, claims_of: Callable[[str], Claims]) -> None:

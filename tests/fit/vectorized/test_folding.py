@@ -105,7 +105,7 @@ def test_few_tags_fold_and_few_rows_do_not() -> None:
     assert [folding.saves(rows, learns=False) > 0 for rows in (0, 1, 2, 3, 100)] == [False, False, False, True, True]
 
 
-@pytest.mark.parametrize("fusion", sorted(set(FUSIONS) - set(FOLDED)))
+@pytest.mark.parametrize("fusion", [*sorted(set(FUSIONS) - set(FOLDED)), "concat:first=yes"])
 def test_what_is_no_linear_map_is_not_folded(fusion: str) -> None:
     named = {"layer": "layer:1", "extra-layers": "extra-layers:1"}.get(fusion, fusion)
     spec = RunSpec(store="s", task="t", label="l", fusion=named, head="linear-tagger")

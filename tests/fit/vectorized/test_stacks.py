@@ -27,6 +27,7 @@ LAYERS, HIDDEN, CLASSES, STEPS = 4, 16, 5, 20
 NAMES = (
     "last", "layer:1", "linear", "linear:gamma=no", "linear:norm=token", "concat", "concat-affine", "attention",
     "attention:scale=yes", "dwatt", "dwatt:scale=yes", "extra-layers:1", "element-wise", "mlp-weights", "depth-lstm",
+    "element-wise:softmax=no", "mlp-weights:softmax=no", "concat:first=yes",
 )  # fmt: skip
 ONE_LAYER = ("last", "layer", "extra-layers")
 # Every form that is written out, and one beside it; `fusionkit.testing` stacks every fusion and every head.
@@ -195,10 +196,13 @@ def test_a_minibatch_without_rows_is_a_step(fusion: str, runs: int) -> None:
     assert stack.decide(full).shape == (runs, len(full.states))
 
 
+@pytest.mark.parametrize("fusion", ["element-wise", "element-wise:softmax=no"])
 @pytest.mark.parametrize("bound", [0, 1 << 30])
-def test_element_wise_mixes_are_the_same_summed_or_contracted(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_element_wise_mixes_are_the_same_summed_or_contracted(
+    bound: int, fusion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(layer_mixes, "SUMMED_BYTES", bound)
-    check_like_alone(varied("element-wise", "tagger"))
+    check_like_alone(varied(fusion, "tagger"))
 
 
 @pytest.mark.parametrize(("bound", "used"), [(0, False), (1 << 30, True)])

@@ -1,0 +1,161 @@
+"""The setting that validation chooses: of the rates, epochs and layers that were tried, group by group.
+
+Runs are of one group where all but the tuned options and the seeds agree. Of a group the setting with the best mean
+validation score over its seeds counts, and all runs of other settings are left out. The test score has no say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fusionkit.errors import UsageError
+from fusionkit.metrics import is_better
+from fusionkit.runs.summary import AXES, DIGESTS
+
+TUNED = ("lr", "epochs", "fusion_layers")
+ORDERED = ("lr", "epochs")  # those whose grid has edges
+# Of these each seed has its own: they tell no groups apart.
+SHOWN = 8  # names of a note
+UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # what a note does not name groups by
+OF_A_SEED = ("init_from", "draw_ids")
+TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Runs that were chosen.
+
+    Attributes:
+        frame: their rows. columns: the tuned options that had several values. notes: what a reader must know: settings
+            at the edge of their grid, and groups with settings that not every seed has finished.
+    """
+
+    frame: pd.DataFrame
+    columns: tuple[str, ...]
+    notes: list[str]
+
+
+def chosen_by(name: str | None, frame: pd.DataFrame, shown: Sequence[str] = ()) -> Chosen:
+    """The runs that count: all of them, or with ``validation`` those of :func:`choose`, each value of the options that
+    are ``shown`` by itself.
+    """
+    return Chosen(frame, (), []) if name is None else choose(frame, [each for each in TUNED if each not in shown])
+
+
+def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] | None = None) -> Chosen:
+    """Of each group the runs of the setting that validation chooses.
+
+    Args:
+        frame: one row a run and store that it was scored on, as :meth:`fusionkit.runs.folder.RunsFolder.frame` has it.
+        tuned: the options that are chosen. by: the columns that make a group; None are all axes but the tuned ones.
+
+    Returns:
+        the finished runs of one setting a group. Settings that all of their runs have finished come first, then those
+        with the most finished runs; of equal scores the first counts. A group without a finished run keeps its rows.
+    """
+    keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
+    groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
+    columns = tuple(name for name in tuned if any(_differs(group[name]) for group in groups))
+    if not columns:
+        return Chosen(frame, (), [])
+    kept, edges, missing = list[pd.DataFrame](), dict[str, list[str]](), list[str]()
+    names = [name for name in keys if name not in UNTOLD and (name == "fusion" or _differs(frame[name]))] or keys[-1:]
+    for group in groups:
+        best = _best(group, columns)
+        kept.append(best)
+        if not len(best) or best["status"].iloc[0] != "finished":
+            continue
+        group_name = " ".join(str(best[name].iloc[0]) for name in names)
+        for edge in _edges(group, best, columns):
+            edges.setdefault(edge, []).append(group_name)
+        if len(best) < max(map(len, _settings(group, columns))):
+            missing.append(group_name)
+    tried = [f"{name} of {', '.join(map(_text, _values(frame[name])))}" for name in columns]
+    notes = [f"chosen by validation: {'; '.join(tried)}"]
+    notes += [f"{edge}: {_listed(named)}; a wider grid may give more" for edge, named in edges.items()]
+    if missing:
+        told = _listed(missing)
+        notes.append(f"no setting has finished with every seed: {told}; the one with the most seeds counts")
+    return Chosen(pd.concat(kept), columns, notes)
+
+
+def best_run(frame: pd.DataFrame) -> str:
+    """The digest of the run that validation chooses of one task: of the setting, fusion and all, with the best mean
+    over its seeds the seed with the best score.
+
+    Raises:
+        UsageError: the runs are of several tasks, or none has finished.
+    """
+    tasks = frame[[*TASK]].drop_duplicates()
+    if len(tasks) > 1:
+        told = ", ".join(" ".join(map(str, row)) for row in tasks.itertuples(index=False, name=None))
+        raise UsageError(
+            f"these runs learned {len(tasks)} tasks: validation scores of different tasks cannot be compared",
+            expected="runs of one task over one data set",
+            received=told,
+            remedy="name a run's folder; `fusionkit results --choose-by validation` shows the best of each task",
+        )
+    every = [name for name in AXES if name not in (*TASK, *OF_A_SEED)]
+    best = choose(frame.assign(all="all"), every, ["all"]).frame
+    best = best[best["status"] == "finished"]
+    if best.empty:
+        raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
+    scores = best["validation_score"].to_numpy(dtype=np.float64)
+    place = scores.argmax() if is_better(str(best["metric"].iloc[0]), 1.0, 0.0) else scores.argmin()
+    return str(best["digest"].iloc[int(place)])
+
+
+def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The finished rows of the setting that counts; all rows of a group that has none."""
+    best: pd.DataFrame | None = None
+    rank: tuple[bool, int] = (False, 0)
+    for setting in _settings(group, columns):
+        good = setting[setting["status"] == "finished"]
+        if not len(good):
+            continue
+        own = len(good) == len(setting), len(good)
+        if best is None or own > rank or (own == rank and _is_better(good, best)):
+            best, rank = good, own
+    return group if best is None else best
+
+
+def _settings(group: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    return (setting for _, setting in group.groupby(list(columns), sort=False, dropna=False))
+
+
+def _is_better(runs: pd.DataFrame, others: pd.DataFrame) -> bool:
+    mean, other = (float(each["validation_score"].astype(float).mean()) for each in (runs, others))
+    return is_better(str(runs["metric"].iloc[0]), mean, other)
+
+
+def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> Iterator[str]:
+    """What to say of each tuned number that is the least or the largest of those tried."""
+    for name in (name for name in columns if name in ORDERED):
+        tried, value = sorted(group[name].unique()), best[name].iloc[0]
+        if len(tried) > 1 and value in (tried[0], tried[-1]):
+            yield f"chosen at the edge of what was tried, {name} {value:g}"
+
+
+def _differs(column: pd.Series[Any]) -> bool:
+    return len(column.drop_duplicates()) > 1
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    """The values that were tried, numbers in their order."""
+    found = column.drop_duplicates().tolist()
+    return sorted(found) if column.name in ORDERED else found
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many there are of others."""
+    more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else "all" if value is None else str(value)

@@ -1,0 +1,288 @@
+"""The studies of record: their runs, the records of these in docs/records, and the tables of the documents from them.
+
+    python pipelines/evidence.py DATA WORK [STUDY ...]      run studies, all unless named, keep records, write tables
+    python pipelines/evidence.py --tables                   write the tables anew from the records that are there
+
+DATA holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's stores and runs. A run that
+has a record counts as done, whichever study it is of. Killed and run again it goes on: records are kept every few
+minutes. A table stands in a document between two marks:
+
+    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights] -->
+    <!-- end -->
+
+It is the study's comparison over the records of docs/records/STUDY.jsonl; ``metric`` shows other scores, several side
+by side, ``COLUMN=VALUE`` the groups with this value alone, ``show=weights`` the mean weight of each layer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import platform
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from fusionkit.cli.commands import CliCommands
+from fusionkit.cli.format_cells import cell
+from fusionkit.cli.paper_tables import markdown
+from fusionkit.errors import FusionkitError, unknown_name
+from fusionkit.files import write_durably
+from fusionkit.machine import cores
+from fusionkit.runs.choice import chosen_by
+from fusionkit.runs.folder import RunsFolder, digest_of_record
+from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
+from fusionkit.study.fit_step import SweepFit
+from fusionkit.study.folder import StudyFolder
+from fusionkit.study.read import read_comparisons, read_study
+from fusionkit.study.report_steps import frame_of, summary_of
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "docs" / "records"
+STUDIES = {path.stem: path for glob in ("minilm/*.yaml", "*/*-minilm.yaml") for path in ROOT.glob(f"pipelines/{glob}")}
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
+MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
+KEEP_SECONDS = 300.0
+THREADS = 1
+FAST = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # instructions that change speeds or bits
+QUIET = CliCommands(None, None, THREADS, "cpu", False, ())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path, nargs="?", help="the folder of data sets")
+    parser.add_argument("work", type=Path, nargs="?", help="the folder for stores and runs, a folder a study")
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(sorted(STUDIES))}")
+    parser.add_argument("--tables", action="store_true", help="write the tables alone")
+    given = parser.parse_args()
+    if not given.tables and (given.data is None or given.work is None):
+        parser.error("DATA and WORK are missing; --tables alone needs none")
+    if not given.tables and not given.data.is_dir():
+        parser.error(f"{given.data} is no folder; expected the one of data sets (pipelines/minilm/README.md#data)")
+    if strange := [name for name in given.studies if name not in STUDIES]:
+        parser.error(f"no study of record: {strange[0]}; expected some of {', '.join(sorted(STUDIES))}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    failed = []
+    try:
+        for name in () if given.tables else given.studies or sorted(STUDIES):
+            if run_study(name, given.data.resolve(), given.work.resolve() / name):
+                failed.append(name)
+            write_tables()
+        write_tables()
+    except FusionkitError as error:
+        sys.exit(f"{error}")
+    if failed:
+        sys.exit(f"not done: {', '.join(failed)}; the errors are above")
+
+
+def run_study(name: str, data: Path, work: Path) -> int:
+    """Run one study and keep its records, also those of a run that is stopped; its exit code."""
+    files = sorted(RECORDS.glob("*.jsonl"), key=lambda path: (path.stem != name, path.stem))  # its own first
+    command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name]), "--set", f"data={data}"]
+    command += ["--out", str(work), "--threads", str(THREADS), *(f"--known={path}" for path in files)]
+    print(f"== {name}", flush=True)
+    child = subprocess.Popen(command, cwd=ROOT)
+    try:
+        while child.poll() is None:
+            try:
+                child.wait(KEEP_SECONDS)
+            except subprocess.TimeoutExpired:
+                keep_records(name, data, work)
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+        keep_records(name, data, work)
+    return child.returncode
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Records of one file by digest. Attributes: made: where and when each was trained; nothing where none tells."""
+
+    records: Mapping[str, dict[str, Any]]
+    made: Mapping[str, dict[str, Any]]
+
+
+def kept_in(path: Path) -> Kept:
+    """The records of a file; none where there is no file."""
+    head, records = read_records(path) if path.is_file() else ({}, [])
+    made = {each["digest"]: head["made"][each["made"]] if "made" in each else {} for each in records}
+    return Kept({each["digest"]: each for each in records}, made)
+
+
+def keep_records(name: str, data: Path, work: Path) -> None:
+    """Put the runs of a study's folder into its file, beside those that stand there.
+
+    A record that is there stays as it is. A sweep that is complete leaves out the runs that the study no longer asks
+    for; until then they stay.
+    """
+    path = RECORDS / f"{name}.jsonl"
+    own, now = kept_in(path), machine()
+    others = [kept_in(each) for each in sorted(RECORDS.glob("*.jsonl")) if each != path]
+    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for sweep, step in read_study(STUDIES[name], [f"data={data}"]).sweeps.items():
+        before = {digest: record for digest, record in own.records.items() if record["sweep"] == sweep}
+        runs = {digest_of_record(each): each for each in RunsFolder(work / "runs" / sweep).all_records()}
+        there = {digest: each for digest, each in runs.items() if each["status"] in KEPT}
+        wanted = wanted_runs(SweepFit(step, StudyFolder(work)))
+        complete = wanted is not None and set(wanted) <= {*there, *before}
+        strangers = [] if complete else [digest for digest in before if digest not in (wanted or ())]
+        new = sorted(there) if wanted is None else []
+        for digest in dict.fromkeys([*(wanted or ()), *strangers, *new]):
+            if is_final(before.get(digest)) or (digest in before and digest not in there):
+                record, made = before[digest], own.made[digest]
+            elif digest not in there:
+                continue
+            elif TAKEN_FROM in there[digest]:
+                sources = [each for each in (own, *others) if digest in each.records]
+                if not sources:
+                    continue  # of a file that is gone
+                record, made = sources[0].records[digest], sources[0].made[digest]
+            else:
+                record, made = there[digest], now
+            found.append(({**record, "sweep": sweep}, made))
+    if found:
+        places = [made for made in unique([*own.made.values(), *(made for _, made in found)]) if made]
+        places = [made for made in places if any(made == used for _, used in found)]
+        numbered = [
+            {**{k: v for k, v in record.items() if k != "made"}, **({"made": places.index(made)} if made else {})}
+            for record, made in found
+        ]
+        write_records(path, {"study": name, "made": places}, numbered)
+
+
+def is_final(record: Mapping[str, Any] | None) -> bool:
+    return record is not None and record["status"] == "finished"
+
+
+def wanted_runs(fitting: SweepFit) -> list[str] | None:
+    """The digests of a sweep's runs, in its order; None where its stores, or the runs it begins from, are not there."""
+    try:
+        return [spec.digest for spec in fitting.sweep.specs]
+    except (FusionkitError, OSError):
+        return None
+
+
+def unique(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What runs that are trained here and now were trained by."""
+    info = Path("/proc/cpuinfo")
+    told = info.read_text(encoding="utf-8") if info.is_file() else ""
+    model = re.search(r"model name\s*: (.*)", told)
+    flags = set(match[1].split()) if (match := re.search(r"(?:flags|Features)\s*: (.*)", told)) else set()
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=10", "--dirty=+"], cwd=ROOT, capture_output=True, text=True
+    )
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit.stdout.strip() or "unknown",
+        "torch": torch.__version__,
+        "hardware": model[1] if model else platform.processor() or platform.machine(),
+        "instructions": [name for name in FAST if name in flags],
+        "cores": cores(),
+        "threads": THREADS,
+    }
+
+
+def write_tables() -> None:
+    """Write the tables of the documents anew."""
+    for path in DOCUMENTS:
+        before = path.read_text(encoding="utf-8")
+        if (after := with_tables(before)) != before:
+            write_durably(path, after.encode())
+            print(f"{path.relative_to(ROOT)}: tables written")
+
+
+def with_tables(text: str) -> str:
+    """A document with each of its tables as its records have it."""
+
+    def written(mark: re.Match[str]) -> str:
+        options = dict(option.split("=", 1) for option in mark[4].split())
+        return mark[1] + table_of(mark[2], mark[3], options) + mark[5]
+
+    return MARK.sub(written, text)
+
+
+@dataclass(frozen=True)
+class SweepRecords:
+    """The records of one sweep (:class:`fusionkit.study.report_steps.Recorded`)."""
+
+    found: Sequence[dict[str, Any]]
+
+    def records(self) -> list[dict[str, Any]]:
+        return list(self.found)
+
+
+def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
+    """A comparison of a study over its records, as a Markdown table."""
+    if study not in STUDIES:
+        raise unknown_name("study of record", study, STUDIES)
+    comparisons = read_comparisons(STUDIES[study])
+    if name not in comparisons:
+        raise unknown_name(f"comparison of {study}", name, comparisons)
+    comparison, choice = comparisons[name], dict(options)
+    metrics, show = choice.pop("metric", "").split(","), choice.pop("show", "")
+    records = read_records(RECORDS / f"{study}.jsonl")[1]
+    sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
+    frame = frame_of(comparison, sweeps)
+    if show != "weights" and not any(metrics):
+        summary, notes = summary_of(comparison, frame, QUIET)
+        return markdown(only(summary, choice), notes, comparison.across)
+    # Other scores and weights are those of the runs that the comparison's own score chooses.
+    counted = chosen_by(comparison.choose_by, frame, comparison.by)
+    if show == "weights":
+        by_digest = {record["digest"]: record for record in records}
+        return weights_table(only(counted.frame, choice), comparison.by, by_digest)
+    summaries, notes = [], list[str]()
+    for metric in metrics:
+        of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
+        scores = frame_of(of_metric, sweeps)
+        summary, notes = summary_of(of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET)
+        summaries.append(only(summary, choice))
+    across = comparison.across if len(metrics) == 1 else "metric"
+    return markdown(pd.concat(summaries), [*counted.notes, *notes], across)
+
+
+def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
+    """The rows with these values, without the columns that tell them."""
+    for column, value in choice.items():
+        if column not in frame:
+            raise unknown_name("column of the table", column, frame.columns)
+        frame = frame[frame[column].map(cell) == value].drop(columns=column)
+    return frame
+
+
+def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, dict[str, Any]]) -> str:
+    """The mean weight of each layer over the runs of each group that have one."""
+    keys, lines, layers = [name for name in by if name in frame], {}, set[int]()
+    for names, group in frame.groupby(keys, sort=False, dropna=False):
+        found = [records[digest] for digest in group["digest"].unique() if records[digest].get("layer_weights")]
+        if found:
+            each = pd.DataFrame([dict(zip(r["layers"], r["layer_weights"], strict=True)) for r in found]).mean()
+            lines[tuple(map(cell, names))] = each
+            layers |= set(each.index)
+    rows = [[*keys, *map(str, sorted(layers))], ["---"] * (len(keys) + len(layers))]
+    for names, each in lines.items():
+        rows.append([*names, *(f"{each[layer]:.2f}" if layer in each else "" for layer in sorted(layers))])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What validation chooses of several rates, epochs and layers, and that tables and comparisons follow it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fusionkit.cli.paper_tables import latex, markdown
+from fusionkit.errors import UsageError
+from fusionkit.fit import compare, summarise
+from fusionkit.runs.choice import best_run, choose, chosen_by
+from fusionkit.runs.folder import flat_record
+from fusionkit.specs import RunSpec
+
+
+def runs(fusion: str, validation: list[float], test: list[float] | None = None, **fields: Any) -> pd.DataFrame:
+    """One run a seed; fields of a spec, or of a record."""
+    names, rows = set(RunSpec.__dataclass_fields__), list[dict[str, Any]]()
+    for seed, value in enumerate(validation):
+        spec: dict[str, Any] = {"store": "s", "task": "tagging", "label": "tags", "fusion": fusion, "head": "tagger"}
+        spec |= {"data_seed": seed, "init_seed": seed} | {k: v for k, v in fields.items() if k in names}
+        record = {
+            "status": "finished", "data": "corpus", "encoder": "minilm", "rows": "words", "metric": "f1",
+            "score": (test or validation)[seed], "validation_score": value, "fusion_parameters": 8,
+            "head_parameters": 100, "seconds": 2.0, "seconds_alone": 3.0,
+        } | {k: v for k, v in fields.items() if k not in names}  # fmt: skip
+        rows.append(flat_record({"spec": RunSpec(**spec).to_dict(), **record}))
+    return pd.DataFrame(rows)
+
+
+def grid() -> pd.DataFrame:
+    """Validation and test disagree; of ``last`` the largest rate is best, of ``linear`` the middle one."""
+    return pd.concat([
+        runs("last", [0.5, 0.5], [0.9, 0.9], lr=1e-3), runs("last", [0.6, 0.5], [0.2, 0.2], lr=2e-3),
+        runs("last", [0.7, 0.6], [0.3, 0.3], lr=4e-3), runs("linear", [0.1, 0.95], [0.4, 0.4], lr=1e-3),
+        runs("linear", [0.8, 0.7], [0.5, 0.6], lr=2e-3), runs("linear", [0.6, 0.7], [0.7, 0.7], lr=4e-3),
+    ], ignore_index=True)  # fmt: skip
+
+
+def test_the_best_mean_of_validation_counts_group_by_group() -> None:
+    found = choose(grid())
+    assert found.frame.groupby("fusion", sort=False)["lr"].unique().map(list).to_dict() == {
+        "last": [4e-3], "linear": [2e-3],
+    }  # fmt: skip
+    assert found.columns == ("lr",)
+    assert found.notes == [
+        "chosen by validation: lr of 0.001, 0.002, 0.004",
+        "chosen at the edge of what was tried, lr 0.004: last; a wider grid may give more",
+    ]
+
+
+def test_a_group_is_all_that_the_tuned_options_and_seeds_leave() -> None:
+    other = grid().assign(shots=8)
+    better = other["lr"] == 1e-3
+    other.loc[better, "validation_score"] = 0.99
+    found = choose(pd.concat([grid(), other], ignore_index=True)).frame
+    assert set(found[found["shots"].isna()]["lr"]) == {4e-3, 2e-3}
+    assert set(found[found["shots"] == 8]["lr"]) == {1e-3}
+
+
+@pytest.mark.parametrize(("tuned", "best"), [("epochs", 10), ("fusion_layers", "0,1")])
+def test_epochs_and_layers_are_chosen_too(tuned: str, best: object) -> None:
+    other: dict[str, Any] = {tuned: 5 if tuned == "epochs" else "1"}
+    given: dict[str, Any] = {tuned: best}
+    frame = pd.concat([runs("last", [0.5], **other), runs("last", [0.6], **given)])
+    found = choose(frame)
+    assert (found.columns, found.frame[tuned].tolist()) == ((tuned,), [best])
+    assert any("at the edge" in note for note in found.notes) == (tuned == "epochs")
+
+
+def test_options_that_a_table_shows_are_not_chosen() -> None:
+    frame = pd.concat([runs("last", [0.5], epochs=5), runs("last", [0.6]), runs("last", [0.4], lr=1e-3)])
+    found = chosen_by("validation", frame, ["epochs", "fusion"])
+    assert found.columns == ("lr",)
+    assert found.frame["validation_score"].tolist() == [0.5, 0.6]
+
+
+def test_of_a_loss_the_least_counts() -> None:
+    frame = pd.concat([runs("last", [9.0], lr=1e-3, metric="perplexity"), runs("last", [8.0], metric="perplexity")])
+    assert choose(frame).frame["validation_score"].tolist() == [8.0]
+
+
+@pytest.mark.parametrize("status", ["failed", "stopped"])
+def test_a_setting_that_not_all_seeds_have_finished_loses(status: str) -> None:
+    frame = pd.concat([runs("last", [0.5, 0.5], lr=1e-3), runs("last", [0.9, 0.9])], ignore_index=True)
+    frame.loc[3, "status"] = status
+    frame.loc[3, "validation_score"] = np.nan
+    found = choose(frame)
+    assert found.frame["lr"].tolist() == [1e-3, 1e-3]
+    frame.loc[1, "status"] = status
+    assert choose(frame).frame["lr"].tolist() == [RunSpec.__dataclass_fields__["lr"].default]
+    frame["status"] = "failed"
+    assert len(choose(frame).frame) == 4
+
+
+def test_seeds_that_are_missing_are_told() -> None:
+    frame = pd.concat([runs("last", [0.9], lr=1e-3), runs("last", [0.5, 0.5])], ignore_index=True)
+    frame.loc[[0, 2], "status"] = "failed"
+    frame = pd.concat([frame, runs("last", [0.4, 0.3, 0.2], lr=3e-3)], ignore_index=True)
+    frame.loc[4:, "status"] = "failed"
+    assert (
+        choose(frame).notes[-1] == "no setting has finished with every seed: last; the one with the most seeds counts"
+    )
+
+
+def test_tables_show_what_was_chosen_and_compare_across_it() -> None:
+    found = choose(grid())
+    summary = summarise(found.frame, None, "t", found.columns)
+    assert summary[["fusion", "lr", "mean"]].to_numpy().tolist() == [["last", 4e-3, 0.3], ["linear", 2e-3, 0.55]]
+    compared = compare(found.frame, "last", chosen=found.columns)
+    assert compared["difference"].tolist()[1] == pytest.approx(0.25)
+    assert compared["pairs"].tolist()[1] == 2
+    assert pd.isna(compared["also_differs"]).all()
+    across = compare(found.frame, "last", ["data", "fusion"], chosen=found.columns)
+    assert markdown(across, found.notes, "fusion").splitlines()[:3] == [
+        "| data | metric | last | linear |",
+        "| --- | --- | --- | --- |",
+        "| corpus | f1 | 30.0 ± 0.0 | **55.0 ± 7.1** |",
+    ]
+    assert "| last | 0.004 | f1 |" in markdown(across)
+    assert "corpus & linear & 0.002 &" in latex(across)
+
+
+def test_what_differs_between_groups_alone_is_not_chosen() -> None:
+    frame = pd.concat([runs("last", [0.5], epochs=5), runs("last", [0.6], epochs=10, label="pos")])
+    assert (choose(frame).columns, len(choose(frame).frame)) == ((), 2)
+
+
+def test_of_one_setting_nothing_is_chosen() -> None:
+    frame = runs("last", [0.5, 0.6])
+    found = choose(frame)
+    assert found.frame is frame
+    assert (found.columns, found.notes) == ((), [])
+
+
+def test_runs_that_were_stopped_are_in_no_group() -> None:
+    frame = pd.concat([runs("last", [0.5]), runs("last", [0.4], lr=1e-3, status="stopped", score=None)])
+    [row] = summarise(frame).to_dict(orient="records")
+    assert (row["runs"], row["failed"], row["mean"]) == (1, 0, 0.5)
+
+
+def test_the_run_to_export_is_the_best_seed_of_the_best_setting() -> None:
+    frame = grid()
+    [best] = frame[(frame["fusion"] == "linear") & (frame["lr"] == 2e-3) & (frame["init_seed"] == 0)]["digest"]
+    assert best_run(frame) == best  # not the one of 0.95, whose setting has a mean of 0.525
+    with pytest.raises(UsageError, match="these runs learned 2 tasks"):
+        best_run(pd.concat([frame, runs("last", [0.9], label="pos")]))
+    with pytest.raises(UsageError, match="no run has finished"):
+        best_run(runs("last", [0.5], status="failed"))

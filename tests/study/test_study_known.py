@@ -1,0 +1,164 @@
+"""Runs that are known from files of records: a study takes them as done, and nothing takes them for trained ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.records_file import known_runs, read_records, write_records
+
+Command = Callable[..., Any]
+Ran = Any
+
+
+@pytest.fixture
+def file(ran: Ran, tmp_path: Path) -> Path:
+    """The records of the finished study."""
+    records = [
+        {"sweep": sweep, **record}
+        for sweep in ("base", "moved")
+        for record in RunsFolder(ran.work / "runs" / sweep).records()
+    ]
+    write_records(tmp_path / "tiny.jsonl", {"study": "tiny", "made": []}, records)
+    return tmp_path / "tiny.jsonl"
+
+
+@pytest.fixture
+def fresh(ran: Ran, tmp_path: Path) -> Path:
+    """A folder with the study's stores and nothing else."""
+    shutil.copytree(ran.work / "stores", tmp_path / "work" / "stores")
+    return tmp_path / "work"
+
+
+def test_a_record_is_the_same_behind_a_file_but_for_what_no_table_needs(ran: Ran, file: Path) -> None:
+    known = known_runs([file])
+    assert len(known) == 8
+    for sweep in ("base", "moved"):
+        for record in RunsFolder(ran.work / "runs" / sweep).records():
+            kept = known[next(d for d, each in known.items() if each["spec"] == record["spec"])]
+            for name in ("score", "validation_score", "scores", "best_epoch", "fusion_parameters", "evaluated"):
+                assert kept[name] == record[name]
+            assert [point["epoch"] for point in kept["curve"]] == [point["epoch"] for point in record["curve"]]
+            assert kept["curve"][0]["loss"] == pytest.approx(record["curve"][0]["loss"], rel=1e-5)
+            assert not {"weights_sha256", "labels", "encoding", "draw"} & set(kept)
+    again = file.with_name("again.jsonl")
+    write_records(again, *read_records(file))
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_known_runs_are_not_trained_and_stand_in_tables_and_page(
+    ran: Ran, file: Path, fresh: Path, fusionkit: Command
+) -> None:
+    plan = json.loads(ran.command("--only", "base", "--known", file, "--dry-run", "--json", work=fresh).out)
+    assert [step["told"] for step in plan if step["step"] == "fit base"] == ["6 known from records"]
+    more = ("--only", "base", "--known", file, "--set", "report=yes", "--set", "figures=[layer-weights]")
+    done = ran.command(*more, work=fresh)
+    assert done.code == 0, done.err
+    assert "6 runs of 6 known: records without weights" in done.err
+    assert "no weights to predict by" in done.err
+    against = "tables/against.md"
+    assert (fresh / against).read_text() == (ran.work / against).read_text()
+    assert list(fresh.glob("runs/*/*/weights.safetensors")) == []
+    assert (fresh / "figures" / "layer-weights.svg").is_file()
+    # Begun again by a study that begins other runs from them, it says that there is nothing to begin from.
+    [run, *_] = RunsFolder(fresh / "runs" / "base").record_files()
+    store, runs = fresh / "stores" / "one.store", fresh / "new"
+    for args in (
+        ("predict", run.parent, "--input", ran.data / "one" / "test.jsonl"),
+        ("export", run.parent, "--to", fresh / "head"),
+        ("fit", store, "--label", "intent", "--fusion", "last", "--init-from", run.parent, "--out", runs),
+    ):
+        refused = fusionkit(*args)
+        assert refused.code == 2
+        assert f"the run {run.parent} has no weights: its record was taken from {file}" in refused.err
+        assert "remedy:   remove that folder, then train the run" in refused.err
+
+
+def test_runs_that_others_begin_from_are_trained(ran: Ran, file: Path, fresh: Path) -> None:
+    done = ran.command("--known", file, "--workers", 1, work=fresh)
+    assert done.code == 0, done.err
+    assert "2 runs of 2 known" in done.err
+    assert {path.parents[1].name for path in fresh.glob("runs/*/*/weights.safetensors")} == {"base"}
+    assert (fresh / "tables" / "wide.md").read_text() == (ran.work / "tables" / "wide.md").read_text()
+
+
+def test_a_stopped_run_is_taken_as_well_and_a_finished_record_goes_before_it(file: Path) -> None:
+    head, records = read_records(file)
+    stopped = [{**record, "status": "stopped", "score": None} for record in records[:2]]
+    write_records(file.with_name("stopped.jsonl"), head, [*stopped, {**records[2], "status": "failed"}])
+    alone = known_runs([file.with_name("stopped.jsonl")])
+    assert [each["status"] for each in alone.values()] == ["stopped", "stopped"]
+    assert {each["status"] for each in known_runs([file.with_name("stopped.jsonl"), file]).values()} == {"finished"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line", "what"),
+    [
+        (lambda text: text[:-9], 9, "no JSON"),
+        (lambda text: text.replace('"fusion":"last"', '"fusion":"concat"', 1), 2, "the spec is that of another run"),
+        (lambda text: text.replace('"fusion":"last"', '"fusoin":"last"', 1), 2, "unknown field of a run 'fusoin'"),
+        (lambda text: text.replace('"spec":{', '"spce":{', 1), 2, "no record of a run"),
+        (lambda text: text + "[]\n", 10, "no JSON object"),
+        (lambda text: text.splitlines()[0], None, "holds no records"),
+        (lambda text: "", None, "holds no records"),
+    ],
+)
+def test_what_is_no_file_of_records_is_refused_with_its_line(
+    spoil: Callable[[str], str], line: int | None, what: str, ran: Ran, file: Path, tmp_path: Path
+) -> None:
+    file.write_text(spoil(file.read_text(encoding="utf-8")), encoding="utf-8")
+    done = ran.command("--known", file, work=tmp_path / "none")
+    assert done.code == 2
+    assert f"{file}, line {line}: {what}" in done.err if line else f"{file} {what}" in done.err
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_script_keeps_what_was_run_and_what_others_ran(
+    evidence: Any, ran: Ran, fresh: Path, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(evidence, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
+    kept = tmp_path / "records" / "tiny.jsonl"
+    evidence.keep_records("tiny", ran.data, fresh)
+    assert not kept.exists()  # there is nothing yet
+    evidence.keep_records("tiny", ran.data, ran.work)
+    head, records = read_records(kept)
+    assert [record["sweep"] for record in records] == ["base"] * 6 + ["moved"] * 2
+    assert {record["made"] for record in records} == {0}
+    assert {"hardware", "instructions", "torch", "commit", "date"} < set(head["made"][0])
+    before = kept.read_bytes()
+    monkeypatch.setattr(evidence, "machine", lambda: {"hardware": "another"})
+    for work in (fresh, ran.work):  # where no run is, and where all are
+        evidence.keep_records("tiny", ran.data, work)
+        assert kept.read_bytes() == before
+    # A run that is lost here is taken from the folder again, under the machine of today.
+    lines = before.decode().splitlines()
+    kept.write_text("\n".join([*lines[:3], *lines[4:]]) + "\n")
+    evidence.keep_records("tiny", ran.data, ran.work)
+    head, again = read_records(kept)
+    assert [record["digest"] for record in again] == [record["digest"] for record in records]
+    assert [record["made"] for record in again] == [0, 0, 1, 0, 0, 0, 0, 0]
+    assert head["made"][1] == {"hardware": "another"}
+
+
+def test_the_script_lays_a_table_out_as_its_mark_says(
+    evidence: Any, ran: Ran, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "RECORDS", file.parent)
+    monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
+    text = "a\n<!-- records: tiny wide -->\nold\n<!-- end -->\nb\n"
+    table = (ran.work / "tables" / "wide.md").read_text()
+    assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{table}<!-- end -->\nb\n"
+    assert evidence.with_tables(evidence.with_tables(text)) == evidence.with_tables(text)
+    some = evidence.table_of("tiny", "wide", {"sweep": "moved", "label": "intent", "metric": "accuracy,macro_f1"})
+    assert some.splitlines()[0] == "| evaluated | fusion | accuracy | macro F1 |"
+    assert len(some.splitlines()) == 4
+    weights = evidence.table_of("tiny", "wide", {"label": "slots", "show": "weights"}).splitlines()
+    assert weights[0] == "| sweep | evaluated | fusion | 0 | 6 |"
+    assert sum(map(float, weights[2].strip("| ").split(" | ")[3:])) == pytest.approx(1, abs=0.02)
