@@ -57,6 +57,7 @@ CONTENTS = """
 PAGES = {
     "Guides": (
         "docs/python",
+        "docs/training",
         "docs/fusions",
         "docs/heads",
         "docs/your-own",
@@ -78,6 +79,7 @@ PAGES = {
         "benchmarks/RESULTS",
         "docs/scaling",
         "docs/design",
+        "docs/engine",
         "data/travel-desk/README",
         "CONTRIBUTING",
         "CHANGELOG",

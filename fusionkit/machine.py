@@ -1,4 +1,4 @@
-"""What this machine, or the container that this process lives in, has to give."""
+"""The resources of this machine, or of the container of this process."""
 
 from __future__ import annotations
 

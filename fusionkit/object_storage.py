@@ -51,12 +51,12 @@ DOING = {
 
 
 class UnansweredError(StoreError):
-    """A server that did not answer a request, as often as it was asked."""
+    """A server that did not answer a request in any try."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many ``seconds`` a server may keep silent, and how often one request is sent."""
+    """The ``seconds`` that a server may be silent, and the number of tries of a request."""
 
     seconds: float
     tries: int
@@ -90,7 +90,7 @@ def _given(name: str, default: float, kind: Callable[[str], float], expected: st
 
 
 def options_of(filesystem: Any) -> dict[str, Any]:
-    """What a class of fsspec's is to be made with, so that it waits as :func:`limits` says and caches no listings."""
+    """The arguments for a class of fsspec's, so that it waits as :func:`limits` says and caches no listings."""
     seconds = limits().seconds
     match str(filesystem.__module__).partition(".")[0]:
         case "s3fs":
@@ -111,7 +111,9 @@ def options_of(filesystem: Any) -> dict[str, Any]:
 
 
 def _given_to_obstore() -> dict[str, str]:
-    """What the environment says of obstore's connections, like ``AWS_ALLOW_HTTP``: options replace all of that."""
+    """The environment's options for obstore's connections, like ``AWS_ALLOW_HTTP``: options that are passed would
+    replace all of them.
+    """
     parts = [(*name.lower().partition("_"), value) for name, value in os.environ.items()]
     owners = ("aws", "azure", "google")
     return {option: value for owner, _, option, value in parts if owner in owners and option in CLIENT_OPTIONS}
@@ -192,7 +194,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    """The status of the HTTP answer that an error, or what it was made from, tells of."""
+    """The status of the HTTP answer in an error or in its cause."""
     for each in (error, error.__cause__):
         told = getattr(each, "response", None)
         found = told.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(told, dict) else None

@@ -90,7 +90,7 @@ def _filesystem(scheme: str) -> Any:
 
 @contextlib.contextmanager
 def place_errors(place: Place) -> Iterator[None]:
-    """Turn what a remote place's libraries raise (no network, no bucket, no right) into one clear error."""
+    """Turn the exceptions of a remote place's libraries (no network, no bucket, no permission) into one clear error."""
     try:
         yield
     except FusionkitError:
@@ -132,7 +132,7 @@ def size_of(file: Place) -> int:
 
 
 def _facts(place: UPath) -> dict[str, Any]:
-    """What fsspec knows of a file or folder, its ``type`` among it; nothing where there is none."""
+    """fsspec's facts about a file or folder, its ``type`` among them; empty where there is none."""
     with place_errors(place):
         try:
             return dict(ask(place, "info", place.path))
@@ -183,7 +183,7 @@ def sizes_below(folder: Place) -> dict[str, int]:
 
 
 def listed(folder: Place) -> list[Place]:
-    """What lies in a folder or bucket, as it is now; nothing where there is none."""
+    """The current content of a folder or bucket; empty where there is none."""
     if isinstance(folder, Path):
         return list(folder.iterdir()) if folder.is_dir() else []
     with place_errors(folder):

@@ -4,8 +4,8 @@
     MODULE:OBJECT   an import path, ``mylab.mix:MyFusion``: what Python can import, also from the working folder
     …:OPTIONS       behind either, where it takes options; behind an import path a comma may stand in the colon's place
 
-A name of the table wins over an entry point, and either over a module of that name. What a name means is imported when
-it is asked for, so that names alone load nothing.
+A name of the table wins over an entry point, and either over a module of that name. The object of a name is imported
+when it is used, so that listing names loads nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST_DIGITS = 12  # of a hash, where it is shown
 
 @dataclass(frozen=True)
 class Loaded:
-    """An object that an import path names, and the module that defines it, which may be another one than the path's.
+    """The object of an import path, and the module that defines it, which may differ from the path's module.
 
     ``sha256`` is of that module's file as it was when it was imported; None where there is no file.
     """
@@ -57,7 +57,7 @@ class Registry:
     table: Mapping[str, str]
 
     def names(self) -> tuple[str, ...]:
-        """Of the table and behind it those of installed packages."""
+        """The names of the table, followed by those of installed packages."""
         return (*self.table, *sorted(name for name in _entry_points(self.group) if name not in self.table))
 
     def split(self, text: str) -> tuple[str, str | None]:
@@ -77,11 +77,13 @@ class Registry:
         return name
 
     def is_own(self, name: str) -> bool:
-        """True for a name that fusionkit's table does not have: somebody else's code stands behind it."""
+        """True for a name that is not in fusionkit's table: its code is somebody else's."""
         return name not in self.table
 
     def load(self, name: str) -> Loaded:
-        """What a name means; UsageError where it is unknown, or its module cannot be imported or lacks the object."""
+        """The object of a name; UsageError where it is unknown, or its module cannot be imported or lacks the
+        object.
+        """
         path = self.path(name)
         try:
             return load(path)
@@ -93,13 +95,13 @@ class Registry:
             raise UsageError(what, expected=error.expected, received=error.received, remedy=remedy) from error
 
     def refuse_absent(self, text: str) -> None:
-        """Raise a UsageError for an import path whose module is nowhere, before anything heavy is imported."""
+        """Raise a UsageError for an import path whose module cannot be found, before anything heavy is imported."""
         name, _ = self.split(text)
         if ":" in name and not _is_there(name.partition(":")[0]):
             self.load(name)
 
     def source(self, name: str) -> dict[str, str | None] | None:
-        """What a run's record says of the code behind a name that is not the table's; None for the table's own."""
+        """The entry of a run's record for the code of a name that is not in the table; None for names of the table."""
         if not self.is_own(name):
             return None
         loaded = self.load(name)
@@ -164,12 +166,12 @@ def _sha256(module: Any) -> str | None:
 
 @cache
 def _entry_points(group: str) -> Mapping[str, str]:
-    """Those of installed packages, each an import path by its name."""
+    """The entry points of installed packages, import paths by name."""
     return {found.name: f"{found.module}:{found.attr}" for found in importlib.metadata.entry_points(group=group)}
 
 
 def changed(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """What a user should know where the code behind a run is not what it was when the run was trained; else None."""
+    """The note for a user where the code behind a run has changed since the run was trained; else None."""
     if recorded.get("sha256") == now.get("sha256"):
         return None
     was, found = (str(each.get("sha256"))[:FIRST_DIGITS] for each in (recorded, now))

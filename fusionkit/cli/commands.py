@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CliCommands:
-    """Who does the work, as the options say (:class:`fusionkit.study.steps.Commands`).
+    """The commands of a study, with the options of the command line (:class:`fusionkit.study.steps.Commands`).
 
     Attributes:
-        settings: of a cluster, None for this machine. workers: processes of a sweep, None for as many as are worth it.
-        threads: of a sweep's process. device: of encoder and heads; each worker of a cluster has its own.
+        settings: the settings of a cluster, None for this machine. workers: processes of a sweep, None for as many as
+        are worth it. threads: CPU threads of a sweep's process. device: where encoder and heads run; each worker of a
+        cluster has its own.
         log_to: names of logs.
     """
 
@@ -50,17 +51,19 @@ class CliCommands:
         log().print(line)
 
     def encode(self, options: Mapping[str, Any], store: Path) -> None:
-        """As ``fusionkit encode`` does."""
+        """Encode a source, like ``fusionkit encode``."""
         self.say(f"encoding {options['source']} into {store}")
         encode_into(store, {**options, "trust_remote_code": self.trust_remote_code}, self.device, self.settings)
 
     def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
-        """As ``fusionkit fit`` does."""
+        """Train a sweep, like ``fusionkit fit``."""
         self.say(f"fitting {len(sweep.specs)} runs into {runs}")
         self.train(store, sweep, runs)
 
     def train(self, store: Store | Mix, sweep: Sweep, runs: Path) -> list[dict[str, Any]]:
-        """Train what is missing, watched by a table and logged; the records of all of the sweep's runs."""
+        """Train the missing runs, with a table of the progress and with logs; the records of all of the sweep's
+        runs.
+        """
         folder, console = RunsFolder(runs), log()
         there = [record for spec in sweep.specs if (record := folder.record(spec)) is not None]
         again = {"failed": self.retry_failed, "stopped": not sweep.halving}
@@ -90,7 +93,7 @@ class CliCommands:
         return records
 
     def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
-        """What ``fusionkit fit --dry-run`` prints."""
+        """The text of ``fusionkit fit --dry-run``."""
         return self.forecast_with_notes(store, sweep, runs, known)[0]
 
     def forecast_with_notes(

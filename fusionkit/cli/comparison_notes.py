@@ -16,7 +16,7 @@ MOST_SEEDS = 64
 
 
 def comparison_notes(compared: pd.DataFrame, interval: str, test: str, correction: str) -> list[str]:
-    """Lines to stand below a table: how it was made, what it cannot show, which runs it leaves out."""
+    """Lines to stand below a table: its method, its limits, and the runs that it leaves out."""
     tested = compared[compared["p"].notna()]
     several = counted(len(tested), "comparison")
     how = f"{CORRECTED[correction]} for {several}" if correction != "none" else "not corrected"

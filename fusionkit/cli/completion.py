@@ -1,4 +1,6 @@
-"""Shell completion for values that click does not know. It imports little, because each key press waits for it."""
+"""Shell completion for values that click does not know. This module imports little, because each completion waits for
+it.
+"""
 
 from __future__ import annotations
 

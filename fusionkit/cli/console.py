@@ -1,4 +1,4 @@
-"""What every command shares: where output goes, progress bars, tables, errors.
+"""Helpers of all commands: output, progress bars, tables, errors.
 
 Results go to standard output, everything else to standard error, so that output can be piped.
 """
@@ -109,7 +109,8 @@ def given_store(path: Place) -> Store:
 def given_share(text: str) -> Share:
     """The store and the share of it that the user named: ``de.store``, ``de.store:5%``, ``s3://bucket/de.store:200``.
 
-    A store whose own name ends like a share is that store, whole. Errors as of :func:`given_store`.
+    A store whose name ends like a share (``de.store:5``) is read as that store, whole. Errors as of
+    :func:`given_store`.
     """
     from fusionkit.dataset.share import WRITTEN, Share, parse_share
     from fusionkit.store import is_store
@@ -137,7 +138,7 @@ def _on_sigterm(do: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
-    """Turn SIGTERM into an answer for those who ask between two pieces of work."""
+    """Note a SIGTERM, so that it can be checked between two pieces of work."""
     asked = threading.Event()
     with _on_sigterm(lambda *_: asked.set()):
         yield asked.is_set
@@ -184,7 +185,7 @@ class ProgressBars:
         self._bar.stop()
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
-        """A stage of ``total`` units begins with ``done`` of them already there."""
+        """A stage of ``total`` units begins; ``done`` of them are finished already."""
         self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
         self._last = time.monotonic()
         if self._bar.disable:

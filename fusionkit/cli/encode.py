@@ -114,7 +114,7 @@ def encode_into(
 
 
 def given_shard(parts: str | None, overwrite: bool, on_cluster: bool) -> Shard | None:
-    """The share that ``--parts`` names; UsageError where it is none, or stands beside what excludes it."""
+    """The share that ``--parts`` names; UsageError where the text is no share, or another option excludes it."""
     if parts is None:
         return None
     if overwrite:

@@ -35,7 +35,7 @@ def load_inputs(
     device: str,
     **spec: Any,
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
-    """What the options name, the columns' roles said aloud."""
+    """The source, encoder and columns that the options name; prints the columns' roles."""
     from fusionkit.encode.text_pairs import choose_pair_as
     from fusionkit.encoder import load_encoder
     from fusionkit.sources import guess_columns, open_source

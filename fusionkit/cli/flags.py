@@ -14,7 +14,7 @@ Decorator = Callable[[Command], Command]
 
 
 def in_one(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """What was given for several tasks, one after another, as one text: ``topic=classification,slots=tagging``."""
+    """The values of a flag that was given for several tasks, as one text: ``topic=classification,slots=tagging``."""
     return ",".join(given) or None
 
 

@@ -44,9 +44,9 @@ def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
 
 
 def texts_of(row: dict[str, Any]) -> dict[str, str]:
-    """What tables show of a group beside its name; costs and counts that are not there are empty.
+    """The cells of a group in a table, beside its name; costs and counts that are not there are empty.
 
-    Of a group that is compared with a baseline also the differences, ``record`` (wins, ties, losses) and ``pairs``.
+    A group that is compared with a baseline also has the differences, ``record`` (wins, ties, losses) and ``pairs``.
     """
     times = times_of(row["metric"])
     found = {

@@ -17,7 +17,7 @@ COUNTS = ("examples", "sequences", "rows", "tokens", "masked", "cut")  # of a sp
 
 
 def store_summary(store: Store) -> dict[str, Any]:
-    """What a store is and holds, as plain values."""
+    """The facts about a store, as plain values."""
     manifest = store.manifest
     return {
         "path": str(store.path),

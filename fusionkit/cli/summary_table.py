@@ -16,7 +16,8 @@ COSTS, READ_OFF, KEPT = ("s alone", "parameters"), (PERCENT, "pairs", "W–T–L
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
-    """A summary for the terminal, scores in percent, perplexities as they are; what all rows share stands above it.
+    """A summary for the terminal, scores in percent, perplexities as they are; values that all rows share are printed
+    above it.
 
     Its least important columns are left out where the terminal is too narrow; it says which.
     """

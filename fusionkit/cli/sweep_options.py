@@ -1,4 +1,4 @@
-"""The options that say what a sweep is, as flags or in a file; flags win over the file's."""
+"""The options of a sweep, as flags or in a file; flags win over the file's."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stores_or_file(context: click.Context, argument: click.Parameter, stores: tu
 
 
 def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store | Mix, Sweep, Path | None]:
-    """What flags and file ask for together: the stores, the sweep, and its file where that has a cluster's settings."""
+    """The sweep of flags and file together: the stores, the sweep, and its file where that has a cluster's settings."""
     from fusionkit.dataset.mixture import mix_of
     from fusionkit.fit.sweep.blocks import expand_blocks
     from fusionkit.fit.sweep.file import SweepFile, overlaid, read_sweep

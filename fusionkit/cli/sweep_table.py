@@ -29,7 +29,7 @@ BAR = 40  # characters
 class SweepTable:
     """Watches a sweep of ``specs``, some of which ``ended`` before (:class:`fusionkit.fit.FitProgress`).
 
-    ``on_end`` is told each new record.
+    ``on_end`` is called with each new record.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SweepTable:
         self._on_end(record)
 
     def say(self, line: str) -> None:
-        """A line the user should see; it stays above the table."""
+        """A line the user should see; the line stays above the table."""
         self._console.print(line)
 
     def note(self, text: str) -> None:

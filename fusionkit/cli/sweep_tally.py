@@ -83,7 +83,9 @@ class Tally:
 
     @property
     def seconds_left(self) -> float | None:
-        """As many as the work left will take at the pace since the first epoch; None before that tells anything."""
+        """The seconds that the remaining work takes at the pace since the first epoch; None before that tells
+        anything.
+        """
         if self._paced is None:
             return None
         since, first = self._paced  # what went before, the start of workers, does not come again
@@ -105,7 +107,7 @@ class Tally:
         return [line.best for line in found.values() if line.best is not None]
 
     def told(self, record: dict[str, Any]) -> str:
-        """Which run a record is of, as far as it differs from the others: ``shots 16, lr 0.1``."""
+        """The name of a record's run: the options by which it differs from the others, ``shots 16, lr 0.1``."""
         return ", ".join(f"{TOLD[name]}{_plain(record['spec'][name])}" for name in self._differ)
 
     def _count(self, record: dict[str, Any]) -> None:

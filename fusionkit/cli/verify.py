@@ -56,7 +56,7 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
 
 
 def _read_all(store: Store, bars: ProgressBars) -> tuple[int, dict[str, str]]:
-    """How many files there are, and what is wrong with which."""
+    """The number of files, and the faults by file."""
     from fusionkit.store import verify_store
 
     arrays = [array for fields in store.manifest["splits"].values() for array in fields["chunks"].values()]
@@ -72,7 +72,7 @@ def _read_all(store: Store, bars: ProgressBars) -> tuple[int, dict[str, str]]:
 
 
 def _repair(store: Store, faults: dict[str, str], bars: ProgressBars, **how: Any) -> dict[str, str]:
-    """Encode again what can be; what is still wrong afterwards."""
+    """Encode again what can be; the faults that are left."""
     from fusionkit.encode.repair import damaged_parts
     from fusionkit.encode.repair import repair as run_repair
     from fusionkit.store import Store

@@ -1,4 +1,4 @@
-"""The options that say who does the work: processes, threads and logs of ``fit`` and ``run``, and a cluster."""
+"""The options that say where the work is done: processes, threads and logs of ``fit`` and ``run``, and a cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ cluster_options = with_all([
 def given_cluster(
     kind: str | None, config: Path | None, study: Study | None = None, **given: Any
 ) -> ClusterSettings | None:
-    """The cluster's settings from flags and the file that they name, else from the study; None where none asks."""
+    """The cluster's settings from flags and the file that they name, else from the study; None where no option asks for
+    one.
+    """
     if study is not None and config is None and (block := study.value.get("cluster")) is not None:
         from fusionkit.cluster.settings import settings_of  # loads Dask
 
@@ -71,7 +73,7 @@ def given_cluster(
 
 
 def print_slurm_job(settings: ClusterSettings | None) -> None:
-    """What ``--print-job`` asks for: the script that starts a worker; UsageError where that is no job of Slurm's."""
+    """The output of ``--print-job``: the script that starts a worker; UsageError where that is no job of Slurm's."""
     if settings is None or settings.kind != "slurm":
         raise UsageError("--print-job prints a Slurm job", remedy="add --cluster slurm")
     from fusionkit.cluster.slurm import printed_job

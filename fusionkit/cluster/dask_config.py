@@ -79,14 +79,14 @@ def started(settings: ClusterSettings, workers: dict[int, Any]) -> Iterator[tupl
 
 
 def _cause(error: BaseException) -> str:
-    """What Dask's own errors, which say that something failed, came from."""
+    """The cause behind Dask's own errors, which only say that something failed."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def process_options(settings: ClusterSettings) -> dict[str, Any]:
-    """Options of a scheduler or worker: where it listens, and what it needs to be let in.
+    """Options of a scheduler or worker: where it listens, and the TLS options that it needs to connect.
 
     The plain HTTP server, which cannot be left out, has no port that others could have and stays on loopback.
     """

@@ -1,9 +1,9 @@
-"""``fit``'s units on a worker of a cluster: the same work as in ``fit/executor/worker.py``, reported by Dask.
+"""The units of ``fit`` on a worker of a cluster: the same work as in ``fit/executor/worker.py``, reported through Dask.
 
 Epochs, notes and ended runs are reported while the unit goes on, as events of the scheduler; the task returns all but
-epochs once more, so that an event that is lost loses nothing. Lost runs and those that others do are in what it returns
-alone: a loss that is reported twice would count as two. A worker marks the unit that it trains. One that gets a marked
-unit reports its runs as lost and does not train it, so that no unit kills one worker after another.
+epochs once more, so that an event that is lost loses nothing. Lost runs and runs that other processes do are only in
+its return value: a loss that is reported twice would count as two. A worker marks the unit that it trains. One that
+gets a marked unit reports its runs as lost and does not train it, so that no unit kills one worker after another.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ ONCE = ("lost", "others")  # events after which a run is given to somebody again
 
 @dataclass(frozen=True)
 class FitJob:
-    """What a worker gets once for all units of a sweep, and what it reports to.
+    """The job that a worker receives once for all units of a sweep, and how it reports.
 
     Attributes:
-        name: no other job's. opening: of the context, as plain values. runs: the whole path of the folder.
+        name: a unique name, under which events are reported. opening: the sweep's context, as plain values. runs: the
+            whole path of the folder.
     """
 
     name: str

@@ -31,7 +31,9 @@ class LocalCluster:
         self.count.look()
 
     def heal(self) -> None:
-        """The nannies do; one that did not bring its worker back in time is replaced, with what it was started with."""
+        """Nannies restart their workers; a nanny that did not do so in time is replaced by one with the same
+        options.
+        """
         if self.count.look() and self.count.up < self.workers and len(self._started.workers) < self.workers:
             self._started.scale(self.workers)  # type: ignore[no-untyped-call]
 

@@ -37,7 +37,7 @@ class WorkerCount:
 
 
 class Cluster(Protocol):
-    """Workers, and who brings lost ones back.
+    """Workers, and the object that replaces lost ones.
 
     Attributes:
         client: the connection to the scheduler. count: the workers at the last look, and those lost so far.
@@ -48,7 +48,7 @@ class Cluster(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many there should be."""
+        """The number of workers that there should be."""
         ...
 
     def heal(self) -> None:

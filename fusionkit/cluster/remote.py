@@ -22,7 +22,7 @@ class RemoteCluster:
 
     @property
     def workers(self) -> int:
-        """Those asked for, or all that have come."""
+        """The number of workers that the user gave, or of those that have connected."""
         return max(self._wanted or self.count.up, 1)
 
     def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""What a cluster is, as the user says it: ``--cluster KIND`` and a YAML file of these fields.
+"""The settings of a cluster, as the user gives them: ``--cluster KIND`` and a YAML file of these fields.
 
     kind: slurm                 # local, slurm or the address of a scheduler
     workers: 8
@@ -152,7 +152,7 @@ def _has_port(address: str) -> bool:
 
 
 def read_settings(path: str | Path | None, **given: Any) -> ClusterSettings:
-    """The settings in a YAML file; what is ``given`` beside it, and not None, wins over it.
+    """The settings in a YAML file; values of ``given`` that are not None win over the file.
 
     Raises:
         UsageError: it cannot be read, or a key or value is wrong.

@@ -39,7 +39,7 @@ class SlurmCluster:
     """See :class:`fusionkit.cluster.protocol.Cluster`.
 
     Args:
-        scheduler: of this process. name: that all its jobs bear, and no other.
+        scheduler: of this process. name: shared by all its jobs and by no other job.
     """
 
     def __init__(self, client: Client, scheduler: Scheduler, settings: ClusterSettings, name: str, script: str) -> None:

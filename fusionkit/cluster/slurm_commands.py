@@ -43,7 +43,7 @@ def submit(script: str) -> int:
 
 
 def active(name: str) -> dict[int, JobState] | None:
-    """The jobs of this name that wait or run; None where Slurm does not answer just now."""
+    """The jobs of this name that wait or run; None where Slurm does not answer at the moment."""
     try:
         done = _run(["squeue", "--noheader", f"--name={name}", "--format=%A|%T|%r"])
     except StoppedError:

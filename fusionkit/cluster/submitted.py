@@ -1,4 +1,4 @@
-"""Tasks that a scheduler knows of, from their submission to their end."""
+"""Tasks of a scheduler, from their submission to their end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SubmittedTasks(Generic[Item]):
         self._ended.put("")
 
     def ended(self, seconds: float) -> list[tuple[Item, Future[Any]]]:
-        """Those that have ended since the last call, which are to be released; waits so long for the first."""
+        """The tasks that have ended since the last call; the caller releases them; waits so long for the first."""
         names = []
         try:
             names.append(self._ended.get(timeout=seconds))

@@ -1,8 +1,9 @@
 """One function over many items by workers that may die: a window of tasks, each gathered and released as it ends.
 
-The scheduler never knows of more than the window, so its memory does not grow with the items. A task whose worker dies
-is done again by another, without a word; one whose function raises is tried again, and set aside at the last attempt
-while the others go on. So the function must be idempotent, and what it makes durable before it returns a small record.
+The scheduler holds only the tasks of the window, so its memory does not grow with the number of items. A task whose
+worker dies is done again by another worker, without a message; a task whose function raises is tried again, and set
+aside after the last attempt while the others go on. So the function must be idempotent, and must make its result
+durable before it returns a small record.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def each_done(
     hopeless: Callable[[Exception], bool] = lambda _: False,
     start_timeout: float = 300.0,
 ) -> Iterator[tuple[Item, Record]]:
-    """Do all items but those that are set aside, each with its record as it ends.
+    """Do all items and yield each with its record as it ends, except those that are set aside.
 
     Args:
         function: of an installed package, or pickled by value. on_aside: called as soon as an item is set aside.
@@ -95,7 +96,7 @@ def each_done(
 
 
 class WorkerGrace:
-    """How long a cluster may be without workers.
+    """The time for which a cluster may be without workers.
 
     Args:
         seconds: without any of them.
@@ -105,7 +106,7 @@ class WorkerGrace:
         self._cluster, self._seconds, self._seen = cluster, seconds, time.monotonic()
 
     def refuse_silence(self) -> None:
-        """Raise where nobody works, and nobody has for too long."""
+        """Raise where no worker has been there for too long."""
         cluster = self._cluster
         if cluster.client.status not in ("running", "connecting"):
             raise gone(cluster.client)

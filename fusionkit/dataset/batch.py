@@ -25,11 +25,10 @@ class Batch:
             a task of numbers, and ``[examples, classes]`` where an example may have several.
         read: bool ``[rows]``, those the head reads; None is all.
         read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
-        name: of the task whose targets these are, where a run has several. others: the same rows as the heads of the
-            run's other tasks read them, by their names.
-        place: the memory that the tensors lie in, where it is that of other minibatches too, or of the same one again;
-            None where it is this one's alone. There rows may follow behind the last offset that fill it up: their
-            targets are :data:`FILLING`.
+        name: the task whose targets these are, where a run has several. others: the batches of the run's other tasks
+            over the same rows, by their names.
+        place: the buffer that holds the tensors, where other minibatches reuse it; None where the tensors have memory
+            of their own. In a buffer, padding rows may follow after the last offset; their targets are :data:`FILLING`.
     """
 
     states: Tensor
@@ -43,11 +42,11 @@ class Batch:
 
     @property
     def parts(self) -> dict[str, Batch]:
-        """By name the batch of each task: this one and the others."""
+        """The batch of each task by its name: this one and the others."""
         return {self.name: self, **self.others}
 
     def on(self, device: torch.device) -> Batch:
-        """The same on a device; what lies there already is not copied."""
+        """The batch on a device; tensors that are there already are not copied."""
         if device.type == "cpu" and self.states.device.type == "cpu":
             return self
         states = self.states.to(device)

@@ -1,4 +1,4 @@
-"""Whether stores can be read by one head: what must be the same, and what differs, side by side."""
+"""Checks that one head can read several stores; an error shows the differing fields side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusionkit.tags import are_span_tags
 
 
 def usual_examples(store: Store) -> pd.DataFrame:
-    """The examples whose columns tell what a store can teach: those of train, where there is one."""
+    """The examples from whose columns the task is inferred: those of train, where there is one."""
     return store["train" if "train" in store.splits else store.splits[0]].examples
 
 
@@ -28,7 +28,7 @@ def distinct(stores: Sequence[Store]) -> tuple[Store, ...]:
 
 
 def legible_names(stores: Sequence[Store]) -> dict[str, str]:
-    """What to call each store, by its digest: its source, with the digest's start where two have the same."""
+    """The name of each store, by its digest: its source, with the start of the digest where two sources are equal."""
     sources = Counter(store.name for store in stores)
     return {
         store.digest: store.name if sources[store.name] == 1 else f"{store.name}/{store.digest[:8]}" for store in stores
@@ -36,7 +36,7 @@ def legible_names(stores: Sequence[Store]) -> dict[str, str]:
 
 
 def refuse_strangers(stores: Sequence[Store]) -> None:
-    """Refuse stores whose states do not mean the same: another encoder, rows or kind of input, or no common layer."""
+    """Refuse stores whose states cannot be mixed: another encoder, rows or kind of input, or no common layer."""
     facts = [_facts(store) for store in stores]
     shared = set.intersection(*(set(store.layers) for store in stores))
     different = [name for name in facts[0] if len({fact[name] for fact in facts}) > 1]

@@ -23,7 +23,7 @@ class ConcatenatedStates:
 
     Args:
         splits: their states, all of one width; precisions may differ.
-        positions: for each split, where the shared layers stand among its own.
+        positions: for each split the positions of the shared layers among its own.
 
     Attributes:
         shape: ``[rows, shared layers, hidden]``. starts: int64 ``[splits + 1]``, each split's first row.
@@ -63,7 +63,7 @@ class ConcatenatedStates:
         return out.transpose(0, 1)  # [rows, layers, hidden]
 
     def chunk_of(self, rows: IntArray) -> IntArray:
-        """The chunk that each row lies in: those of a split are numbered behind those of the splits before it."""
+        """The chunk that each row lies in: the numbers of a split's chunks follow those of the splits before it."""
         found, before = np.zeros(len(rows), dtype=np.int64), 0
         split_of = np.searchsorted(self.starts, rows, side="right") - 1
         for k, split in enumerate(self._chunked()):
@@ -75,7 +75,7 @@ class ConcatenatedStates:
     def load(
         self, rows: IntArray, layers: Sequence[int], reuse: ConcatenatedStates | None = None
     ) -> ConcatenatedStates:
-        """Rows ascending, each once, read into memory: the same splits, of which these alone are there."""
+        """Read these rows, ascending and each once, into memory: the same splits with only these rows."""
         bounds = np.searchsorted(rows, self.starts)
         reused = [None] * len(self._splits) if reuse is None else reuse._splits
         return ConcatenatedStates(
@@ -97,8 +97,8 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
     """One split of all examples, in the order of the parts.
 
     Args:
-        parts: a name that goes before the ids (``de`` makes ``de/12``), the split, and where the shared layers stand
-            among its store's. All of one task and as many sequences an example.
+        parts: a name that goes before the ids (``de`` makes ``de/12``), the split, and the positions of the shared
+            layers in its store. All of one task and as many sequences an example.
     """
     names, splits, positions = zip(*parts, strict=True)
     states = ConcatenatedStates([split.states for split in splits], positions)

@@ -27,7 +27,7 @@ WINDOW_CHUNKS = 4  # part of what an order is: another number is another order
 def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
     """The training examples that a run learns from, ascending; None is all of them.
 
-    Of several tasks the classes of the first one named count. UsageError for a draw larger than the training split, one
+    With several tasks the classes of the first one count. UsageError for a draw larger than the training split, one
     that the task has no classes for, and ids that are not given or not in train.
     """
     check_draw(spec)
@@ -103,13 +103,13 @@ def nested_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntA
 
 
 def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, data_seed: int) -> IntArray:
-    """Of each class the first ``shots`` examples that hold it, in one permutation; smaller draws lie in larger ones.
+    """For each class the first ``shots`` examples of a permutation that have it; smaller draws lie in larger ones.
 
         draw = ∪_c { the first N of the permutation that hold c }
 
     Where an example holds one class these are N of each. One that holds several (a sentence with its entity types)
-    counts for each of them, so there are from N to N·C; each class's N are uniform among those that hold it, and no
-    order of the classes has a say.
+    counts for each of them, so there are from N to N·C; each class's N are uniform among those that hold it, and the
+    order of the classes does not matter.
 
     Args:
         holders: by class the examples that hold it, int64, each once.
@@ -176,14 +176,16 @@ def window_order(chunks: IntArray, data_seed: int, epoch: int) -> list[IntArray]
 
 
 def carve(examples: int, share: float) -> tuple[IntArray, IntArray]:
-    """Examples that stay and those of a validation share, both ascending: the same share in every run."""
+    """The training examples that are left and those of a validation share, both ascending: the same share in every
+    run.
+    """
     order = np.random.default_rng([0, CARVE]).permutation(examples)
     size = max(1, round(examples * share))
     return np.sort(order[size:]), np.sort(order[:size])
 
 
 def watched_split(spec: RunSpec, data: TaskData) -> TaskSplit:
-    """What is scored while training and chooses the epoch: ``validate_on`` examples of validation, or all of it."""
+    """The examples that are scored while training and choose the epoch: ``validate_on`` of validation, or all of it."""
     whole = data.validation
     if spec.validate_on is None or spec.validate_on >= len(whole):
         return whole

@@ -1,4 +1,4 @@
-"""What a store can teach: choosing the task, its column and the pooling, as asked or as the columns suggest."""
+"""Choosing the task, its column and the pooling: as the user says, else as the columns of a store suggest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from fusionkit.tasks.joint import columns_of
 
 
 def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
-    """One task and the column it learns: as named, else by the columns' roles; UsageError if they do not fit."""
+    """One task and the column it learns: those that the user names, else by the columns' roles; UsageError if they do
+    not fit.
+    """
     if (masked := choose_mlm(store, task, label)) is not None:
         return masked
     columns = store.manifest["columns"]
@@ -90,7 +92,7 @@ def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str,
     """The tasks of a run with the column that each learns, by their names; one without a name has ``""``.
 
     Args:
-        task: a task, ``joint``, or several as ``topic=classification,slots=tagging``. label: a column; of several
+        task: a task, ``joint``, or several as ``topic=classification,slots=tagging``. label: a column; for several
             tasks one each, ``topic=category`` where the column has another name than the task.
     """
     if task is None or (task not in SHORT and "=" not in task):
@@ -111,7 +113,7 @@ def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str,
 
 
 def _joint_columns(store: Store, tasks: Mapping[str, Task], label: str | None) -> list[str]:
-    """The two columns of ``joint``: as named in either order, else the one of each role."""
+    """The two columns of ``joint``: those that the user names, in either order, else the one of each role."""
     columns = store.manifest["columns"]
     guessed = {role: columns[role] for role in ("labels", "tags")}
     named = [found[0] for found in guessed.values() if len(found) == 1] if label is None else label.split(",")
@@ -149,7 +151,7 @@ def _is_measured(column: pd.Series[Any] | None) -> bool:
 
 
 class StoreFacts(Protocol):
-    """What a fusion must know of a store, or of several that are read as one."""
+    """The facts about a store, or about several that are read as one, from which a fusion is built."""
 
     rows: str
     layers: tuple[int, ...]
@@ -186,10 +188,11 @@ def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[s
 
 
 def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | None = None) -> str | None:
-    """How rows become one vector an example, None where there is nothing to pool; UsageError if they cannot.
+    """The way in which rows are pooled to one vector an example; None where there is nothing to pool, UsageError if
+    they cannot be.
 
     Args:
-        head: the head where one was chosen; one that reads whole sequences has nothing pooled.
+        head: the head where one was chosen; for a head that reads whole sequences nothing is pooled.
     """
     many = store.rows in ("tokens", "words", "words-mean")
     if head is not None and reads_sequences(head):

@@ -70,7 +70,7 @@ def label_columns(
     notes: list[str],
     among: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> Columns:
-    """By split the labels of all examples, and which examples have any; what was left out goes to ``notes``.
+    """By split the labels of all examples, and which examples have any; ``notes`` say what was left out.
 
     UsageError if the rows or the column cannot carry the task, DataError if a number is missing.
     """
@@ -111,7 +111,8 @@ def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
 
 
 def counted_classes(names: list[str], gold: Iterable[Any], task: Task) -> tuple[int, str]:
-    """How many classes a few-shot draw counts, and the tag of words that have no row: the most frequent one of train.
+    """The number of classes that a few-shot draw counts, and the tag of words that have no row: the most frequent one
+    of train.
 
     Args:
         names: the classes. gold: the labels of train.
@@ -164,7 +165,7 @@ def joined(splits: Mapping[str, TaskSplit]) -> TaskSplit:
 
 
 def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]) -> dict[str, NDArray[np.bool_]]:
-    """By split bool ``[examples]``, those that have a label in each column; who lacks tags is noted here."""
+    """By split bool ``[examples]``, those that have a label in each column; ``notes`` count examples without tags."""
     found = {}
     for name in store.splits:
         frame = store[name].examples

@@ -33,10 +33,10 @@ from fusionkit.tasks import TASKS, Task, parts_of
 
 @dataclass(frozen=True)
 class _Matched:
-    """What all draws of one task share.
+    """The data that all draws of one task share.
 
     Attributes:
-        data: with the first store's train, which the shares that are drawn take the place of.
+        data: with the first store's train split, which the drawn shares replace.
         trains: each part's whole train split by its store's digest.
     """
 
@@ -48,12 +48,12 @@ class Mix:
     """Stores to train on together, and stores that runs are evaluated on; UsageError if one head cannot read them.
 
     Args:
-        parts: what is trained on, in this order. evaluation_stores: whose validation chooses the epoch (the first's)
-            and whose test is scored (each one's); none is the store of the last part.
+        parts: the stores to train on, in this order. evaluation_stores: the validation split of the first chooses the
+            epoch, the test split of each is scored; none means the store of the last part.
 
     Attributes:
-        stores: all of them, each once. layers: those that every one has. rows, hidden, manifest, digest: the first
-            one's; where it matters they agree. name: what reports call it, ``en + de:5%``.
+        stores: all stores, each once. layers: those that every store has. rows, hidden, manifest, digest: those of the
+            first store; where it matters all agree. name: its name in reports, ``en + de:5%``.
     """
 
     def __init__(self, parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> None:
@@ -124,7 +124,7 @@ class Mix:
         return next(iter(data.values())) if len(data) == 1 else behind_the_first(data, notes)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:
-        """What a run's record keeps of the mix: each store's share, and the examples that were drawn of it."""
+        """The fields of the mix in a run's record: each store's share, and the examples that were drawn of it."""
         drawn = self._drawn(self._match(next(iter(parts_of(spec).values())), spec), spec.data_seed)
         parts = [
             {

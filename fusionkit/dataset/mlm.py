@@ -1,4 +1,4 @@
-"""A store of masked sub-tokens seen through the task ``mlm``: what it refuses, its rows and ids, their scores."""
+"""A store of masked sub-tokens seen through the task ``mlm``: checks of the store, its rows and ids, their scores."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     f(mean_i z_i) = mean_i f(z_i)     for a fusion f that is an affine map of each row's states, the same at all rows
 
-So such a fusion gives what it gives over all rows, for as many times less work as a sequence has rows.
+So such a fusion gives the same result as over all rows, with one row of work for each sequence.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PooledStates:
         return self._chunked().chunk_of(self._rows[self._offsets[rows]])
 
     def load(self, rows: IntArray, layers: Sequence[int], reuse: PooledStates | None = None) -> PooledStates:
-        """Sequences, ascending, whose rows are read into memory; the others are not there."""
+        """Read the rows of these sequences, ascending, into memory; other sequences cannot be read from the result."""
         needed = np.unique(self._rows[flat_rows(self._offsets, rows)[0]])
         held = self._chunked().load(needed, layers, None if reuse is None else reuse._states)
         return PooledStates(held, self._rows, self._offsets)
@@ -62,7 +62,7 @@ class PooledStates:
 
 
 def pooled(split: TaskSplit) -> TaskSplit:
-    """The same examples, each sequence with one row; one that has no rows stays without, as its mean is 0."""
+    """The same examples, each sequence with one row; a sequence without rows keeps none, and its pooled vector is 0."""
     counts = np.diff(split.offsets)
     some = counts > 0
     return TaskSplit(
@@ -78,7 +78,7 @@ def pooled(split: TaskSplit) -> TaskSplit:
 
 
 def pooled_data(data: TaskData) -> TaskData:
-    """All splits of a task pooled; as they were where no sequence has more than one row."""
+    """All splits of a task pooled; unchanged where no sequence has more than one row."""
     splits = [data.train, data.validation, *data.tests.values()]
     splits += [] if data.test is None else [data.test]
     if all((np.diff(split.offsets) <= 1).all() for split in splits):

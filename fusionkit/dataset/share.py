@@ -23,7 +23,9 @@ class Share:
     part: str | None = None
 
     def count(self, examples: int) -> int:
-        """How many of so many examples these are, UsageError for more; a percentage is rounded, and at least 1."""
+        """The number of examples in the share, of so many in all; UsageError for more than all; a percentage is
+        rounded, and at least 1.
+        """
         if self.part is None:
             return examples
         if self.part.endswith("%"):
@@ -38,7 +40,7 @@ class Share:
         return wanted
 
     def suffix(self) -> str:
-        """What stands behind the store's name: ``:5%``, or nothing."""
+        """The text after the store's name: ``:5%``, or nothing."""
         return "" if self.part is None else f":{self.part}"
 
 

@@ -58,7 +58,7 @@ class TaskSplit:
         read: bool ``[n]``, the rows that the head reads; None is all. The others are there for a fusion that
             looks at whole examples.
         sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
-        name: of the task whose labels these are, where a run has several. others: the same examples and rows with the
+        name: the task whose labels these are, where a run has several. others: the same examples and rows with the
             labels of the run's other tasks, by their names.
     """
 
@@ -88,7 +88,7 @@ class TaskSplit:
     @cached_property
     def holders(self) -> dict[str, IntArray]:
         """By class the examples that hold it: those of its label, those that have it among their labels, or the
-        sentences with a word of its tag that has a row. Of span tags a class is an entity type, and ``O`` is none.
+        sentences with a word of its tag that has a row. For span tags a class is an entity type, and ``O`` is none.
         """
         held = [set(label) if isinstance(label, list) else {str(label)} for label in self.gold]
         if self.kept is not None and self.word_offsets is not None:

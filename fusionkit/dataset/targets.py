@@ -1,7 +1,7 @@
-"""Matching a store's rows with labels: the rows of each labelled example, and what the loss compares with.
+"""Matching a store's rows with labels: the rows of each labelled example, and the targets of the loss.
 
-Labels a training split lacks cannot be learned: where they occur in validation or test they count as errors, and are
-counted aloud.
+Labels a training split lacks cannot be learned: where they occur in validation or test they count as errors, and a
+message counts them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def match_splits(
 
 
 def _unseen(split: TaskSplit, task: Task, names: list[str]) -> int:
-    """How many units carry a class that train lacks."""
+    """The number of units with a class that train lacks."""
     if task.several:
         return sum(not set(labels).issubset(names) for labels in split.gold)
     return int((split.targets == UNSEEN).sum())
@@ -65,7 +65,7 @@ def _unseen(split: TaskSplit, task: Task, names: list[str]) -> int:
 def carve_validation(
     store: Store, train: TaskSplit, notes: list[str], what: str = "training examples"
 ) -> tuple[TaskSplit, TaskSplit]:
-    """What stays of train, and a tenth of it as validation; DataError if there is too little."""
+    """Nine tenths of train, and a tenth as validation; DataError if there is too little."""
     if len(train) < 2:
         raise DataError(
             f"{store.path} has no validation split and too little to set one aside",

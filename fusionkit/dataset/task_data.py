@@ -16,14 +16,15 @@ class TaskData:
 
     Attributes:
         labels: class names; a class's number is its place here. A task of numbers has none.
-        classes: what a few-shot draw counts: labels, or for span tags the entity types; 1 for a task of numbers.
+        classes: the number of classes in a few-shot draw: of labels, or for span tags of entity types; 1 for a task of
+            numbers.
         default: the tag of words that have no row.
-        test: None where the source has none. notes: what the user should know.
-        lm_head: the encoder's own, for a task that reads by it.
-        name: of this task, where a run has several. others: the run's other tasks by their names; their splits are
-            the others of this one's.
+        test: None where the source has no test split. notes: messages for the user.
+        lm_head: the encoder's LM head, for ``mlm``.
+        name: the name of this task, where a run has several. others: the run's other tasks by their names; their splits
+            are the ``others`` of this task's splits.
         tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
-        draws: ids of training examples that were given to be drawn, by the digest that runs name them by.
+        draws: lists of ids of training examples that the user gave to draw, by the digest that specs hold.
     """
 
     task: Task
@@ -44,5 +45,5 @@ class TaskData:
 
     @property
     def parts(self) -> dict[str, TaskData]:
-        """By name the data of each task: this one and the others."""
+        """The data of each task by its name: this one and the others."""
         return {self.name: self, **self.others}

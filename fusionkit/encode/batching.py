@@ -2,10 +2,10 @@
 
     cost of a batch = overhead + longest · sequences            the sum over all batches is as small as it can be
 
-Symbols: costs are in sub-tokens, padding included; the overhead is what a batch costs whatever is in it. Sequences are
-sorted by length, longest first, and a batch is some neighbours. In a cheapest cut each batch begins where the length
-changes, or is full. Any other batch could take one more sequence from the batch before it, whose padding is longer, and
-the cost would not rise. So only these cuts are tried, from the end.
+Symbols: costs are in sub-tokens, padding included; the overhead is the fixed cost of a batch. Sequences are sorted by
+length, longest first, and a batch is some neighbours. In a cheapest cut each batch begins where the length changes, or
+is full. Any other batch could take over one sequence from the batch before it, which pads to a greater length, and the
+cost would not rise. So only these cuts are tried, from the end.
 
 A batch has at least :data:`LEAST_TOKENS` sub-tokens, its first sequences coming again where they are too few: on CPUs,
 products of 5 to 11 rows have other last bits with two threads than with one (oneDNN takes other kernels), and a part's
@@ -37,8 +37,8 @@ class Batching:
     """How sequences are cut into batches.
 
     Attributes:
-        tokens: padded sub-tokens of a batch, unless a single sequence has more. overhead: None for stores of before
-            there was one, whose batches are filled one after another and may be small.
+        tokens: padded sub-tokens of a batch, unless a single sequence has more. overhead: None for stores of earlier
+            releases, whose batches are filled one after another and may be small.
     """
 
     tokens: int
@@ -46,16 +46,16 @@ class Batching:
 
     @classmethod
     def on(cls, device: str) -> Self:
-        """That of a kind of device, ``cpu`` or ``cuda``."""
+        """The batching for a kind of device, ``cpu`` or ``cuda``."""
         return cls(TOKENS[device], OVERHEAD[device])
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> Self:
-        """That of a plan or a manifest: the same batches again."""
+        """The batching that a plan or a manifest records: the same batches again."""
         return cls(plan["batch_tokens"], plan.get("batch_overhead"))
 
     def fewest(self, length: int) -> int:
-        """How many sequences of this length a batch has at least."""
+        """The smallest number of sequences of this length in a batch."""
         return 1 if self.overhead is None else -(-LEAST_TOKENS // length)
 
     def cut(self, lengths: IntArray) -> Iterator[IntArray]:

@@ -177,7 +177,7 @@ def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
 
 
 def _bytes_of(store: Path, split: str) -> int:
-    """Of the small arrays and the examples."""
+    """Bytes of the small arrays and the examples."""
     files = [*(store / "states.zarr" / split).rglob("*"), store / "examples" / f"{split}.parquet"]
     return sum(file.stat().st_size for file in files if file.is_file())
 

@@ -24,10 +24,10 @@ PLAIN = (str, int, float, bool, list, type(None))  # what JSON holds; other valu
 
 
 class EncodeProgress(Protocol):
-    """Is told of an encode's progress: the command line's bars, or nobody."""
+    """Receives an encode's progress. The command line's bars are one; by default nothing is shown."""
 
     def step(self, name: str, total: int, done: int, unit: str) -> None:
-        """A stage of ``total`` units begins with ``done`` of them already there."""
+        """A stage of ``total`` units begins; ``done`` of them are finished already."""
         return
 
     def advance(self, count: int) -> None:

@@ -211,7 +211,7 @@ def _lease_of(token: str) -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """What those share whose process numbers mean the same processes: a machine since its start, or a container there.
+    """The name of the machine on which process numbers are valid: a machine since its start, or a container there.
 
     A host's name does not tell: many machines have the same, and a container may have its host's.
     """

@@ -32,7 +32,7 @@ MASK_TOKEN, RANDOM = 0.8, 0.1
 
 
 def required_lm(spec: EncodeSpec, encoder: Encoder) -> MaskedLm | None:
-    """What masking needs of the encoder; None where no masking is asked for.
+    """The mask token and LM head of the encoder, which masking needs; None where no masking is asked for.
 
     Raises:
         UsageError: the encoder was loaded without its LM head.
@@ -67,7 +67,9 @@ def masked(tokenized: Tokenized, lm: MaskedLm, seed: int, share: float) -> tuple
 
 
 def _draws(ids: NDArray[np.int32], seed: int) -> NDArray[np.float64]:
-    """``[3, sub-tokens]`` in [0, 1). A hash, and not NumPy's generators, whose numbers may change with its version."""
+    """``[3, sub-tokens]`` in [0, 1). A hash is used, because the numbers of NumPy's generators may change with its
+    version.
+    """
     key = np.int64(seed).astype("<i8").tobytes() + ids.astype("<i4").tobytes()
     bits = np.frombuffer(hashlib.shake_128(key).digest(3 * 8 * len(ids)), "<u8").reshape(3, len(ids))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # 53 bits: the largest stays below 1

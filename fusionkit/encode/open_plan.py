@@ -73,12 +73,12 @@ def _report_losses(job: Job, plan: dict[str, Any]) -> None:
 
 
 def _requested(job: Job) -> dict[str, Any]:
-    """What a job asks for, in the types that JSON gives back."""
+    """The identity and compression of a job, in the types that JSON gives back."""
     return _request_of({"identity": json.loads(json.dumps(job.identity)), "compression": job.spec.compress})
 
 
 def _request_of(known: dict[str, Any]) -> dict[str, Any]:
-    """What a plan or manifest was asked for: its identity and its compression."""
+    """The identity and compression that a plan or manifest records."""
     return {"pair_as": "one", **known["identity"], "compression": known["compression"]}
 
 

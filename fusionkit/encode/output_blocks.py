@@ -41,7 +41,7 @@ class RowBlock(NamedTuple):
         return RowBlock(self.states[:, rows], None if self.scales is None else self.scales[:, rows])
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """As the store's arrays take them, by their names."""
+        """The block as arrays, by the names of the store's arrays."""
         states = self.states.view(torch.uint16) if self.states.dtype == torch.bfloat16 else self.states
         found = {"hidden_states": states.numpy()}
         return found if self.scales is None else {**found, "scales": self.scales.numpy()}

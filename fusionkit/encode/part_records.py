@@ -1,4 +1,4 @@
-"""What is known of a store's parts: records of those that are done or failed too often, and who encodes.
+"""Records of a store's parts: finished parts, parts that failed too often, and the process that encodes.
 
 STORE/parts/{split}-{00000}.json       a finished part; written when its chunks are durable
 STORE/failed/{split}-{00000}.json      a failed part, its last error, how often it was tried, when and where;

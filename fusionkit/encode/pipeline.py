@@ -180,7 +180,7 @@ def commit(out: Place, plan: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def _different(facts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each once, in one order."""
+    """The distinct values, in a fixed order."""
     texts = {canonical_json(each): each for each in facts}
     return [texts[text] for text in sorted(texts)]
 

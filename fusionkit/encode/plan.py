@@ -2,7 +2,7 @@
 
 Tokenising gives every example its place, so parts need not know of each other. The plan is written to a draft folder,
 so a store either has a whole plan or does not exist. Where pairs of texts are stored as two sequences, all arrays but
-``pairs`` are of sequences; whatever works on a plan treats these as its examples.
+``pairs`` have one entry for each sequence, and the code that works on a plan treats sequences as examples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Publishing a planned store, whole or not at all, and clearing away what a killed process left.
+"""Publishing a planned store, whole or not at all, and removing the files that a killed process left.
 
 On a local disk the plan is written to a draft folder beside its place, which is then renamed. Object storage renames
 nothing: there the draft is a temporary folder, a marker says that an upload is under way, and ``plan.json`` is
@@ -52,7 +52,7 @@ def draft_folder(out: Place) -> Iterator[Path]:
 
 
 def clear_leftovers(out: Place) -> None:
-    """Clear away what a killed process left at and beside a store; the caller holds its lock."""
+    """Remove the files that a killed process left in a store's place and beside it; the caller holds its lock."""
     if not isinstance(out, Path):
         if is_file(out / MARKER):
             # The plan comes last and the manifest goes first: without both, neither store is whole.

@@ -97,8 +97,8 @@ def compare_sample(store: Store, encoder: Encoder, examples: int, seed: int = 0)
     """Encode a seeded sample of examples live, unpadded, and compare it with the store.
 
     Args:
-        examples: how many, drawn over all splits in proportion to their sizes; of pairs that are stored as two
-            sequences, how many of these.
+        examples: their number, drawn over all splits in proportion to their sizes; the number of sequences, where pairs
+            are stored as two.
     """
     sizes = {split: store[split].sequences for split in store.splits}
     total = sum(sizes.values())

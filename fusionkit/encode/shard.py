@@ -38,7 +38,7 @@ def parse_shard(text: str) -> Shard:
     """``3/16`` as the command line has it.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a share.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     shard = Shard(int(found[1]), int(found[2])) if found else Shard(-1, 0)

@@ -21,7 +21,8 @@ Texts = Sequence[str] | Sequence[Sequence[str]]
 
 
 def choose_pair_as(asked: str | None, columns: Columns, encoder: Encoder) -> str | None:
-    """How pairs are encoded: as asked, else as two sequences by a sentence encoder and as one by any other.
+    """How pairs are encoded: as ``--pair-as`` says, else as two sequences by a sentence encoder and as one by any
+    other.
 
     Returns:
         ``one`` or ``two``; None where the examples are no pairs.
@@ -66,7 +67,7 @@ def paired(examples: Examples, columns: Columns) -> tuple[IntArray, NDArray[np.b
 
 
 def first_occurrences(block: pa.RecordBatch, columns: Columns, is_first: NDArray[np.bool_]) -> list[str]:
-    """The texts of some examples that are to be sequences: those marked in ``is_first``, ``[examples, 2]``."""
+    """The texts of some examples that become sequences: those marked in ``is_first``, ``[examples, 2]``."""
     return [text for text, new in zip(_texts(block, columns), is_first.ravel().tolist(), strict=True) if new]
 
 
@@ -98,8 +99,8 @@ def live_groups(
         batching: of the sequences; a group has as many padded sub-tokens as one of its batches may have.
 
     Yields:
-        the examples of a group; its different sequences in batches; where among those, batch behind batch, each
-        example's sequences are, int64 ``[examples · sides]``.
+        the examples of a group; its distinct sequences in batches; the place of each example's sequences in these
+        batches laid end to end, int64 ``[examples · sides]``.
     """
     longest = np.diff(part.offsets)[sequences].max(axis=1)
     for examples in batching.cut(longest * sequences.shape[1]):

@@ -26,10 +26,11 @@ from fusionkit.store.manifest import read_plan
 
 @dataclass(frozen=True)
 class EncodeJob:
-    """What a worker must know, the same for all parts.
+    """The job as a worker receives it, the same for all parts.
 
     Attributes:
-        store: its whole path or address. plan: digest of the plan. loading: of the encoder, as it says.
+        store: its whole path or address. plan: digest of the plan. loading: how the encoder is loaded, as the encoder
+            records it.
         threads: CPU threads; None leaves what the process has.
     """
 
@@ -40,7 +41,7 @@ class EncodeJob:
 
 
 def worker_job(store: Place, plan: dict[str, Any], loading: dict[str, Any], threads: int | None = None) -> EncodeJob:
-    """What workers are told of a planned store, as plain values."""
+    """The job of a planned store, as plain values for workers."""
     return EncodeJob(str(store.resolve() if isinstance(store, Path) else store), digest_of(plan), loading, threads)
 
 

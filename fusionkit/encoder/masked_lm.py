@@ -1,4 +1,4 @@
-"""What masking needs of an encoder: its mask token and its LM head.
+"""The mask token and the LM head of an encoder, which masking needs.
 
 The head is found by its structure, not by names: outside the encoder the masked-LM model has one decoder (its output
 embeddings), one other linear map and one layer norm. :mod:`fusionkit.lm_head` combines them with each known activation,
@@ -32,7 +32,7 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class MaskedLm:
-    """What a masked language model has beside its encoder.
+    """The parts of a masked language model beside its encoder.
 
     Attributes:
         head: the LM head. mask_id: the mask token. special_ids: ids that are never masked: int64, ascending.
@@ -122,7 +122,7 @@ def _copy(weight: Tensor | None, size: int) -> Tensor:
 
 
 def _trial(model: Any) -> tuple[Tensor, Tensor]:
-    """Of a few sub-tokens the last layer's states ``[sub-tokens, d]`` and the model's scores ``[sub-tokens, V]``."""
+    """The last layer's states ``[sub-tokens, d]`` and the model's scores ``[sub-tokens, V]`` for a few sub-tokens."""
     ids = torch.arange(16).view(2, 8) % model.config.vocab_size
     with torch.inference_mode():
         output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)

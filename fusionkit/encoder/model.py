@@ -69,7 +69,9 @@ class Encoder:
 
     @property
     def computes_with(self) -> dict[str, Any]:
-        """What the last bits of its numbers may depend on beside its identity: recorded, and no part of that."""
+        """The things besides the encoder's identity that may change the last bits of its numbers: recorded, and no part
+        of that.
+        """
         gpu = self.device.type == "cuda"
         return {
             "device": torch.cuda.get_device_name(self.device) if gpu else platform.machine(),

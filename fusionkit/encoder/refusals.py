@@ -20,7 +20,7 @@ CHOICES = "'minilm', a folder with config.json, model.safetensors and tokenizer.
 
 
 def refuse_misspelt(reference: str, path: Path) -> None:
-    """Refuse a file, or a misspelt bundled name, before the hub is asked."""
+    """Refuse a file, or a misspelt bundled name, before any request to the hub."""
     if path.exists():
         raise UsageError(
             f"encoder {reference!r} is a file", expected=CHOICES, remedy="give the folder that the model was saved to"
@@ -52,7 +52,7 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def loading_errors(reference: str) -> Iterator[None]:
-    """Silence the libraries inside the block, and turn what they raise into one clear error."""
+    """Silence the libraries inside the block, and turn their exceptions into one clear error."""
     try:
         with quiet_transformers():
             yield

@@ -1,4 +1,5 @@
-"""Fusions and heads as scikit-learn estimators: what ``fusionkit fit`` trains, behind ``fit``, ``predict``, ``score``.
+"""Fusions and heads as scikit-learn estimators: the training of ``fusionkit fit`` with scikit-learn's ``fit``,
+``predict`` and ``score``.
 
 ``X`` is a :class:`~fusionkit.Ragged`, a split of a store (``store["train"]``), an array ``[examples, layers, hidden]``
 with one row an example, or a plain table ``[examples, features]``, which counts as one layer. Layers are counted

@@ -1,4 +1,4 @@
-"""What the estimators share."""
+"""The base of the estimators."""
 
 from __future__ import annotations
 

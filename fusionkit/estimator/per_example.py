@@ -30,7 +30,7 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         random_state: seed of the order, the weights and dropout; ``fusionkit fit``'s data and init seed.
 
     Attributes:
-        classes_: what may be answered. n_features_in_: width of a layer. n_layers_in_: layers of X.
+        classes_: the classes, in NumPy's order. n_features_in_: width of a layer. n_layers_in_: layers of X.
         layers_: those that the fusion reads. layer_weights_: mean weight of each, None where the fusion has none.
         model_: fusion and head. n_iter_: epochs trained. best_iter_: the one that was kept, from 1.
         loss_curve_: mean loss by epoch. validation_scores_: accuracy by epoch. spec_: the run.

@@ -25,8 +25,9 @@ class FusionTagger(FusionEstimator):
         head: ``tagger``, ``linear-tagger`` or ``crf``. All others as :class:`FusionClassifier` has them.
 
     Attributes:
-        classes_: tags that may be answered. default_: that of rows without a state. validation_scores_: by epoch, F1
-            of spans where the tags are BIO tags, else accuracy. All others as :class:`FusionClassifier` has them.
+        classes_: tags that may be answered. default_: the tag given to rows without a state. validation_scores_: by
+            epoch, F1 of spans where the tags are BIO tags, else accuracy. All others as :class:`FusionClassifier` has
+            them.
     """
 
     label_smoothing: float = 0.0

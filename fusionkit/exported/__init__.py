@@ -1,4 +1,4 @@
-"""Trained heads to give away: a run as a folder that stands alone, and heads found in such folders or on the hub."""
+"""Trained heads to give away: a run as a self-contained folder, and heads found in such folders or on the hub."""
 
 from fusionkit.exported.finding import find_heads, open_heads
 from fusionkit.exported.head import FusedHead, export_run

@@ -1,4 +1,4 @@
-"""The model card: what a head is, its scores, how it was trained, how to use it, what it cannot do.
+"""The model card: a head's description, its scores, its training, its use and its limits.
 
 Names of labels, columns and data sets come from a data set's author: in Markdown every character that could mean
 something is escaped, in YAML the dumper quotes, and line breaks become spaces in both.
@@ -141,7 +141,7 @@ def _score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
 
 
 def _code(config: Mapping[str, Any]) -> str:
-    """Of a fusion or head that is not fusionkit's: its code is no part of the model."""
+    """The note on a fusion or head that is not fusionkit's: its code is not part of the export."""
     if not config.get("sources"):
         return ""
     rows = [(source["name"], str(source["module"]), str(source["sha256"] or "–")) for source in config["sources"]]

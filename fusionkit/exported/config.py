@@ -5,8 +5,8 @@ FOLDER/config.json        what it is: ``format``, ``format_version``, and of the
 FOLDER/model.safetensors  fusion and head
 FOLDER/README.md          the model card
 
-No other file is read. Where the encoder was a folder, its name alone is kept: paths of one machine are of no use on
-another, and nobody else's business.
+No other file is read. Where the encoder was a folder, its name alone is kept: a path of one machine is useless on
+another, and private.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENCODING: dict[str, type] = {"encoder": dict, "compute_dtype": str, "max_length"
 
 
 def config_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What ``config.json`` says of a run, from its record."""
+    """The content of ``config.json``, made from a run's record."""
     name, revision = record["encoder"], record["encoding"]["encoder"].get("revision")
     # A hub id is loaded by its commit, so that it always has one.
     kind = "bundled" if name == BUNDLED else "hub" if revision is not None else "folder"
@@ -49,7 +49,7 @@ def config_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_export(folder: Path) -> bool:
-    """True for a folder whose ``config.json`` says that it is a head of fusionkit's."""
+    """True for a folder with the ``config.json`` of an exported head."""
     try:
         return (folder / CONFIG).is_file() and read_json(folder / CONFIG).get("format") == FORMAT
     except StoreError:

@@ -41,10 +41,10 @@ def open_heads(
     """Load every head that is meant, each once, in the order given.
 
     Args:
-        encoder: where the encoder is, if the user said so. trusted: modules whose code exported heads may run.
+        encoder: the encoder's place, where the user gave it. trusted: modules whose code exported heads may run.
 
     Raises:
-        UsageError: there is no such head, or one whose encoder was a folder and nobody says where it is now.
+        UsageError: there is no such head, or its encoder was a local folder and ``encoder`` is not given.
         StoreError: a head is damaged.
     """
     folders = dict.fromkeys(folder.resolve() for place in places for folder in find_heads(place))
@@ -64,7 +64,7 @@ def open_heads(
 
 
 def is_hub_id(place: str) -> bool:
-    """True for what can only be a hub id: ``owner/name``, with no ``owner`` here whose file ``name`` could be."""
+    """True for what can only be a hub id: ``owner/name``, where the working folder has no folder ``owner``."""
     return HUB_ID.fullmatch(place) is not None and not Path(place).parent.exists()
 
 

@@ -31,7 +31,7 @@ class FusedHead(ModelHubMixin):
     ``fusionkit.load(FOLDER)`` puts it behind its encoder.
 
     Attributes:
-        run: what it answers, over which layers of which encoder. config: what ``config.json`` says.
+        run: a trained head with its labels, layers and encoder. config: what ``config.json`` says.
 
     Example:
         >>> head = FusedHead.from_run("runs/3f2a")               # doctest: +SKIP
@@ -66,7 +66,7 @@ class FusedHead(ModelHubMixin):
 
     @property
     def model(self) -> FusedModel | JointModel:
-        """Fusion, pool and head, in evaluation mode; of a run of several tasks all its heads."""
+        """Fusion, pool and head, in evaluation mode; for a run of several tasks with all its heads."""
         return self.run.whole
 
     @property
@@ -140,13 +140,14 @@ class FusedHead(ModelHubMixin):
 
 
 def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False, choose_by: str | None = None) -> FusedHead:
-    """Write a finished run's head with its config and model card into a folder: aside first, then renamed.
+    """Write a finished run's head with its config and model card into a folder. It is written to a temporary folder,
+    which is then renamed.
 
     Args:
         run: its folder, or the beginning of it; with ``choose_by`` a folder of runs.
         to: a new place or an empty folder.
-        overwrite: replace the export that is there; nothing else is ever replaced. choose_by: ``validation`` takes
-            the run that :func:`fusionkit.runs.choice.best_run` chooses.
+        overwrite: replace the export that is there; it replaces nothing but another export. choose_by: ``validation``
+            takes the run that :func:`fusionkit.runs.choice.best_run` chooses.
 
     Raises:
         UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.

@@ -37,5 +37,5 @@ class DepthLstm(nn.Module):
         return h
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """Gates, not weights, decide what a layer leaves behind: none to show."""
+        """The LSTM has gates and no weights of layers: none to show."""
         return None

@@ -40,7 +40,7 @@ class DWAtt(nn.Module):
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """Layers 1 … L; of an encoder that is embeddings alone, those."""
+        """Layers 1 … L; for an encoder with embeddings only, the embeddings."""
         return chosen or tuple(range(1, last + 1)) or (0,)
 
     def forward(self, states: Tensor, offsets: Tensor | None = None) -> Tensor:

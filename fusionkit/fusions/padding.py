@@ -4,8 +4,8 @@
     taken:  x_i = y_own(i)             dy_p = dx_places(p) where p is a row's own place, else 0
 
 Symbols: ``i`` a row, ``p`` a place in a line, ``own(i)`` the place of row i; behind an example's end a place shows some
-row. What is read there must count for nothing, so that no gradient comes from it: attention masks it. Autograd, which
-cannot know that, would add the gradients up row by row, and ``torch.func.vmap`` of it number by number.
+row. Attention masks these places, so they have no effect and get no gradient. Autograd, which cannot know that, would
+add the gradients up row by row, and ``torch.func.vmap`` of it number by number.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fusionkit.ragged import side_by_side
 
 
 class PaddedExamples:
-    """How the rows of some examples lie in lines.
+    """The places of the rows of some examples in lines of equal length.
 
     Attributes:
-        seen: bool ``[examples, longest]``, the places to attend to: those of rows, and the first of a line without any,
-            over which a softmax would otherwise make all gradients NaN.
+        seen: bool ``[examples, longest]``, the places to attend to: the places of rows, and the first place of a line
+            without rows: a softmax over no places would make all gradients NaN.
     """
 
     def __init__(self, offsets: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""How a fusion and its options are written: ``name:argument,option=value,…``.
+"""The spelling of a fusion and its options: ``name:argument,option=value,…``.
 
 ``last``, ``layer:3``, ``dwatt:scale=yes``, ``linear:norm=token,gamma=no``. The name is one of the table, of an
 installed package or an import path, ``mylab.mix:MyFusion:scale=yes`` (:mod:`fusionkit.registry`). A fusion's options
@@ -30,7 +30,7 @@ class Option:
     """One option of a fusion.
 
     Attributes:
-        choices: what may be written, and what it means; None is any integer.
+        choices: the texts allowed, with the value of each; None allows any integer.
         required: True for the fusion's argument, which is written without its name.
     """
 
@@ -96,7 +96,7 @@ def _choices(name: str, kind: Any) -> Mapping[str, Any] | None:
 
 
 def accepted(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a fusion's options that its constructor or its ``reads`` takes."""
+    """The options of a fusion that its constructor, or its ``reads``, takes."""
     return {name: options[name] for name in _parameters(function) if name in options}
 
 
@@ -109,7 +109,7 @@ def parse(kind: str, fusion: type[Any], options: str | None) -> dict[str, Any]:
     """All options of a fusion, defaults included.
 
     Args:
-        kind: its name. options: what stands behind the name; None where nothing does, not even a colon.
+        kind: its name. options: the text after the name's colon; None where there is no colon.
 
     Raises:
         UsageError: an unknown option (with the nearest), a value that does not fit, an argument that is missing or not

@@ -21,14 +21,14 @@ NEEDED = ("reads", "forward", "layer_weights")
 
 
 class Fusion(Protocol):
-    """What each fusion is: a module that removes the layer axis.
+    """The protocol of a fusion: a module that removes the layer axis.
 
     Built as ``Fusion(layers, hidden, **options)`` for the number of layers it will read; ``width`` is its output's.
     ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of 0 … ``last`` or of those chosen.
-    One that looks at a row's neighbours says ``whole_examples = True``. One that is an affine map of each row's states,
-    the same at all rows, says ``is_affine = True``, or has it as a static function of its options; before a mean over
-    rows it then fuses the mean. One that scores its layers before a softmax has the ``temperature`` it divides the
-    scores by.
+    A fusion that reads other rows of the example has ``whole_examples = True``. A fusion that is an affine map of each
+    row's states, the same at all rows, has ``is_affine = True``, or a static function ``is_affine`` of its options;
+    where its output is averaged over rows, it then fuses the mean. A fusion that scores its layers before a softmax has
+    a ``temperature``, by which it divides the scores.
     """
 
     width: int
@@ -76,7 +76,7 @@ def fusion_class(name: str) -> type[Any]:
     """The class behind a name of the table, of an installed package or an import path.
 
     Raises:
-        UsageError: an unknown name, a module that cannot be imported, or what is there is no fusion.
+        UsageError: the name is unknown, its module cannot be imported, or the object there is no fusion.
     """
     known = REGISTRY.names()
     if name not in known and ":" not in name:
@@ -94,7 +94,7 @@ def fusion_class(name: str) -> type[Any]:
 
 
 def _fault(found: Any) -> str | None:
-    """What keeps somebody's class from being a fusion."""
+    """The reason why a user's class is not a fusion, or None."""
     from torch import nn
 
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
@@ -112,7 +112,7 @@ def _fault(found: Any) -> str | None:
 
 @cache
 def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
-    """A sweep asks the same of each of its runs, many times over."""
+    """Cached, because a sweep parses the same names many times."""
     kind, options = REGISTRY.split(text)
     return kind, parse(kind, fusion_class(kind), options)
 
@@ -134,11 +134,11 @@ def fusion_kind(text: str) -> str:
 
 
 def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers | None = None) -> Layers:
-    """The stored layers a fusion reads: its default layers as far as they are stored, or those chosen.
+    """The stored layers a fusion reads: its default layers that are stored, or the chosen ones.
 
     Args:
-        name: a fusion with its options. stored: layer indices in the store. encoder_layers: how many the encoder
-            has, L + 1. chosen: some of the stored layers instead of the default ones.
+        name: a fusion with its options. stored: layer indices in the store. encoder_layers: the encoder's number of
+            layers, L + 1. chosen: some of the stored layers instead of the default ones.
 
     Raises:
         UsageError: an unknown name, or none of its layers is stored or chosen (for ``last`` and ``layer:k``, its one).
@@ -166,7 +166,9 @@ def sees_examples(name: str) -> bool:
 
 @cache
 def is_affine(name: str) -> bool:
-    """True for an affine map of each row's states, the same at all rows: it may come after a mean over rows."""
+    """True for an affine map of each row's states, the same at all rows; such a fusion may be applied after a mean over
+    rows.
+    """
     kind, options = _parsed(name)
     found = getattr(fusion_class(kind), "is_affine", False)
     return found(**accepted(found, options)) if callable(found) else found

@@ -1,4 +1,4 @@
-"""The encoder's own LM head over fused states: frozen as it was trained (``lm-head``), or trained on.
+"""The encoder's own LM head over fused states: frozen (``lm-head``), or trained further.
 
 The formula stands in :mod:`fusionkit.lm_head`. Dropout acts on the fused state.
 """
@@ -15,7 +15,7 @@ class LmScore(nn.Module):
     """``[n, d]`` → ``[n, V]``, each row alone.
 
     Args:
-        head: the weights to begin with. trained: learn them; frozen ones are shared, and are kept with no run.
+        head: the initial weights. trained: learn them; frozen ones are shared, and are kept with no run.
     """
 
     def __init__(self, head: LmHead, trained: bool) -> None:

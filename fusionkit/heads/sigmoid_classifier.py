@@ -50,11 +50,11 @@ class Sigmoid(nn.Module):
         return (nn.functional.softplus(scores) - scores * targets).mean()
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """Of each row the probability of each class, ``[n, classes]``: they need not sum to 1."""
+        """The probability of each class for each row, ``[n, classes]``: they need not sum to 1."""
         return scores.sigmoid()
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
-        """The same: which are above the threshold is decided where there is one."""
+        """The probabilities of all classes, ``[n, classes]``; the caller compares them with the threshold."""
         return scores.sigmoid()
 
 

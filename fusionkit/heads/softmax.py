@@ -15,7 +15,7 @@ class Softmax(nn.Module):
 
     Attributes:
         label_smoothing: share of each target that the loss spreads over all classes.
-        class_weights: float ``[classes]``, what the loss weighs each row by, by its class; None is all alike.
+        class_weights: float ``[classes]``, the weight of a row in the loss, by the row's class; None is all alike.
     """
 
     class_weights: Tensor | None
@@ -41,7 +41,7 @@ class Softmax(nn.Module):
         )
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """Of each row the probability of each class, ``[n, classes]``."""
+        """The probability of each class for each row, ``[n, classes]``."""
         return scores.softmax(-1)
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class Head(Protocol):
     The table builds each from ``(width, classes, dropout)``. One that decides by the probability of each class also
     has ``probabilities(scores)``, ``[n, classes]``; a CRF decides whole paths and has none.
 
-    The encoder's own LM head is none of the table: it is not built but read from the store.
+    The encoder's own LM head is none of the table: it is read from the store, not built.
     """
 
     def __call__(self, states: Tensor, offsets: Tensor) -> Tensor:
@@ -42,8 +42,8 @@ class Head(Protocol):
         ...
 
     def decode(self, scores: Tensor, offsets: Tensor) -> Tensor:
-        """The decided classes, int64 ``[n]``; for numbers, float ``[n]``; of any number of classes a row their
-        probabilities, ``[n, classes]``, which a threshold decides.
+        """The decided classes, int64 ``[n]``; for numbers, float ``[n]``; for multi-label tasks the probabilities of
+        all classes, ``[n, classes]``, which a threshold decides.
         """
         ...
 
@@ -54,8 +54,8 @@ class HeadEntry:
 
     Attributes:
         path: ``MODULE:FUNCTION`` or class. tasks: names of the tasks it can be the head of.
-        sequences: of how many sequences an example must be, for a head that reads all rows of an example instead of one
-            pooled row; None for the others.
+        sequences: the number of sequences that an example must have, for a head that reads all rows of an example
+            instead of one pooled row; None for the others.
     """
 
     path: str
@@ -85,10 +85,10 @@ OWN_TASKS = (*EXAMPLES, *WORDS, *NUMBERS)
 
 @cache
 def head_entry(name: str) -> HeadEntry:
-    """What is known of a head of the table, of an installed package or behind an import path.
+    """The entry of a head of the table, of an installed package, or of an import path.
 
     Raises:
-        UsageError: an unknown name, a module that cannot be imported, or what is there is no head.
+        UsageError: the name is unknown, its module cannot be imported, or the object there is no head.
     """
     if name in HEADS:
         return HEADS[name]
@@ -166,7 +166,9 @@ def decides_by_softmax(name: str) -> bool:
 
 
 def sequences_of(name: str) -> int | None:
-    """Of how many sequences an example must be for a head that reads all of its rows; None for the other heads."""
+    """The number of sequences that an example must have for a head that reads all of its rows; None for the other
+    heads.
+    """
     if name in LM_HEADS or "+" in name:  # of several tasks none reads whole sequences
         return None
     return head_entry(name).sequences

@@ -1,7 +1,7 @@
-"""What is logged of a run, by any logger: parameters, tags, a curve with times, scores.
+"""The values that every logger logs of a run: parameters, tags, a curve with times, scores.
 
-A record holds how many seconds had gone after each epoch, and its file when the run ended. Of runs that were trained
-together each has an equal share of the time, so a curve begins later than its first step was.
+A record holds how many seconds had gone after each epoch, and its file when the run ended. Each of several runs that
+were trained together has a share of the time, so a curve begins later than its first step.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ KINDS = {
 
 
 class Logs:
-    """Logs (:data:`KINDS`) of one folder of runs. One that fails is told of once and left alone; its runs are kept."""
+    """Logs (:data:`KINDS`) of one folder of runs. A logger that fails gives one message and is not used again; its runs
+    are kept.
+    """
 
     def __init__(self, kinds: Sequence[str], runs: Path, say: Callable[[str], None]) -> None:
         self._runs, self._say = runs, say
@@ -80,7 +82,7 @@ class Logs:
                 )
 
     def close(self) -> None:
-        """Say what was logged and where it is."""
+        """Report what was logged, and where the log is."""
         for kind, logger in self._open.items():
             if kind in self._kinds:
                 self._say(f"{kind}: {counted(self._counts[kind], 'run')} logged now; {logger.where}")

@@ -15,7 +15,7 @@ STAMP = "record"  # a file beside the events that names the record they are of
 
 
 class TensorBoard:
-    """Writes each run aside and renames it: a folder that is there is whole."""
+    """Writes each run to a temporary folder and renames it: a folder that is there is whole."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class TensorBoard:
         aside.replace(place)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open between runs."""
 
 
 def _write(writer: SummaryWriter, entry: Entry) -> None:

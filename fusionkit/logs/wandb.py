@@ -1,6 +1,7 @@
 """Weights & Biases: one W&B run for each run, in RUNS/logs/wandb and offline, unless WANDB_DIR and WANDB_MODE differ.
 
-The project is ``fusionkit`` or WANDB_PROJECT, the group is the folder of runs. `wandb sync` sends what was kept so.
+The project is ``fusionkit`` or WANDB_PROJECT, the group is the folder of runs. `wandb sync` sends runs that were logged
+offline.
 """
 
 from __future__ import annotations

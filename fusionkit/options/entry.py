@@ -33,18 +33,19 @@ PRODUCT, SWEPT, WHOLE, NONE = "product", "swept", "whole", "none"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionInfo:
-    """One option. Where a spec's field has it, name, kind, default and ``optional`` are the field's own.
+    """One option. As the entry of a spec's field it takes name, kind, default and ``optional`` from the field.
 
     Attributes:
-        help: what it is, a sentence or two. name: of the field. kind: int, float, str or bool. default: the value
-            where none is given. optional: None may stand.
-        choices: the only texts that may stand. gt, ge, lt, le: bounds of a number. pattern: what a text matches as a
-            whole. unit, example: of the value, for errors.
-        later: the field is younger than the first digests, so that it is part of one only where it was chosen.
-        flag: what commands and YAML files call it, the name unless given. parameter: what functions call it, the flag
-            unless given. metavar: of its value, for help.
-        lists: what several values mean: ``swept``, a flag given several times makes a run of each; ``whole``, they
-            have one meaning together; ``product``, a list in a file makes a block of each; ``none``, nothing.
+        help: a sentence or two for the user. name: the field's name. kind: int, float, str or bool. default: the value
+            where none is given. optional: None is allowed.
+        choices: the only texts allowed. gt, ge, lt, le: bounds of a number. pattern: a regular expression for the whole
+            text. unit, example: of the value, for error messages.
+        later: the field is newer than the first digests, so it is part of a digest only where its value is not the
+            default.
+        flag: its name in commands and YAML files; the field's name unless given. parameter: its name in functions; the
+            flag unless given. metavar: of its value, for help.
+        lists: the meaning of several values: ``swept``, a flag given several times makes a run for each; ``whole``,
+            they are one value together; ``product``, a list in a file makes a block for each; ``none``, not allowed.
         place: the value is a path, in a file relative to that file.
         named: of several tasks each may have a value: a flag is given several times as NAME=VALUE, in a file it is a
             block of them, and the text has them one after another, ``topic=classification,slots=tagging``.

@@ -1,4 +1,4 @@
-"""Options in YAML files: each value read and checked by its option's entry, what is wrong said with its line."""
+"""Options in YAML files: each value is read and checked by its option's entry, and an error names its line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NO_CHECKS: Checks = {}
 
 @dataclass(frozen=True)
 class YamlNode:
-    """What a file says, and where.
+    """The content of a file, with the line of each value.
 
     Attributes:
-        path: the file. value: blocks, lists and texts. places: of each value ``line 12``, or ``--set`` with its key.
+        path: the file. value: blocks, lists and texts. places: for each value ``line 12``, or ``--set`` with its key.
     """
 
     path: Path
@@ -28,7 +28,7 @@ class YamlNode:
     places: dict[Keys, str]
 
     def _place(self, keys: tuple[str, ...]) -> str:
-        """Of the innermost of these keys that has a place; ``""`` where none has."""
+        """The place of the innermost of these keys that has one; ``""`` where none has."""
         ends = range(len(keys), 0, -1)
         return next((self.places[keys[:end]] for end in ends if keys[:end] in self.places), "")
 
@@ -38,7 +38,9 @@ class YamlNode:
         return f"{self.path}, {place}" if place else str(self.path)
 
     def folder_of(self, *keys: str) -> Path:
-        """What a relative path there is relative to: the file's folder, or for --set the working directory."""
+        """The folder that relative paths under these keys start from: the file's folder, or for --set the working
+        directory.
+        """
         return Path() if self._place(keys).startswith("--set") else self.path.parent
 
     def wrong(self, keys: Sequence[str], what: str, **told: Any) -> UsageError:
@@ -51,7 +53,7 @@ class YamlNode:
         )  # fmt: skip
 
     def checked(self, keys: Sequence[str], read: Callable[[], Any]) -> Any:
-        """What ``read`` gives; what it refuses, with the place in front."""
+        """The result of ``read``; its errors are raised again with the place in front."""
         try:
             return read()
         except UsageError as error:
@@ -69,8 +71,8 @@ def read_options(
     """Values by parameter: tuples where several are swept or have one meaning, lists for what makes a product.
 
     Args:
-        keys: where the block stands. known: options by flag; other keys of the block are left out. checks: what a
-            value of a flag must pass beside its entry; they raise :class:`UsageError`.
+        keys: where the block stands. known: options by flag; other keys of the block are left out. checks: further
+            checks of a flag's value; they raise :class:`UsageError`.
 
     Raises:
         UsageError: a value that its option cannot have.
@@ -115,7 +117,7 @@ def _wrong_kind(written: YamlNode, at: Keys, flag: str, expected: str, received:
 
 
 def shown(value: Any) -> str:
-    """What was received, in short."""
+    """A short text of the value that was received, for errors."""
     for kind, name in ((list, "list"), (dict, "block")):
         if isinstance(value, kind):
             return f"a {name} of {len(value)}" if value else f"an empty {name}"

@@ -1,7 +1,7 @@
 """YAML as texts, lists and blocks, each with its line: the files of sweeps and studies.
 
 Values are read as text, as the command line reads them: YAML's own rules would make ``2e-3`` a word, ``2:5`` the number
-125 and ``no`` false. Nothing in a file is run, and no tag makes an object of anything.
+125 and ``no`` false. Nothing in a file is executed, and no tag creates an object.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ DEEPEST, MOST = 8, 100_000
 
 
 def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, Places]:
-    """What a file holds: blocks, lists and texts, ``""`` for an empty one; and where each of its values stands.
+    """The content of a file: blocks, lists and texts, ``""`` for an empty one; and where each of its values stands.
 
     Args:
-        kind: what the file should be; ``expected`` and ``remedy`` are told of one that is no YAML.
+        kind: what the file should be; ``expected`` and ``remedy`` are for the error where the file is not YAML.
 
     Raises:
         UsageError: no such file, no YAML, a key twice in one block, or blocks more than :data:`DEEPEST` deep.
@@ -40,7 +40,7 @@ def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, 
 
 
 def parse_texts(content: str, path: Path, keys: Keys, places: Places) -> Any:
-    """The same of YAML that stands at ``keys`` of a file; its places are added to those that are known.
+    """The same of YAML that stands at ``keys`` of a file; the places of its values are added to the known ones.
 
     Raises:
         yaml.YAMLError: it is none. UsageError: as above.

@@ -73,7 +73,7 @@ def content_of(
 
 
 def lead_of(study: ReportData) -> str:
-    """The paragraph at the top: what the report is about."""
+    """The paragraph at the top: the subject of the report."""
     encoders = study.frame["encoder"].unique()
     seeds = study.frame.groupby(["task_name", "shots_name", "method"])["digest"].nunique()
     least, most = int(seeds.min()), int(seeds.max())

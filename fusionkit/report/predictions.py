@@ -73,7 +73,9 @@ class RunPredictions:
 
 @dataclass
 class AllPredictions:
-    """The predictions of a report's runs, made when asked for. Attributes: left_out: what cannot be shown, and why."""
+    """The predictions of a report's runs, made when asked for. Attributes: left_out: notes on what cannot be shown,
+    with the reason.
+    """
 
     study: ReportData
     left_out: list[str] = field(default_factory=list)
@@ -96,7 +98,7 @@ class AllPredictions:
         return found
 
     def best(self, looks: Iterable[RunPredictions]) -> list[RunPredictions]:
-        """Of each task and column the run with the best validation score, the first of equals."""
+        """The run with the best validation score for each task and column, the first of equals."""
         found: dict[tuple[str, str], RunPredictions] = {}
         for look in looks:
             rival = found.setdefault((look.task, look.column), look)
@@ -134,7 +136,7 @@ def predictions_of(
     """The predictions of a run, one object for each column that it predicts; ``contexts`` keep loaded task data.
 
     Raises:
-        FusionkitError: its store is gone, or its weights are damaged.
+        FusionkitError: its store is missing, or its weights are damaged.
     """
     spec = RunSpec.from_dict(study.records[digest]["spec"])
     key = (spec.store, spec.mix, spec.evaluate_on)

@@ -41,7 +41,9 @@ def inside_of(looks: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
 
 
 def _fair(sizes: list[int], total: int) -> int:
-    """The limit for each that keeps the sum of all within ``total``; what small ones leave goes to the others."""
+    """The limit for each that keeps the sum of all within ``total``; the space that small ones do not need goes to the
+    others.
+    """
     left = total
     for number, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - number)

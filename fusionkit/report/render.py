@@ -26,7 +26,7 @@ class RenderedFigure:
     """A figure of a study.
 
     Attributes:
-        name: its key among the figures. caption: what one sees. data: its rows, as the CSV has them.
+        name: its key among the figures. caption: a description of the chart. data: its rows, as the CSV has them.
         spec: the Vega-Lite specification, its data in it, without a theme.
     """
 

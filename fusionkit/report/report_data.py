@@ -58,7 +58,9 @@ class ReportData:
 
     @cached_property
     def chosen(self) -> pd.DataFrame:
-        """Of each task, size of draw and method the finished runs whose options had the best mean validation score."""
+        """The finished runs whose options had the best mean validation score, for each task, size of draw and
+        method.
+        """
         return self.chosen_within(CELL)
 
     def chosen_within(self, by: Sequence[str]) -> pd.DataFrame:
@@ -67,7 +69,7 @@ class ReportData:
 
     @cached_property
     def choice_notes(self) -> list[str]:
-        """What a reader of :attr:`chosen` must know: what was tried, and choices at the edge of it."""
+        """Notes for a reader of :attr:`chosen`: the values that were tried, and choices at their edge."""
         return self._choice(CELL).notes
 
     def _choice(self, by: Sequence[str]) -> Chosen:
@@ -77,7 +79,7 @@ class ReportData:
 
     @cached_property
     def whole(self) -> pd.DataFrame:
-        """Of :attr:`chosen`, each task's runs on its largest draw."""
+        """The runs of :attr:`chosen` on each task's largest draw."""
         order = {name: place for place, name in enumerate(self.shots)}
         size = self.chosen["shots_name"].map(order)
         kept: pd.DataFrame = self.chosen[size == size.groupby(self.chosen["task_name"]).transform("max")]

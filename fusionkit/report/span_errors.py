@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def span(self) -> Span:
-        """The gold span, or the predicted one where that stands alone."""
+        """The gold span, or the predicted one where there is no gold span."""
         span = self.gold or self.predicted
         assert span is not None
         return span

@@ -27,7 +27,7 @@ class Texts:
         return list(self._sequences[self._sequence(row)])[:count]
 
     def rows(self, rows: IntArray) -> list[str]:
-        """The text of some rows, each as short as it is."""
+        """The texts of some rows."""
         if self._store.rows in ("cls", "mean"):
             return [WHOLE for _ in rows]
         if self._store.rows == "tokens":
@@ -50,7 +50,7 @@ class Texts:
 
     @cached_property
     def _sequences(self) -> list[Any]:
-        """The words or the text of each sequence; of a pair that is one sequence, both with a bar between."""
+        """The words or the text of each sequence; for a pair that is one sequence both texts, with a bar between."""
         frame = self._split.examples
         if self._columns["tokens"]:
             return [[str(word) for word in words] for words in frame[self._columns["tokens"]]]

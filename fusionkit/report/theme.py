@@ -1,4 +1,5 @@
-"""How charts look: a colour and a shape for each fusion, and Vega-Lite's configuration in light, dark and the page.
+"""The look of the charts: a colour and a shape for each fusion, and Vega-Lite's configuration in light, dark and the
+page.
 
 Each colour has a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11), and is
 the same in every chart and report. Each fusion also has a shape, for readers who see few colours. A fusion with options

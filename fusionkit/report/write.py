@@ -1,7 +1,7 @@
 """Writing a report: the page as one HTML file that makes no request, and its figures as files.
 
 The content security policy in the page's head forbids every request, and every script whose SHA-256 it does not name.
-Texts of a data set stand in JSON in which no tag can begin or end, and the scripts put them into the page as text.
+Texts of a data set are kept in JSON in which no tag can begin or end, and the scripts put them into the page as text.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ SCRIPTS = ("table.js", "charts.js", "inside.js", "page.js")
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """What was written.
+    """The facts about a written report.
 
     Attributes:
-        page: the file. bytes: its size. runs: how many it shows. figures: files that were drawn beside it.
-        left_out: what could not be shown, a sentence each.
+        page: the file. bytes: its size in bytes. runs: the number of runs shown. figures: files that were drawn beside
+            it.
+        left_out: a sentence for each thing that could not be shown.
     """
 
     page: Path

@@ -39,7 +39,7 @@ class RunWriter:
             self._writers.shutdown()
 
     def tell(self, *, wait: bool = False) -> None:
-        """Call ``kept`` for the runs that are on the disk by now; errors as of :meth:`write`."""
+        """Call ``kept`` for the runs that are on the disk; errors are those of :meth:`write`."""
         while self._written and (wait or self._written[0][1].done() or len(self._written) > MOST_WAITING):
             spec, written = self._written.popleft()
             written.result()

@@ -23,12 +23,12 @@ UNKNOWN_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system w
 
 
 def this_process() -> str:
-    """What others are told of this process."""
+    """The name of this process, for messages of other processes."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 class Claims:
-    """The claims of one process on the runs of a folder; ``holder`` is whom others are told of."""
+    """The claims of one process on the runs of a folder; ``holder`` is the name that other processes show."""
 
     def __init__(self, runs: Path, holder: str) -> None:
         self._folder, self._holder = runs / CLAIMS, holder
@@ -67,7 +67,7 @@ class Claims:
             self._drop(digest, file)
 
     def holder(self, digest: str) -> str | None:
-        """Who has claimed a run; None for nobody, also where its process has ended."""
+        """The process that has claimed a run; None where there is none or it has ended."""
         if not (path := self._folder / digest).exists():
             return None
         if self.take(digest):
@@ -76,9 +76,9 @@ class Claims:
         return holder_of(path)
 
     def close(self) -> None:
-        """Give all up, and what the dead have left; the folder goes with the last claim in it.
+        """Give up all claims, and remove those of processes that have ended. The folder is removed with its last claim.
 
-        A folder of runs that was not there before goes too where no run was written: a mistake leaves nothing behind.
+        A new folder of runs in which no run was written is removed too, so that a mistake leaves nothing behind.
         """
         for digest in list(self._held):
             self.release(digest)
@@ -98,8 +98,8 @@ class Claims:
 
 
 def runs_status(runs: RunsFolder) -> dict[str, Any]:
-    """How many runs are ``finished`` or ``stopped`` early by halving; ``running``, how many by who trains them;
-    ``failed``, with errors.
+    """The numbers of runs that are ``finished`` or ``stopped`` early by halving; ``running``, the number by the process
+    that trains them; ``failed``, with errors.
     """
     claims = runs.path / CLAIMS
     there: list[Path] = []

@@ -36,7 +36,7 @@ def results(
 
 
 def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
-    """The epochs of the runs of one folder or several, a row each, with what the run was.
+    """The epochs of the runs of one folder or several, a row each, with the fields of the run's spec.
 
     Args:
         runs: as those of :func:`results`.
@@ -60,7 +60,7 @@ def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
 
 def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
-    """Where the fusions of one folder's runs, or several folders', look: a row a run and layer.
+    """The layer weights of the runs of one folder or several: a row a run and layer.
 
     Args:
         runs: as those of :func:`results`.

@@ -1,10 +1,10 @@
-"""Which run of one group is compared with which of another.
+"""Pairs of runs of two groups, for paired comparisons.
 
-Two runs are a pair if they agree in every axis but those that tell their groups apart: data, task, rate, shots, …, and
-both seeds. Where two groups have no ``init_seed`` in common under one ``data_seed``, the means over their init seeds
-are the pair. Pairs of one training draw lean the same way together, so they make one **block**: the block's mean
-difference is what is flipped or drawn by a test. A block is a training set and ``data_seed``; where there is but one
-``data_seed``, it is an ``init_seed``.
+Two runs are a pair if they agree in every axis except those by which their groups differ: data, task, rate, shots, …,
+and both seeds. Where two groups have no ``init_seed`` in common under one ``data_seed``, the means over their init
+seeds are the pair. Differences of pairs over one training draw are not independent, so these pairs make one **block**:
+a test flips or resamples the mean differences of blocks. A block is a training set and ``data_seed``; with a single
+``data_seed`` a block is an ``init_seed``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLACES = ("store", "mix", "evaluate_on")  # digests: legible columns tell the sa
 
 
 class Trial(NamedTuple):
-    """What is left of a run once its axes are known to agree; ``counts`` is the score that counts."""
+    """The fields of a run that matter once its axes agree; ``counts`` is the score that counts."""
 
     data: str
     data_seed: int
@@ -39,12 +39,12 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs:
-    """What two groups have to do with each other.
+    """The pairs of two groups.
 
     Attributes:
         ours, theirs: scores of the pairs, ``[pairs]``. block: each pair's number, ``[pairs]``. metric: their score's
-            name, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs: axes that tell
-            the groups apart besides those that were to.
+            name, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs: axes in which the
+            groups differ although they are not compared by them.
     """
 
     ours: NDArray[np.float64]
@@ -62,7 +62,7 @@ class Pairs:
 
     @property
     def outcomes(self) -> tuple[int, int, int]:
-        """Pairs that ours won, tied and lost; of a perplexity the less wins."""
+        """The numbers of pairs that ours won, tied and lost; the lower perplexity wins."""
         triples = list(zip(self.metric, self.ours, self.theirs, strict=True))
         won = sum(is_better(metric, one, other) for metric, one, other in triples)
         lost = sum(is_better(metric, other, one) for metric, one, other in triples)
@@ -103,7 +103,7 @@ def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str], chosen:
 
 
 def _scored(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that ended with a score that counts, and whether that is one on test."""
+    """The finished runs with the score that counts, and whether it is a test score."""
     good = runs[runs["status"] == "finished"]
     good = good.assign(counts=scores_of(good), tested=good["score"].notna())
     finite: pd.DataFrame = good[np.isfinite(good["counts"].to_numpy())]
@@ -116,7 +116,7 @@ def _text(value: object) -> str:
 
 
 def _tells(name: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> bool:
-    """Whether an axis has one value in each group, and another."""
+    """Whether an axis has one value in each group and the two values differ."""
     one, other = set(ours[name]), set(theirs[name])
     return name not in (*NEVER_CONFOUNDED, "init_from") and len(one) == len(other) == 1 and one != other
 

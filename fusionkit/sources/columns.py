@@ -26,7 +26,7 @@ IDS = ("id", "idx", "guid")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column plays which role.
+    """The roles of a source's columns.
 
     Attributes:
         text, pair: the text and, for sentence pairs, the second text.

@@ -109,7 +109,7 @@ def _cast(types: dict[str, pa.DataType], batch: pa.RecordBatch, start: int) -> p
 
 @dataclass
 class _Kind:
-    """What the texts of a column, seen so far, could be besides texts."""
+    """The types other than text that the values of a column seen so far allow."""
 
     integers: bool = True
     exact: bool = True

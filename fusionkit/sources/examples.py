@@ -21,7 +21,7 @@ Change = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Examples with named columns, read anew each time they are asked for.
+    """Examples with named columns, read again at each iteration.
 
     Attributes:
         schema: the columns' names and types. num_rows: how many examples there are.

@@ -18,7 +18,7 @@ TAGS = pa.list_(pa.string())
 
 
 def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
-    """The source with checked texts, BIO2 tags and an ``id`` column, and what was changed.
+    """The source with checked texts, BIO2 tags and an ``id`` column, and notes on the changes.
 
     Everything is read once here and found sound; the changes are made anew each time the examples are read.
 
@@ -56,7 +56,7 @@ def _tags(column: pa.Array) -> list[list[str]]:
 
 @dataclass
 class _Scheme:
-    """What a column of tags, seen so far, is written in."""
+    """The tagging scheme of a column of tags, from the values seen so far."""
 
     spans: bool = True  # every tag is O, B-type or I-type
     opened: bool = False  # a tag is no O

@@ -54,7 +54,7 @@ def spooled(pieces: Iterable[pa.RecordBatch], name: str) -> Examples:
 
 
 def mixed_types(name: str, column: str, error: Exception) -> DataError:
-    """The error for a column whose values no one type holds."""
+    """The error for a column whose values have no common type."""
     return DataError(
         f"{name}: column {column!r} mixes types",
         expected="one type in all lines",

@@ -1,4 +1,4 @@
-"""Text files line by line, with errors that name the file, and in pieces that bound what is held.
+"""Text files line by line, with errors that name the file, in pieces of bounded size.
 
 Plain text, as language models are trained on, is itself a source: each line is an example.
 """

@@ -104,7 +104,7 @@ class FetchedChunks:
         _alive.add(self)
 
     def reset(self) -> None:
-        """Forget what a forked child cannot use: threads, what they had begun, and connections to the store."""
+        """Drop the threads, unfinished reads and connections of a parent process, which a forked child cannot use."""
         self._store = copy.copy(self._store)  # a copied address opens a connection of its own
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self._held: OrderedDict[int, Future[ChunkStates]] = OrderedDict()
@@ -134,7 +134,7 @@ class FetchedChunks:
         return block
 
     def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
-        """As :meth:`MappedChunks.copy`, from the map of the cached file."""
+        """Like :meth:`MappedChunks.copy`, from the map of the cached file."""
         found = self.read(chunk)[array]
         assert found is not None
         out[:] = found[layer, start : start + len(out)]

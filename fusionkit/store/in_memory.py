@@ -129,6 +129,6 @@ def load(
 
 
 def _pieces(parted: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Half-open runs of neighbours; ``parted`` says of each pair whether a new run begins there."""
+    """Half-open runs of neighbours; ``parted`` is True for each pair of neighbours between which a new run begins."""
     cuts = (np.flatnonzero(parted) + 1).tolist()
     return list(pairwise([0, *cuts, len(parted) + 1]))

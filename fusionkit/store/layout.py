@@ -105,12 +105,12 @@ class StatesLayout:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of ``hidden_states``."""
+        """The shape of ``hidden_states``."""
         return self.rows, self.layers, self.hidden
 
     @property
     def chunk_shape(self) -> tuple[int, int, int]:
-        """Of its chunks, in the order of the array's axes."""
+        """The shape of one chunk of ``hidden_states``, in the order of the array's axes."""
         return self.rows_per_chunk, self.layers, self.hidden
 
     @property
@@ -250,7 +250,7 @@ class SmallArray:
 
 
 def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """As :meth:`SmallArray.read`, once."""
+    """Open one small array and read a slice of it, as :meth:`SmallArray.read` does."""
     return SmallArray(store, split, name).read(start, stop)
 
 

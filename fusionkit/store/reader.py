@@ -43,12 +43,14 @@ class Split:
 
     @property
     def sequences(self) -> int:
-        """How many sequences there are: one an example, or the distinct texts of pairs that are stored as two."""
+        """The number of sequences: one for each example, or one for each distinct text of pairs that are stored as
+        two.
+        """
         return len(self.row_offsets) - 1
 
     @property
     def shape(self) -> tuple[int]:
-        """``(examples,)``: to scikit-learn it is a column of examples."""
+        """``(examples,)``; scikit-learn treats a split as a column of examples."""
         return (len(self),)
 
     @overload
@@ -58,7 +60,7 @@ class Split:
     def __getitem__(self, key: slice | Sequence[int] | NDArray[Any] | tuple[Any, ...]) -> Ragged: ...
 
     def __getitem__(self, key: Any) -> Tensor | Ragged:
-        """One example's states ``[its rows, layers, hidden]``; of a slice, a mask or index array, a Ragged of them.
+        """One example's states ``[its rows, layers, hidden]``; for a slice, a mask or an index array a Ragged.
 
         Raises:
             IndexError: there is no such example.
@@ -183,7 +185,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        """What reports call it: the source's name."""
+        """The name of the store in reports: the source's name."""
         return str(self.manifest.get("source", self.path.stem))
 
     @property
@@ -192,7 +194,7 @@ class Store:
 
     @property
     def reads(self) -> str:
-        """Which way chunks come into memory."""
+        """How chunks are read: by memory map, or fetched into the disk cache."""
         if self._is_mapped:
             return "memory map"
         cache = default_cache()

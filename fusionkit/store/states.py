@@ -146,7 +146,7 @@ def resolved_index(index: ArrayLike, length: int) -> IntArray:
 
 
 def _expanded(key: Any) -> tuple[Any, ...]:
-    """An index as a tuple that begins with the rows, an Ellipsis replaced by what it stands for."""
+    """An index as a tuple whose first entry is for the rows; an Ellipsis is replaced by full slices."""
     parts = key if isinstance(key, tuple) else (key,)
     if not any(part is Ellipsis for part in parts):
         return parts or (slice(None),)

@@ -75,7 +75,7 @@ def small_files(path: Path) -> dict[str, str]:
 
 
 def refuse_changed_files(path: Path, recorded: dict[str, str]) -> None:
-    """Raise :class:`StoreError` where :func:`small_files` no longer gives what was recorded."""
+    """Raise :class:`StoreError` where a file has another hash now than :func:`small_files` recorded."""
     found = small_files(path)
     if found != recorded:
         changed = sorted(dict(found.items() ^ recorded.items()))[0]

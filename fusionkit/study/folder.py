@@ -1,10 +1,10 @@
-"""A study's folder: where each product lies, and ``study.json``, which says what was made from what.
+"""A study's folder: the places of its products, and ``study.json``, which records the inputs and outputs of each step.
 
     WORK/stores/NAME.store     WORK/sweeps/NAME.yaml   WORK/runs/NAME      WORK/tables/NAME.md, .csv, .tex
     WORK/figures/NAME.*        WORK/report.html        WORK/study.json     WORK/.study.lock
 
-A step is done where what it would be made from is what it was made from, and what it made is still there, both by
-content: times of files say nothing.
+A step is done where its inputs are those that were recorded and its outputs are still there. Both are compared by
+content; times of files are not used.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StudyFolder:
         return path.relative_to(self.path).as_posix()
 
     def contents(self, names: Iterable[str]) -> dict[str, str]:
-        """The digests of those of these files that are there, by their names in ``study.json``."""
+        """The digests of the files among these that exist, by their names in ``study.json``."""
         return {name: content_of(self.path / name) for name in names if (self.path / name).is_file()}
 
     def check(self) -> None:
@@ -76,10 +76,10 @@ class StudyFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder for this process alone; if nothing is made in it, nothing of ours is left there.
+        """Hold the folder for this process; a folder in which nothing was made is left as it was.
 
         Raises:
-            UsageError: another process has it.
+            UsageError: another process holds it.
         """
         new = not self.path.exists()
         try:
@@ -109,7 +109,7 @@ class StudyFolder:
 
 
 class Ledger:
-    """``study.json``: of each step what it was made from, what it made, its command and its time."""
+    """``study.json``: for each step its inputs, its outputs, its command and its time."""
 
     def __init__(self, work: StudyFolder) -> None:
         self._path = work.path / LEDGER
@@ -118,16 +118,16 @@ class Ledger:
         self._head = {key: value for key, value in found.items() if key != "steps"}
 
     def begin(self, command: str, study: Mapping[str, Any]) -> None:
-        """This study works here from now on."""
+        """Record that this study works in the folder."""
         self._head = {"format": FORMAT, "version": VERSION, "command": command, "study": dict(study)}
         self._write()
 
     def step(self, name: str) -> dict[str, Any] | None:
-        """What is known of a step."""
+        """The entry of a step."""
         return self._steps.get(name)
 
     def keep(self, step: Step, made: Made, seconds: float) -> None:
-        """A step is done; its entry goes behind the others."""
+        """Record a finished step; its entry becomes the last one."""
         self._steps.pop(step.name, None)
         self._steps[step.name] = {
             "command": step.command,

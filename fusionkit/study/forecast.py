@@ -1,6 +1,6 @@
-"""What a study would do: each step with what is there, and the bytes and time of what is not.
+"""The forecast of a study: for each step whether it is done, and the bytes and time that are left.
 
-Stores that are not there are told from small ones, some examples of each split encoded into a folder aside:
+A missing store is estimated from a small one: some examples of each split, encoded into a temporary folder.
 
     of a store = Σ over splits of what the sample has · examples / examples in the sample
 """
@@ -39,10 +39,10 @@ CARVED = 0.1  # of train, where there is no validation
 
 @dataclass(frozen=True)
 class StepForecast:
-    """What is left to do of one step.
+    """The work that is left for one step.
 
     Attributes:
-        state: ``there``, ``begun`` or ``to do``. bytes, seconds: of what is left; None where nobody can tell.
+        state: ``there``, ``begun`` or ``to do``. bytes, seconds: those that are left; None where they are unknown.
         told: in words.
     """
 
@@ -59,7 +59,7 @@ def forecast_study(
     """Each step, in order; nothing is kept.
 
     Raises:
-        UsageError, DataError, EncoderError: what the run itself would refuse.
+        UsageError, DataError, EncoderError: the errors of the study itself.
     """
     work.check()
     ledger, fittings, steps, done = prepare(study, work, commands, known)
@@ -76,7 +76,7 @@ def forecast_study(
 
 
 class _Planner:
-    """Estimates of one study; stores of samples of its missing sources lie in a folder aside."""
+    """Estimates of one study; the sample stores of its missing sources are in a temporary folder."""
 
     def __init__(self, study: Study, work: StudyFolder, commands: Commands, folder: Path) -> None:
         self._study, self._work, self._commands, self._folder = study, work, commands, folder
@@ -146,7 +146,7 @@ def complete_store(place: Place) -> SourceStore:
 
 
 def sample_store(source: SourceStep, folder: Path, encode: Callable[[Mapping[str, Any], Path], None]) -> SourceStore:
-    """Encode some examples of each split of a source, drawn uniformly, and scale up what that took."""
+    """Encode some examples of each split of a source, drawn uniformly, and scale up the bytes and time."""
     options, splits = encode_options(source), open_data(source).splits
     few, store = folder / f"{source.name}.examples", folder / f"{source.name}.store"
     few.mkdir()

@@ -1,4 +1,4 @@
-"""Reading a study: every key and value is checked before any work, and what is wrong is said with its line."""
+"""Reading a study: every key and value is checked before any work, and an error names its line."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def read_study(path: Path, settings: Sequence[str] = (), only: Sequence[str] = (
     """Read a file.
 
     Args:
-        settings: ``KEY.KEY=VALUE``, which win over the file. only: names of sweeps; the others, and what they alone
-            need, are left out.
+        settings: ``KEY.KEY=VALUE``, which win over the file. only: names of sweeps; other sweeps are left out, with the
+            sources that only they need.
 
     Raises:
         UsageError: the file, a key, a name or a value is wrong; the error says where.
@@ -161,7 +161,7 @@ def _report(written: YamlNode, title: str) -> Report | None:
 
 
 def _only(study: Study, only: Sequence[str]) -> Study:
-    """These sweeps, those that they begin from, and their sources; tables of such as are left."""
+    """These sweeps, those that they start from, and their sources; tables of these sweeps only."""
     for name in only:
         if name not in study.sweeps:
             raise unknown_name("sweep", name, study.sweeps)

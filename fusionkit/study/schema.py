@@ -1,6 +1,6 @@
 """The JSON schema of a study's file, for editors: made from the entries that the file is checked by.
 
-Numbers may stand in quotes, as the file's values are read as text.
+Numbers may be quoted, because the file's values are read as text.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def study_schema() -> Schema:
 
 
 def fusion_pattern() -> str:
-    """A regular expression of all fusions with their options; their names have no sign that would need a backslash.
+    """A regular expression of all fusions with their options; their names have no character that needs a backslash.
 
-    An import path may have any options: what is behind it is imported by the study, not by an editor.
+    An import path may have any options: the study imports its module; an editor cannot.
     """
     ours = "|".join(_spelled(name, fusion_class(name)) for name in FUSIONS)
     return f"^({ours}|(?!({'|'.join(FUSIONS)}):){IMPORT_PATTERN}([:,].*)?)$"
@@ -109,10 +109,12 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
 
 
 def _of_tasks(single: Schema, pattern: str, *more: Schema) -> Schema:
-    """Of one task, or of several: a block by their names, or a text, topic=classification,slots=tagging.
+    """The schema of an option for one task or several: a block by their names, or a text,
+    topic=classification,slots=tagging.
 
     Args:
-        pattern: of a single value in that text. more: what may stand only where a block's value may not.
+        pattern: matches a single value in that text. more: schemas that are allowed at the top, but not as a block's
+            value.
     """
     named = f"[^=,]+={pattern}"
     text = {"type": "string", "pattern": f"^{named}(,{named})*$"}

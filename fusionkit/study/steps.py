@@ -1,4 +1,4 @@
-"""The steps of a study: what each is made from, what it makes, and the commands that do the work, handed in."""
+"""The steps of a study: the inputs and outputs of each, and the commands that do the work, which are passed in."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Made = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Step:
-    """One step; what it is made from may be known only when those before it are done.
+    """One step. Its inputs may be known only when the steps before it are done.
 
     Attributes:
-        name: ``encode sst2``, ``fit main``, ``table table1``. command: what does the same from a shell.
-        source: what it is made from, as values that JSON can hold.
-        look: what is there, given what was made: contents by name.
-        make: does it, and gives what it made. It goes on with what an interrupted one left.
+        name: ``encode sst2``, ``fit main``, ``table table1``. command: the shell command that does the same.
+        source: returns its inputs, as values that JSON can hold.
+        look: returns the outputs that exist, given those that were recorded: contents by name.
+        make: does the step and returns its outputs. It continues an interrupted step.
         more: further facts for ``study.json``.
     """
 
@@ -40,14 +40,14 @@ class Step:
     more: Callable[[], dict[str, Any]] = dict
 
     def is_done(self, known: Mapping[str, Any] | None) -> bool:
-        """Whether it is as its entry in ``study.json`` has it, where there is one."""
+        """Whether inputs and outputs are those of its entry in ``study.json``."""
         if known is None or known["made"] != self.look(known["made"]):
             return False
         return bool(known["from"] == json.loads(json.dumps(self.source())))  # as it was read: tuples are lists there
 
 
 class Commands(Protocol):
-    """What a study asks of whoever runs it.
+    """The commands that a study needs from its caller.
 
     Attributes:
         retry_failed: whether runs that are there as failed are trained again. workers: processes of a sweep, None for
@@ -70,10 +70,10 @@ class Commands(Protocol):
         """Train the runs of a sweep that are missing."""
 
     def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
-        """What a reader of compared groups must know."""
+        """Notes that a reader of compared groups needs."""
 
     def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
-        """What the missing runs of a sweep would cost; what is measured is added to what is known."""
+        """The cost of the missing runs of a sweep; measured values are added to ``known``."""
 
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
         """A summary as files, by suffix."""

@@ -1,4 +1,4 @@
-"""What a study asks for, as plain values: sources, sweeps, comparisons, figures, a page."""
+"""The content of a study, as plain values: sources, sweeps, comparisons, figures, a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SourceStep:
     """A source to encode.
 
     Attributes:
-        options: those of ``fusionkit encode`` that are said, by parameter; ``source`` among them.
+        options: the given options of ``fusionkit encode``, by parameter; ``source`` is one.
         place: where it stands.
     """
 
@@ -28,7 +28,7 @@ class SourceStep:
 
     @property
     def spec(self) -> EncodeSpec:
-        """How it is encoded."""
+        """The options of its encoding."""
         known = options_of(EncodeSpec).values()
         return EncodeSpec(
             **{entry.name: self.options[entry.parameter] for entry in known if entry.parameter in self.options}
@@ -36,7 +36,7 @@ class SourceStep:
 
     @property
     def command(self) -> list[str]:
-        """Its options as the command line writes them."""
+        """The arguments of ``fusionkit encode`` for it."""
         named = [(name, value) for name, value in self.options.items() if name != "source"]
         return [self.options["source"], *(word for n, v in named for word in (f"--{n.replace('_', '-')}", str(v)))]
 

@@ -1,4 +1,4 @@
-"""A study's sweeps: blocks of fit's options over sources by their names, each option checked where it stands."""
+"""A study's sweeps: blocks of fit's options over sources by their names, each option is checked with its line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_sweep_step(
     """One sweep.
 
     Args:
-        sources: those that it may name. before: the sweeps above it, which it may begin from.
+        sources: the sources that it may name. before: the sweeps above it, from which it may start.
     """
     keys: Keys = ("sweeps", name)
     top = block_at(written, keys, SWEEP, "key of a sweep", f"sweep {name!r}", BLOCK)
@@ -81,7 +81,7 @@ def _check_together(block: Mapping[str, Any]) -> None:
 
 
 def _without_rivals(every: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The shared options that a sweep's own do not take the place of."""
+    """The shared options that no option of the sweep replaces."""
     named = [{FIT[option].parameter: option for option in block} for block in (every, own)]
     return {option: every[option] for option in overlaid(*named).values() if option in every and option not in own}
 

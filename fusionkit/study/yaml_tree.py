@@ -1,4 +1,4 @@
-"""A study's file as it is written: texts, lists and blocks, each with the line that it stands on.
+"""The content of a study's file: texts, lists and blocks, each with its line.
 
     encoder: roberta-large
     sources:
@@ -44,10 +44,11 @@ def block_at(
     written: YamlNode, keys: Keys, known: Collection[str] | None = None, kind: str = "key", what: str = "",
     expected: str = "keys below it",
 ) -> dict[str, Any]:  # fmt: skip
-    """The block that stands at ``keys``, empty where nothing does; what is no block is refused.
+    """The block at ``keys``, empty where there is none; another value is refused.
 
     Args:
-        known: the keys that it may have, of this ``kind``; None is any. what, expected: told of what is no block.
+        known: the keys that it may have, of this ``kind``; None is any. what, expected: for the error about a value
+            that is not a block.
     """
     block: Any = written.value
     for key in keys:
@@ -67,7 +68,7 @@ def all_among(written: YamlNode, keys: Keys, kind: str, names: Iterable[str], kn
 
 
 def _set(value: dict[str, Any], setting: str, path: Path, places: dict[Keys, str]) -> None:
-    """Lay one ``KEY.KEY=VALUE`` over what the file says; the value is read as YAML."""
+    """Apply one ``KEY.KEY=VALUE`` to the content of the file; the value is read as YAML."""
     name, equals, text = setting.partition("=")
     keys = tuple(name.split("."))
     if not equals or not all(keys):
@@ -105,7 +106,7 @@ def _item(items: Any, number: str) -> Any:
 
 
 def _filled(written: YamlNode, given: Mapping[str, str]) -> YamlNode:
-    """The same with each ``${…}`` replaced by what it stands for."""
+    """The same with each ``${…}`` replaced by its value."""
     names = dict(given)
     if isinstance(data := written.value.get("data"), str) and data:
         names["data"] = str(written.folder_of("data") / Path(data).expanduser())

@@ -65,7 +65,7 @@ def columns_of(text: str, tasks: Mapping[str, Task]) -> dict[str, str]:
     """The columns that a user names for several tasks: ``name=column``, or one for each task in their order.
 
     Args:
-        text: what stands behind ``--label``.
+        text: the value of ``--label``.
 
     Raises:
         UsageError: an unknown name, a name twice, or another number of columns.
@@ -85,7 +85,8 @@ def columns_of(text: str, tasks: Mapping[str, Task]) -> dict[str, str]:
 
 
 def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
-    """The heads of a run as a spec has them, one for each task in their order: as asked, else the task's default.
+    """The heads of a run as a spec has them, one for each task in their order: the chosen head, else the task's
+    default.
 
     Args:
         head: ``slots=crf`` by name, or ``classifier+crf`` one for each.
@@ -115,7 +116,7 @@ def fitting_heads(tasks: Mapping[str, Task], head: str | None) -> str:
 
 
 def parts_of(spec: RunSpec) -> dict[str, RunSpec]:
-    """Each task of a run as a run of its own, by its name; of one task the run itself by ``""``."""
+    """Each task of a run as a run of its own, by the task's name; a run of one task is itself, by ``""``."""
     if spec.task not in SHORT and "=" not in spec.task:
         return {ALONE: spec}
     tasks = tasks_of(spec.task)

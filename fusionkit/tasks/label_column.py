@@ -23,7 +23,7 @@ class LabelColumn:
 
     Attributes:
         frame: the split's examples. split: its name. label: the column. tokens: the column of words, if there is one.
-        among: bool ``[examples]``, those that may be used; None is all. notes: what the user should know goes there.
+        among: bool ``[examples]``, those that may be used; None is all. notes: messages for the user are added there.
     """
 
     frame: pd.DataFrame
@@ -35,7 +35,7 @@ class LabelColumn:
 
     @property
     def values(self) -> list[Any]:
-        """What stands in the column; without it, None throughout."""
+        """The values of the column; without it, None throughout."""
         return self.frame[self.label].tolist() if self.label in self.frame.columns else [None] * len(self.frame)
 
 
@@ -72,7 +72,7 @@ def read_label_lists(column: LabelColumn) -> Gold:
 
 
 def read_tags(column: LabelColumn) -> Gold:
-    """Tags as text, of all examples that are asked for or, where the column is absent, of none.
+    """Tags as texts; where the column is absent no example has any.
 
     Raises:
         UsageError: an example has another number of tags than words.

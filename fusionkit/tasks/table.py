@@ -1,4 +1,4 @@
-"""The tasks: one entry each, with what it does otherwise than classification."""
+"""The tasks: one entry for each; an entry names only what differs from classification."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tag_numbers(gold: list[Any], number: Mapping[str, int]) -> Targets:
 
 
 def distinct_number(number: float) -> Iterable[str]:
-    """What tells a number from others: fewer than two different ones cannot be learned."""
+    """The value by which two numbers count as equal: fewer than two different ones cannot be learned."""
     return (f"{number:g}",) if math.isfinite(number) else ()
 
 

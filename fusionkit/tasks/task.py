@@ -31,16 +31,16 @@ class Task:
     """One kind of task.
 
     Attributes:
-        name: as on the command line. unit: what carries a label, a whole ``example``, each ``word`` or each
+        name: as on the command line. unit: the thing that has a label: a whole ``example``, each ``word`` or each
             stored ``row``.
         scores: gold and predicted labels, and the labels of train → named scores, the task's own metric first.
-            What is scored depends on train's labels alone, so that all splits have the same scores.
+            The set of scores depends on train's labels only, so that all splits have the same scores.
         needs_pair: True where examples are pairs of texts.
         numeric: True where a label is a number to predict, not a class.
         several: True where an example may have any number of classes.
         read: a split's column → a label an example, and which examples have one.
-        classes: an example's label → its classes; of a word task, those of its words.
-        targets: labels and each class's number → what the loss compares with, a unit each.
+        classes: an example's label → its classes; for tasks on words the classes of its words.
+        targets: labels and each class's number → the targets of the loss, one for each unit.
     """
 
     name: str

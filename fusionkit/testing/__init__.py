@@ -1,4 +1,4 @@
-"""What every fusion and every head keeps, as functions: for fusionkit's own and for yours.
+"""The contract of every fusion and every head, as functions: for fusionkit's own and for yours.
 
     from fusionkit.testing import check_fusion
 

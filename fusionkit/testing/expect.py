@@ -1,4 +1,4 @@
-"""What the checks share: comparing, import paths, training side by side."""
+"""Helpers of the checks: comparing, import paths, training side by side."""
 
 from __future__ import annotations
 

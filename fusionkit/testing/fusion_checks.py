@@ -24,13 +24,13 @@ Formula = Callable[[Any, dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class FusionCase:
-    """A fusion, and what is claimed of it.
+    """A fusion, and the claims about it.
 
     Attributes:
-        name: with its options, as on the command line. formula: it again, in NumPy: the states of one example
-            ``[…, layers, hidden]`` and the weights by name → ``[…, width]``. parameters: how many numbers it learns, of
-            the layers it reads and their width. layer_weights: their formula, ``[…, layers]``. idle: parameters that no
-            loss can move.
+        name: with its options, as on the command line. formula: the same formula in NumPy: the states of one example
+            ``[…, layers, hidden]`` and the weights by name → ``[…, width]``. parameters: its number of parameters, from
+            the number of layers and their width. layer_weights: their formula, ``[…, layers]``. idle: parameters that
+            no loss can move.
     """
 
     name: str
@@ -52,7 +52,7 @@ class FusionCase:
         return fusion.double()
 
     def build(self, layers: int = LAYERS, hidden: int = HIDDEN, *, seed: int = 0) -> Any:
-        """In float64, its weights all random, none as it starts."""
+        """The fusion in float64 with random weights, not with its initial ones."""
         fusion, generator = self.fresh(layers, hidden, seed=seed), torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for weights in fusion.parameters():
@@ -80,10 +80,10 @@ def check_fusion(
     """Try all that a fusion must keep, of a class with its defaults or of a text with options, ``mylab.mix:Mine:8``.
 
     Args:
-        parameters, formula, layer_weights, idle: as of :class:`FusionCase`; what is not given is not compared.
+        parameters, formula, layer_weights, idle: as of :class:`FusionCase`; claims that are not given are not compared.
 
     Raises:
-        AssertionError: with what was expected. UsageError: it is no fusion at all.
+        AssertionError: with what was expected. UsageError: the object is not a fusion.
     """
     with torch.random.fork_rng(devices=[]):
         for check in FUSION_CHECKS:
@@ -106,7 +106,7 @@ def name_is_spelled_one_way(case: FusionCase) -> None:
 
 
 def layers_are_some_of_those_offered(case: FusionCase) -> None:
-    """Default layers lie in the encoder, in ascending order; of chosen ones none but those is read."""
+    """Default layers lie in the encoder, in ascending order; where layers are chosen, no others are read."""
     every = tuple(range(ENCODER))
     read = fusion_layers(case.name, every, ENCODER)
     expect(list(read) == sorted(set(read)), f"the layers {read} are not in ascending order")
@@ -187,7 +187,7 @@ def every_parameter_gets_a_gradient(case: FusionCase) -> None:
 
 
 def a_batch_without_rows_is_fused_to_none(case: FusionCase) -> None:
-    """As happens where all examples are empty."""
+    """This happens where all examples are empty."""
     fusion = case.build()
     found = fusion(states_of(0), torch.tensor([0, 0, 0]))
     expect(found.shape == (0, fusion.width), f"no rows gave {tuple(found.shape)}, expected (0, {fusion.width})")

@@ -23,13 +23,13 @@ SIZES = ((256, 2), (384, 9), (1024, 121))  # where parameters are counted: a wid
 
 @dataclass(frozen=True)
 class HeadCase:
-    """A head, and what is claimed of it.
+    """A head, and the claims about it.
 
     Attributes:
-        name: as on the command line. parameters: how many numbers it learns, of a width and a number of classes.
-        formula: its scores again, in NumPy, of an example's one or two sequences ``[rows, width]`` and the weights
-            ``w``. loss, decode: of scores, targets (not of decode), offsets and weights. weigh: what a batch's loss
-            weighs an example by, of its number of rows.
+        name: as on the command line. parameters: its number of parameters, from a width and a number of classes.
+        formula: its scores in NumPy, from an example's one or two sequences ``[rows, width]`` and the weights ``w``.
+            loss, decode: of scores, targets (not of decode), offsets and weights. weigh: the weight of an example in a
+            batch's loss, from its number of rows.
     """
 
     name: str
@@ -114,10 +114,10 @@ def check_head(
 
     Args:
         head: a class, or a text as on the command line. parameters, formula, loss, decode: as of :class:`HeadCase`;
-            what is not given is not compared.
+            claims that are not given are not compared.
 
     Raises:
-        AssertionError: with what was expected. UsageError: it is no head at all.
+        AssertionError: with what was expected. UsageError: the object is not a head.
     """
     with torch.random.fork_rng(devices=[]):
         for check in HEAD_CHECKS:

@@ -1,4 +1,4 @@
-"""What fusions and heads keep alike: every check takes a case and raises AssertionError where it is broken."""
+"""The contract that fusions and heads share: every check takes a case and raises AssertionError where it is broken."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ ROUNDED = {torch.float32: 1e-4, torch.bfloat16: 0.15}
 class Case(Protocol):
     """A fusion or a head.
 
-    ``across``: whether what a row gives may depend on the rows around; ``across_flag``: what a class says then.
-    ``fresh``: a module in float64 as training begins. ``build``: one whose weights are random. ``batch``: states,
-    targets and offsets; its first example has rows. ``examples``: of each its rows, rows of the output and offsets.
+    ``across``: whether the output for a row may depend on other rows; ``across_flag``: the attribute of a class that
+    declares it.
+    ``fresh``: a module in float64 as training begins. ``build``: a module with random weights. ``batch``: states,
+    targets and offsets; its first example has rows. ``examples``: for each example its rows, its rows of the output,
+    and its offsets.
     """
 
     @property
@@ -48,7 +50,7 @@ def precisions_differ_by_rounding(case: Case) -> None:
 
 
 def a_batch_is_its_examples_one_by_one(case: Case) -> None:
-    """Values and gradients: what pads the shorter examples is not seen."""
+    """Values and gradients: the padding of shorter examples has no effect."""
     module, (states, _, offsets) = case.build(), case.batch()
     parts = case.examples(offsets)
     alone = [module(states[rows], bounds) for rows, _, bounds in parts]
@@ -98,7 +100,7 @@ def a_seed_gives_the_same_weights_again(case: Case) -> None:
 
 
 def weights_survive_a_safetensors_file(case: Case) -> None:
-    """What a run keeps is all that the output depends on."""
+    """The output depends only on the weights that a run keeps."""
     module, other, (states, _, offsets) = case.build(seed=5), case.build(seed=6), case.batch()
     other.load_state_dict(load(save({name: value.contiguous() for name, value in module.state_dict().items()})))
     found, expected = other(states, offsets), module(states, offsets)

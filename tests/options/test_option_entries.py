@@ -103,7 +103,7 @@ def test_every_option_says_what_it_is() -> None:
 
 
 def test_choices_in_the_documents_are_those_of_the_entries() -> None:
-    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("design.md", "cli.md"))
+    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("training.md", "cli.md"))
     spelled = re.findall(r"`--([a-z-]+) ([a-z0-9-]+(?:\\?\|[a-z0-9-]+)+)", text)
     known = {**ENCODE, **FIT}
     wrong = [

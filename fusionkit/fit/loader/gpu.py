@@ -33,7 +33,8 @@ def filled(rows: int) -> int:
 class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
-    Draws are in the device's memory, as many examples each, with one sequence each, all of whose rows are read.
+    All draws are in the device's memory and have equally many examples. Each example has one sequence, and all of its
+    rows are read.
     """
 
     def __init__(

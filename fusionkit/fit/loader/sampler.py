@@ -39,7 +39,7 @@ def begin_chunks(split: TaskSplit) -> IntArray:
 
 
 class Sampler:
-    """Gives the order of each epoch of one draw, given as it is stored."""
+    """Gives the order of the examples of one draw in each epoch. The draw is in the order of the store."""
 
     def __init__(self, split: TaskSplit, kind: str, data_seed: int) -> None:
         self._count, self._seed = len(split), data_seed

@@ -33,9 +33,10 @@ class TrainedRun:
 
     Attributes:
         labels: class names in the order of the scores. default: the tag of words without a row. layers: the encoder's
-            that its fusion reads. encoding: what the encoder must be and be given. digest: the run's name. whole: the
-            module whose weights were kept: the model, or that of all of a run's tasks. name: of this task, where a run
-            has several. others: its other tasks by their names; each one's spec is that of a single task.
+            layers that its fusion reads. encoding: the identity of the encoder and the form of its input. digest: the
+            run's name. whole: the module whose weights were kept: the model, or the model of all tasks of a run. name:
+            the name of this task, where a run has several. others: its other tasks by their names; the spec of each is
+            that of a single task.
     """
 
     folder: Path
@@ -54,7 +55,7 @@ class TrainedRun:
 
     @property
     def parts(self) -> dict[str, TrainedRun]:
-        """By name each task of the run, one for each column that it answers."""
+        """The tasks of the run by name, one for each column that it predicts."""
         return {self.name: self, **self.others}
 
     @property
@@ -98,7 +99,7 @@ def find_run(place: str | Path) -> list[Path]:
 
 
 def open_runs(places: Iterable[str | Path]) -> list[TrainedRun]:
-    """Load every run that is meant, each once, in the order given.
+    """Load the runs that the user names, each once, in the order given.
 
     Raises:
         UsageError: there is no such run, it failed, or its record lacks what prediction needs.
@@ -192,5 +193,5 @@ def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remed
 
 
 def damaged(path: Path, expected: str, received: str, remedy: str) -> StoreError:
-    """The error for a record or weights that are not what they were."""
+    """The error for a record or weights that have been changed or damaged."""
     return StoreError(f"{path} is damaged", expected=expected, received=received, remedy=remedy)

@@ -25,8 +25,8 @@ class FusedModel(nn.Module):
     all of their rows instead.
 
     Args:
-        layers: how many the fusion reads. hidden: their width. classes: how many there are. sides: sequences an example
-            has, 1 or 2. given: the encoder's LM head, for a task that reads by it.
+        layers: the number that the fusion reads. hidden: their width. classes: their number. sides: sequences an
+            example has, 1 or 2. given: the encoder's LM head, for ``mlm``.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FusedModel(nn.Module):
         return self.head(self.pooled(fused, offsets), offsets)  # type: ignore[no-any-return]
 
     def pooled(self, fused: Tensor, offsets: Tensor) -> Tensor:
-        """What the head reads of fused rows, ``[n, width]``; offsets of those rows that are read."""
+        """The input of the head from fused rows, ``[n, width]``, and the offsets of the rows that are read."""
         if self.pool is not None:
             fused = widened(fused)  # in bfloat16 a sum stands still where a row is below 1/256 of it
         if self.pool == "mean":
@@ -80,7 +80,7 @@ class FusedModel(nn.Module):
 
     @property
     def parts(self) -> dict[str, FusedModel]:
-        """Itself: the one head that a run has, unless it has several tasks."""
+        """This model by the name ``""``: a run of one task has one head."""
         return {"": self}
 
     def loss(self, batch: Batch) -> Tensor:
@@ -88,13 +88,13 @@ class FusedModel(nn.Module):
         return self.loss_of(self(batch.states, batch.offsets, batch.read), batch)
 
     def loss_of(self, scores: Tensor, batch: Batch) -> Tensor:
-        """The same of scores that are there, computed in float32 at least."""
+        """The head's mean loss from given scores, in float32 at least."""
         with exactly(scores.device):
             loss: Tensor = self.head.loss(widened(scores), batch.targets, batch.read_offsets)
             return loss
 
     def decide(self, batch: Batch) -> dict[str, Tensor]:
-        """What the one head decides, ``[n]``, by the name ``""``."""
+        """The decisions of the head, ``[n]``, by the name ``""``."""
         return {"": self.head.decode(self(batch.states, batch.offsets, batch.read), batch.read_offsets)}
 
 
@@ -108,10 +108,10 @@ def build_model(
 
 
 def threshold_of(model: FusedModel) -> float | None:
-    """Above which probability a model's head gives an example a class; None where it decides otherwise."""
+    """The probability above which a model's head gives an example a class; None for heads that decide otherwise."""
     return float(model.head.threshold) if isinstance(model.head, Sigmoid) else None
 
 
 def parameters_of(module: Fusion | nn.Module, *, trained: bool = False) -> int:
-    """How many numbers a module has to learn; ``trained`` leaves out what is frozen."""
+    """The number of parameters of a module; ``trained`` leaves out frozen ones."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad or not trained)

@@ -24,8 +24,8 @@ class JointModel(nn.Module):
     """Several heads over one fusion, or over one each; ``classes`` are counts by task.
 
     Attributes:
-        parts: by name each task's fusion and head. fusion, head: the same modules by the names that a run's weights
-            have: ``fusion.…`` where all share it, else ``fusion.intent.…`` and ``fusion.slots.…``.
+        parts: each task's fusion and head, by the task's name. fusion, head: the same modules by the names of a run's
+            weights: ``fusion.…`` for a shared fusion, else ``fusion.intent.…`` and ``fusion.slots.…``.
     """
 
     def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int = 1) -> None:
@@ -44,7 +44,7 @@ class JointModel(nn.Module):
         self.head = _named({name: part.get_submodule("head") for name, part in self.parts.items()})
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """By task its scores, ``[examples, classes]`` or of words ``[words, tags]``."""
+        """The scores of each task by its name, ``[examples, classes]``, or ``[words, tags]`` for tags."""
         first, *_ = self.parts.values()
         shared = first.fusion(batch.states, batch.offsets) if self.shared else None  # [rows, width]
         found = {}
@@ -61,7 +61,7 @@ class JointModel(nn.Module):
         return sum(others, start=first)
 
     def decide(self, batch: Batch) -> dict[str, Tensor]:
-        """By task what its head decides."""
+        """The decisions of each task's head, by the task's name."""
         found = self(batch)
         return {name: self.parts[name].head.decode(found[name], own.read_offsets) for name, own in batch.parts.items()}
 
@@ -80,7 +80,8 @@ def model_of(
     """The model that a run trains, its weights by ``init_seed`` alone.
 
     Args:
-        classes: how many labels each task has, by its name; of one task by ``""``. given: the encoder's LM head.
+        classes: the number of labels of each task, by its name; of a single task by ``""``. given: the encoder's LM
+            head.
     """
     if len(parts_of(spec)) > 1:
         return JointModel(spec, layers, hidden, classes, sides)
@@ -88,7 +89,9 @@ def model_of(
 
 
 def _named(modules: Mapping[str, nn.Module]) -> nn.ModuleDict:
-    """A ``ModuleDict`` that takes every name: its own method refuses those of its attributes, like ``type``."""
+    """A ``ModuleDict`` that takes every name: the constructor of ``ModuleDict`` refuses names of its attributes, like
+    ``type``.
+    """
     found = nn.ModuleDict()
     found._modules.update(modules)
     return found

@@ -1,7 +1,7 @@
-"""Somebody's own fusion or head in a run: what its record says of the code, and whether that is still the same.
+"""A user's own fusion or head in a run: the record of its code, and whether the code is still the same.
 
-A run whose code has changed is loaded with a note and not refused: most changes of a file leave a class what it was,
-and weights that no longer fit are refused anyway.
+A run whose code has changed is loaded, with a note: most changes of a file do not change the class, and weights that no
+longer fit are refused anyway.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Sources = list[dict[str, str | None]]
 
 
 def own_parts(fusion: str, head: str) -> list[tuple[Registry, str]]:
-    """The names in a run that are not fusionkit's own, each with where it is looked up; nothing is imported."""
+    """The names in a run that are not fusionkit's own, each with its registry; nothing is imported."""
     heads = [(HEADS, part) for part in head.split("+") if part not in (*OUR_HEADS, *LM_HEADS)]
     kind = fusion_kind(fusion)
     return [*([(FUSIONS, kind)] if FUSIONS.is_own(kind) else []), *heads]
 
 
 def sources_of(spec: RunSpec) -> Sources | None:
-    """What a run's record says of code that is not fusionkit's; UsageError where it cannot be imported."""
+    """The entries of a run's record for code that is not fusionkit's; UsageError where it cannot be imported."""
     found = [registry.source(name) for registry, name in own_parts(spec.fusion, spec.head)]
     return [source for source in found if source is not None] or None
 
 
 def source_notes(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None) -> list[str]:
-    """What a user should know of a run's code: that it is another than the recorded one, or that nobody can tell."""
+    """Notes for the user on a run's code: it differs from the recorded code, or it cannot be compared."""
     known = {str(source["name"]): source for source in recorded or []}
     found = {str(source["name"]): source for source in sources_of(spec) or []}
     told = [changed(known[name], now) for name, now in found.items() if name in known]
@@ -52,7 +52,7 @@ def warn_of_sources(spec: RunSpec, recorded: Iterable[Mapping[str, Any]] | None)
 
 def refuse_untrusted(fusion: str, head: str, trusted: Iterable[str], place: Path) -> None:
     """Refuse, as UsageError, an import path in somebody else's record unless the user trusts the module or a package
-    above it. What an installed package brings under a short name was installed on purpose.
+    above it. A short name belongs to a package that the user installed, so it is trusted.
     """
     named = [name.partition(":")[0] for _, name in own_parts(fusion, head) if ":" in name]
     untold = [module for module in named if not any(f"{module}.".startswith(f"{one}.") for one in trusted)]

@@ -1,8 +1,8 @@
 """The precision of a training step's products.
 
 ``float32``, or ``bfloat16``: mixed precision as ``torch.autocast`` has it (Micikevicius et al. 2018). Products read and
-give numbers of 8 significant bits, adding up in float32; what stands between them keeps its precision, but pools add up
-in float32. Weights, their moments and losses are float32, and so is all of scoring.
+return numbers of 8 significant bits and add up in float32. Operations between products keep the precision of their
+input, but pools add up in float32. Weights, their moments and losses are float32, and so is all of scoring.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def has_bfloat16() -> bool:
 
 
 def products_in(dtype: str, device: torch.device, *, stacked: bool) -> AbstractContextManager[object]:
-    """What runs in here multiplies in this precision."""
+    """A context in which products have this precision."""
     if dtype == FLOAT32:
         return exactly(device)
     # Under vmap a weight's cast is made anew wherever it is read: a kept one would be another call's.
@@ -33,21 +33,23 @@ def products_in(dtype: str, device: torch.device, *, stacked: bool) -> AbstractC
 
 
 def narrowed(device: torch.device) -> torch.dtype | None:
-    """What products on a device are cast to here; None where they are not."""
+    """The type that products on a device are cast to in this context; None where they are not."""
     kind = device.type
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None
 
 
 def exactly(device: torch.device) -> AbstractContextManager[object]:
-    """What runs in here multiplies in the precision of what it is given, whatever is around it."""
+    """A context in which products have the precision of their factors, inside any other context."""
     known = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 @contextmanager
 def full_float32(device: torch.device) -> Iterator[None]:
-    """What runs in here has float32's 24 bits: a GPU's LSTM would round its factors to 11 without being asked."""
+    """A context in which products keep float32's 24 bits. By default the LSTM of a GPU rounds its factors to 11
+    bits.
+    """
     if device.type != "cuda":
         yield
         return
@@ -60,5 +62,5 @@ def full_float32(device: torch.device) -> Iterator[None]:
 
 
 def widened(scores: Tensor) -> Tensor:
-    """Scores as a loss reads them: float32 where they are less."""
+    """Scores for a loss: float32 where they have a narrower type."""
     return scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores

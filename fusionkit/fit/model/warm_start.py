@@ -32,7 +32,7 @@ Layers = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """A finished run to begin from, and what it was trained on, as reports call it."""
+    """A finished run to start from, and the name of its data in reports."""
 
     run: TrainedRun
     data: str
@@ -50,11 +50,11 @@ def with_starts(
     starts: Sequence[WarmStart],
     part: str,
 ) -> list[RunSpec]:
-    """Each run with the one to begin from: of those that suit it the one of its label, fusion and seeds.
+    """Each run with the run that it starts from: among the suitable ones the one with its label, fusion and seeds.
 
     Args:
-        layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder. part: what is
-            taken, ``fusion``, ``head`` or ``both``.
+        layers: the encoder's layers that each run reads. encoder: the identity of the stores' encoder. part: the part
+            that is taken, ``fusion``, ``head`` or ``both``.
 
     Raises:
         UsageError: none suits a run, or several do.
@@ -84,7 +84,9 @@ def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[s
 
 
 def _run_for(name: str, start: WarmStart) -> TrainedRun:
-    """What a task begins from: the start's task of that name, else its first, whose fusion serves any."""
+    """The task of a start from which a task begins: the one with its name, else the first, whose fusion suits any
+    task.
+    """
     return start.run.parts.get(name, start.run)
 
 
@@ -92,7 +94,7 @@ def load_start_weights(
     model: Model, spec: RunSpec, start: WarmStart | None, labels: Mapping[str, Sequence[str]]
 ) -> None:
     """Put a trained run's weights into a fresh model, task by task, and freeze what the spec says; UsageError where
-    they are of another shape or of other classes than ``labels``, which stand in their order by task.
+    they have another shape or other classes than ``labels``, the names of the classes in order, by task.
     """
     if start is not None:
         check_start(spec, start, labels)
@@ -123,7 +125,7 @@ def _take_weights(model: FusedModel, spec: RunSpec, run: TrainedRun, labels: Seq
 
 
 def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int) -> list[str]:
-    """What a user should know before a run that freezes something: what is random, and that nothing is learned."""
+    """Notes before a run with a frozen part: which part has random weights, and that nothing is learned."""
     if spec.freeze is None:
         return []
     with torch.device("meta"):
@@ -170,7 +172,7 @@ def _one_for(
 def _differing(
     spec: RunSpec, layers: Layers, encoder: Mapping[str, Any], run: TrainedRun, part: str
 ) -> dict[str, tuple[Any, Any]]:
-    """What keeps a run from being begun from: the wanted and the found value by field."""
+    """The fields that keep a run from being a start, each with the wanted and the found value."""
     theirs = run.encoding["encoder"]
     fields = {f"encoder {name}": (str(encoder[name])[:12], str(theirs[name])[:12]) for name in ("weights", "tokenizer")}
     if part != "head":
@@ -192,7 +194,7 @@ def _differing(
 def _by_name(spec: RunSpec, width: int, run: TrainedRun, labels: Sequence[str]) -> dict[str, Tensor]:
     """A run's head with its classes in the order of ``labels``, by the names that its weights have in the model.
 
-    Which axes run over classes is seen by building the head for one class more: they are the ones that grow.
+    The axes that run over classes are found by building the head for one class more: they are those that grow.
     """
     weights = {name: tensor for name, tensor in run.model.state_dict().items() if name.startswith("head.")}
     if list(labels) == run.labels:

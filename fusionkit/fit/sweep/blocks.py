@@ -18,11 +18,12 @@ from fusionkit.store import Store
 
 @dataclass
 class Sweep:
-    """Runs, and what they begin from.
+    """Runs, and the runs that they start from.
 
     Attributes:
-        specs: each once, in order of the blocks. starts: the finished runs that some begin from. draws: the examples
-            that some name by a digest. halving: whether the worse settings stop early, in all blocks.
+        specs: the runs, each once, in the order of the blocks. starts: the finished runs from which some of them start.
+            draws: the examples that some specs name by a digest. halving: whether the worse settings stop early, in all
+            blocks.
     """
 
     specs: list[RunSpec]

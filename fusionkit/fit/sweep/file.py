@@ -43,12 +43,12 @@ Block = dict[str, Any]
 
 @dataclass(frozen=True)
 class SweepFile:
-    """What a file says.
+    """The content of a sweep file.
 
     Attributes:
-        stores, evaluate_on: as they would stand on the command line, from the working directory.
+        stores, evaluate_on: as on the command line: paths are relative to the working directory.
         blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter; the sweep is the runs of all of them.
-        cluster: whether settings of a cluster stand in it, too.
+        cluster: whether the file has settings of a cluster.
     """
 
     stores: tuple[str, ...]

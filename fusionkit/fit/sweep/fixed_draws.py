@@ -27,7 +27,7 @@ class FixedDraws:
 
     Attributes:
         ids: their ids. run: the spec of the run that drew them; None for a list, which suits every run.
-        data: the data that the run drew them from, by name; None where nobody tells.
+        data: the name of the data that they were drawn from; None where it is unknown.
     """
 
     ids: tuple[str, ...]
@@ -36,12 +36,12 @@ class FixedDraws:
 
     @property
     def digest(self) -> str:
-        """Of the ids as a set: a run trains on examples in the order of its seed, not of a list."""
+        """The digest of the ids as a set: a run trains on them in the order of its seed, not of the list."""
         return digest_of(sorted(self.ids))
 
 
 def open_draws(place: str | Path) -> list[FixedDraws]:
-    """What was drawn: a JSON file's list of ids, or what finished runs kept; UsageError for anything else."""
+    """The draws of a JSON file with a list of ids, or of finished runs; UsageError for anything else."""
     path = Path(place).expanduser()
     if path.is_file():
         return [FixedDraws(_listed(path))]
@@ -120,7 +120,7 @@ def _listed(path: Path) -> tuple[str, ...]:
 
 
 def strange_draws(drawn: Iterable[FixedDraws], specs: Iterable[RunSpec], data: str) -> list[str]:
-    """What the user should know: draws of data with another name, whose ids may be other examples' here."""
+    """Notes on draws from data with another name, whose ids may belong to other examples here."""
     used = {spec.draw_ids for spec in specs}
     names = sorted({one.data for one in drawn if one.data not in (None, data) and one.digest in used})
     return [f"--draw-from: examples of {name} are drawn from {data}, by their ids alone" for name in names]

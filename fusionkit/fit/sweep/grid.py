@@ -49,19 +49,20 @@ def expand(
     freeze: str | None = None,
     **options: Any,
 ) -> list[RunSpec]:
-    """Every run of a sweep over one store, or a mix; UsageError for what the store or the head cannot serve.
+    """Every run of a sweep over one store, or a mix; UsageError for a choice that the store or the head does not
+    support.
 
     Args:
         task: a task, or several by their names, ``{"topic": "classification", "slots": "tagging"}``. label: the column;
-            of several tasks those that are not called as the task is, by the task's name. head: of several tasks those
-            that are not the default, by the task's name.
+            for several tasks the columns whose name is not the task's, by the task's name. head: for several tasks the
+            heads that are not the default, by the task's name.
         fusions: none are four that suit the store. seeds: trial k has k as ``data_seed`` and as ``init_seed``.
         data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
         order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
-        starts: finished runs, of which each run begins with the one that suits it. init_part: what it takes of that
-            one, ``both`` unless said. freeze: the part that is not trained.
+        starts: finished runs; each run starts from the one that suits it. init_part: the part that is taken, ``both``
+            unless given. freeze: the part that is not trained.
         options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
             those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
     """
@@ -141,7 +142,7 @@ def expand(
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
-    """Options of training by field: those of which several are taken, and the others; UsageError for an unknown one."""
+    """Options of training by field: the options with several values, and the others; UsageError for an unknown one."""
     known = {entry.parameter: entry for entry in FIT.values() if entry.name != "halving"}  # of a sweep, not of a run
     for name in options:
         if name not in known:
@@ -175,7 +176,8 @@ def seed_pairs(
 
 
 def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
-    """How many validation examples are scored while training: a number, or a share of those that are stored.
+    """The number of validation examples that are scored while training, from a number or a share of those that are
+    stored.
 
     UsageError if it is neither, or a share of a split that is not stored.
     """

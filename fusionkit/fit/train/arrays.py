@@ -1,4 +1,4 @@
-"""Examples that come as arrays, without a store's columns, as a task's split: what a run trains on and predicts."""
+"""Examples that come as arrays, without a store's columns, as a task's split: for training and for prediction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ArrayExamples:
 
     @property
     def unlabelled(self) -> list[Any]:
-        """What stands for labels of examples to be predicted."""
+        """Placeholders for the labels of examples to be predicted."""
         return [None] * len(self)
 
     @property

@@ -1,4 +1,4 @@
-"""What a model says of a split: decided class numbers, block by block, and what they are called."""
+"""A model's decisions on a split: class numbers, block by block, and the labels that they stand for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Decisions = Tensor  # of units class numbers, numbers or probabilities ``[units,
 
 
 def block_rows(device: torch.device) -> int:
-    """How many rows a device scores at once."""
+    """The number of rows that a device scores at once."""
     return BLOCK_ROWS if device.type == "cpu" else GPU_BLOCK_ROWS
 
 
@@ -79,13 +79,13 @@ def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -
 
 
 def units_of(split: TaskSplit, examples: IntArray) -> IntArray:
-    """Where the units of some examples, themselves or their words, stand among all that are decided."""
+    """The places of the units of some examples (the examples themselves, or their words) among all units."""
     return examples if split.kept is None else flat_rows(split.read_offsets, split.sequences(examples))[0]
 
 
 def named(data: TaskData, split: TaskSplit, decided: Decisions, threshold: float | None = None) -> list[Any]:
-    """A label or number an example, or a list of tags; words without a row get the default tag. Of probabilities
-    ``[examples, classes]`` a list of the labels above the threshold.
+    """A label or number an example, or a list of tags; words without a row get the default tag. From probabilities
+    ``[examples, classes]`` each example gets the list of its labels above the threshold.
     """
     if data.task.several:
         assert threshold is not None
@@ -122,7 +122,7 @@ def predict_parts(
 
 
 def masked_predictions(model: FusedModel, split: TaskSplit, head: LmHead, layers: Layers) -> list[tuple[float, int]]:
-    """Of each masked sub-token the cross-entropy of its own id, in nats, and the likeliest id.
+    """For each masked sub-token the cross-entropy of its own id, in nats, and the likeliest id.
 
     A row has a score for each sub-token of the vocabulary: few rows are scored at once.
     """
@@ -140,7 +140,7 @@ def masked_predictions(model: FusedModel, split: TaskSplit, head: LmHead, layers
 
 
 def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> dict[str, Decisions]:
-    """What a model decides of every unit of a split, by task."""
+    """A model's decision on every unit of a split, by task."""
     decided = {
         name: torch.empty(part.targets.shape, dtype=torch.float32 if part.targets.dtype == np.float32 else torch.int64)
         for name, part in split.parts.items()

@@ -35,7 +35,7 @@ def decide_all(
     watch: Stopwatch,
     runs: Sequence[Runs],
 ) -> list[Decisions]:
-    """What every run decides of every unit of a split: ``[R, units, …]`` a stack, on its device. A stack comes with
+    """The decision of every run on every unit of a split: ``[R, units, …]`` a stack, on its device. A stack comes with
     the places of its layers among those of the blocks; its work is that of its ``runs``.
     """
     kind = torch.float32 if split.targets.dtype == np.float32 else torch.int64
@@ -109,12 +109,12 @@ class Evaluator:
         return found
 
     def _parts(self, every: Tensor) -> Sequence[Tensor]:
-        """As many runs at once as their counting has memory for."""
+        """The runs in groups whose counts fit into memory."""
         runs = max(COUNTED // max(every.shape[1], 1), 1)
         return [every[at : at + runs] for at in range(0, len(every), runs)]
 
     def _every(self, decided: Decisions) -> Tensor:
-        """Of all words; those without a row have the default tag."""
+        """The decisions on all words; words without a row have the default tag."""
         if self._kept is None:
             return decided
         every = decided.new_full((len(decided), len(self._gold)), self._default)

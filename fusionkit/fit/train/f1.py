@@ -34,11 +34,11 @@ from fusionkit.ragged import IntArray
 
 
 class Spans:
-    """The spans of one split's words; ``gold`` is how many there are.
+    """The spans of one split's words; the attribute ``gold`` is their number.
 
     Args:
         names: the tag of each number: ``O``, ``B-x`` or ``I-x``. offsets: int64 ``[sentences + 1]`` into the words.
-        gold: int64 ``[words]``. device: where tags will be.
+        gold: int64 ``[words]``. device: the device of the tags to count.
     """
 
     def __init__(self, names: Sequence[str], offsets: IntArray, gold: IntArray, device: torch.device = CPU) -> None:
@@ -58,7 +58,7 @@ class Spans:
         self.gold = len(begins)
 
     def counts(self, tags: Tensor) -> tuple[Tensor, Tensor]:
-        """How many spans are right and how many are found, int64 ``[…]`` each, of tags ``[…, words]``."""
+        """The numbers of right spans and of found spans, int64 ``[…]`` each, from tags ``[…, words]``."""
         breaks, kind = self._broken(tags)
         found = (breaks[..., :-1] & (kind > 0)).sum(-1)
         order = breaks.cumsum(-1, dtype=torch.int32)
@@ -80,11 +80,12 @@ class Spans:
 
 
 def best_threshold(targets: NDArray[Any], gold: Sequence[Sequence[str]], likely: Tensor) -> tuple[float, float]:
-    """The probability above which an example has a class, and its F1; the highest of the best, 0.5 where none is right.
+    """The probability above which an example has a class, and its F1: the highest of the best thresholds, 0.5 where no
+    label is right.
 
     Args:
-        targets: ``[examples, classes]``, 1 where an example has a class. gold: all labels of each example, those that
-            no class was learned for among them. likely: probabilities, ``[examples, classes]``.
+        targets: ``[examples, classes]``, 1 where an example has a class. gold: all labels of each example, including
+            those without a learned class. likely: probabilities, ``[examples, classes]``.
     """
     told = sum(map(len, gold))
     ordered, order = likely.flatten().sort(descending=True, stable=True)

@@ -41,7 +41,7 @@ def rivals_of(spec: RunSpec) -> Rivals:
 
 
 def rungs(settings: int, epochs: int, validate_every: int = 1) -> dict[int, int]:
-    """How many settings go on after an epoch, by the epochs at which any stops."""
+    """The number of settings that go on, by the epochs after which some stop."""
     found: dict[int, int] = {}
     count = math.ceil(math.log2(max(settings, 1)))
     for k in range(count):
@@ -52,7 +52,7 @@ def rungs(settings: int, epochs: int, validate_every: int = 1) -> dict[int, int]
 
 
 def epochs_share(settings: int, epochs: int, validate_every: int = 1) -> float:
-    """The share of all epochs of so many settings that is trained."""
+    """The share of the epochs of so many settings that is trained."""
     trained, before, going = 0, 0, settings
     for epoch, kept in rungs(settings, epochs, validate_every).items():
         trained, before, going = trained + going * (epoch - before), epoch, kept
@@ -61,7 +61,9 @@ def epochs_share(settings: int, epochs: int, validate_every: int = 1) -> float:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run came; ``failed``: its loss was not finite; ``stopped``: at the last epoch of its curve."""
+    """The progress of a run; ``failed``: its loss was not finite; ``stopped``: it was stopped at the last epoch of its
+    curve.
+    """
 
     setting: Setting
     metric: str
@@ -70,7 +72,7 @@ class Progress:
     stopped: bool = False
 
     def score(self, epoch: int) -> float | None:
-        """The best validation score up to an epoch; None where it has none."""
+        """The best validation score up to an epoch; None where no epoch was scored."""
         best: float | None = None
         for each in self.curve:
             value = each["validation_score"]
@@ -80,10 +82,10 @@ class Progress:
 
 
 class Halving:
-    """Says which runs of a unit stop.
+    """Decides which runs of a unit stop.
 
     Args:
-        records: of runs that ended before, of which those count that compete with the unit's.
+        records: records of runs that ended before; those that compete with the unit's runs count.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -127,7 +129,7 @@ class Halving:
 
 
 def _mean(trials: Sequence[Progress], epoch: int) -> float:
-    """A setting's score; NaN for one that is out: a run of it failed, or was stopped before."""
+    """A setting's score; NaN where one of its runs failed or was stopped before."""
     scores = [trial.score(epoch) for trial in trials]
     out = any(trial.failed or (trial.stopped and len(trial.curve) < epoch) for trial in trials)
     return math.nan if out or None in scores else float(np.mean([score for score in scores if score is not None]))

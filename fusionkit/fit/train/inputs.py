@@ -1,7 +1,7 @@
-"""What a unit of runs reads: its draws as minibatches, and the part of validation that it is scored on.
+"""The inputs of a unit of runs: its draws as minibatches, and the part of validation that it is scored on.
 
-What is read in every epoch is held in memory where it fits, a GPU's where the runs are trained on one; the rest comes
-from the store each time.
+Inputs that are read in every epoch are held in memory where they fit, on a GPU where the runs are trained on one. The
+rest is read from the store each time.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class UnitInputs:
 
     Args:
         draws: the training examples of each data seed. layers: positions among the stored ones, of all that any run
-            reads. sharers: how many processes share the memory.
+            reads. sharers: the number of processes that share the memory.
 
     Attributes:
         stored: the part of validation that is watched, as it is stored. watched: the same, in memory where
-            ``holds_watched``. window_bytes: of the windows that are read while others are trained on.
+            ``holds_watched``. window_bytes: bytes of the windows that are read while others are trained on.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class UnitInputs:
         return GpuLoader(held, orders, specs[0].batch_size, self._device)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
-        """A split and its layers' positions: as it is, or in memory, in this order, where there is room."""
+        """A split and its layers' positions: unchanged, or read into memory in this order where there is room."""
         size = held_bytes(split, self._layers)
         if size > self._room:
             return split, self._layers
@@ -126,7 +126,7 @@ class UnitInputs:
 
 
 def decides_rows(spec: RunSpec) -> bool:
-    """Whether a run's rows stand each for itself: rows that fill a minibatch up change nothing there."""
+    """Whether each row of a run is scored independently, so that padding rows change nothing."""
     heads = decides_by_softmax(spec.head) and not reads_sequences(spec.head)
     return heads and spec.pool in (None, "cls") and not sees_examples(spec.fusion)
 

@@ -1,9 +1,9 @@
-"""What code computes and holds: floating-point operations, and bytes of tensors at their most.
+"""The cost of code: floating-point operations, and the peak bytes of tensors.
 
     operations = Σ 2 m k n  of products [m, k] · [k, n]   +   Σ numbers that other operations write, or sum up
 
-Products are counted by the formulas of ``torch.utils.flop_counter``. It does not know attention on a CPU, nor LSTMs,
-nor what is computed number by number, which is most of a scalar mix and of a CRF. Those are counted here.
+Products are counted by the formulas of ``torch.utils.flop_counter``. It does not count attention on a CPU, LSTMs and
+element-wise operations, which are most of a scalar mix and of a CRF. Those are counted here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run came to: its best epoch's weights scored on every split, and where its fusion looked."""
+"""The result of a run: its best epoch's weights, the scores on every split, and the layer weights of its fusion."""
 
 from __future__ import annotations
 
@@ -29,20 +29,22 @@ Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or N
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         metric: the score's name. score: on test, None without one. validation_score: of the best epoch, on all of
             validation. scores: all metrics by split. best_epoch: from 1; 0 where there was nothing to train.
-        steps: how many the optimizer made. seconds: training and scoring. epoch_seconds: how much of them had gone
-            after each epoch: beside the curve, as another machine gives others.
-        layer_weights: mean over validation rows, where the fusion has them. largest_weight: of a row's layer weights
-            the largest, mean over the same rows: 1 is one-hot. temperature: what the fusion's scores are divided by.
-        draw: ids of a few-shot draw. weights: the best epoch's parameters and buffers. trained_parameters: how many
-            were not frozen. tests: the scores on each store's test split by its name, where there are several.
-        watched: how many validation examples chose the epoch; the curve's scores are of these.
+        steps: the number that the optimizer made. seconds: training and scoring. epoch_seconds: the seconds up to the
+            end of each epoch; kept beside the curve, because they differ between machines.
+        layer_weights: mean over validation rows, where the fusion has them. largest_weight: the mean over the same rows
+            of a row's largest layer weight; 1 is one-hot. temperature: the number by which the fusion divides its
+            scores.
+        draw: ids of a few-shot draw. weights: the best epoch's parameters and buffers. trained_parameters: the number
+            that is not frozen. tests: the scores on each store's test split by its name, where there are several.
+        watched: the number of validation examples that chose the epoch; the curve's scores are of these.
         threshold: the probability above which an example has a class, where it may have several.
-        others: layer_weights, largest_weight and threshold of a run's other tasks by name; above are the first one's.
+        others: layer_weights, largest_weight and threshold of a run's other tasks by name; the attributes above are
+            those of the first task.
     """
 
     metric: str
@@ -74,7 +76,7 @@ class DivergenceError(FusionkitError):
 
 @dataclass(frozen=True)
 class StoppedRun:
-    """How far a run came that others were better than; attributes as of :class:`RunResult`."""
+    """The progress of a run that was stopped because others were better; attributes as of :class:`RunResult`."""
 
     metric: str
     validation_score: float
@@ -87,7 +89,7 @@ class StoppedRun:
 
 @dataclass(frozen=True)
 class BestEpoch:
-    """A run's best epoch: its validation score, and what is known of the examples it was judged by."""
+    """A run's best epoch: its validation score, and the decisions on the examples that it was judged by."""
 
     value: float
     epoch: int
@@ -122,11 +124,11 @@ class RunState:
         self.length = length_of(self.spec, len(self.draw))
 
     def is_due(self, epoch: int) -> bool:
-        """Whether it is scored now: no other run of its stack has a say in it."""
+        """Whether the run is scored after this epoch, whatever the other runs of its stack do."""
         return epoch % self.spec.validate_every == 0 or epoch == self.length.epochs
 
     def is_done(self, epoch: int) -> bool:
-        """Whether it has had its epochs, or none that was scored was better for as many as it has patience."""
+        """Whether the run has had all of its epochs, or ``patience`` scored epochs without a better score."""
         if epoch >= self.length.epochs:
             return True
         if self.spec.patience is None or self.best is None or not self.is_due(epoch):
@@ -135,16 +137,16 @@ class RunState:
 
     @property
     def steps(self) -> int:
-        """Steps that it has made."""
+        """The number of steps that the run has made."""
         return min(len(self.curve) * self.length.epoch, self.length.steps)
 
     def stop(self) -> StoppedRun:
-        """What there is of it where it stops before its end."""
+        """The result of a run that stops before its end."""
         best = self.chosen
         return StoppedRun(self.metric, best.value, best.epoch, self.curve, self.steps, self.seconds, self.epoch_seconds)
 
     def left(self, epoch: int) -> int:
-        """Steps that it makes in an epoch: the last one may be begun only."""
+        """The steps that the run makes in an epoch: the last epoch may be incomplete."""
         return min(self.length.steps - (epoch - 1) * self.length.epoch, self.length.epoch)
 
     def rate(self, epoch: int, step: int) -> float:
@@ -279,13 +281,13 @@ def _scored(groups: Groups, data: TaskData, split: TaskSplit, watch: Stopwatch) 
 
 
 def _among(groups: Groups) -> tuple[Layers, list[Layers]]:
-    """The layers that any of the runs reads, and where each group's stand among them."""
+    """The layers that any of the runs reads, and the positions of each group's layers among them."""
     layers = tuple(sorted({layer for group in groups for layer in group[0].layers}))
     return layers, [positions_of(group[0].layers, layers) for group in groups]
 
 
 def _layer_weights(groups: Groups, split: TaskSplit, held: Layers | None = None) -> list[dict[str, MeanWeights]]:
-    """Of each run, by part, the mean layer weights over a split's rows; ``held`` as :func:`results_of` has it."""
+    """The mean layer weights over a split's rows for each run, by part; ``held`` as :func:`results_of` has it."""
     layers, places = _among(groups)
     runs = [(run.model.parts, own) for group, own in zip(groups, places, strict=True) for run in group]
     read = layers if held is None else positions_of(layers, held)

@@ -59,7 +59,7 @@ def check_options(spec: RunSpec) -> None:
 
 
 class Length(NamedTuple):
-    """How long a run is: steps of a whole epoch, all of its steps, and the epochs that it begins."""
+    """The length of a run: steps of a whole epoch, all of its steps, and the epochs that it begins."""
 
     epoch: int
     steps: int
@@ -74,7 +74,7 @@ def length_of(spec: RunSpec, examples: int) -> Length:
 
 
 def rate_factor(spec: RunSpec, step: int, steps: int) -> float:
-    """What a step's rate is of ``lr``; ``step`` counts from 0, ``steps`` are all of the run's."""
+    """The factor of ``lr`` at a step; ``step`` counts from 0, ``steps`` is the number of all steps of the run."""
     warm = math.ceil(spec.warmup * steps)
     if step < warm:
         return step / warm

@@ -1,4 +1,4 @@
-"""Which run costs what, where runs are trained together.
+"""The seconds of each run, where runs are trained together.
 
     seconds of a run = Σ seconds of its stack's work / runs of the stack  +  Σ seconds of other work · rows / all rows
 
@@ -20,7 +20,7 @@ Runs = Sequence[Any]
 
 
 class Stopwatch:
-    """Counts the seconds of each run from when it is made, or was read."""
+    """Counts the seconds of each run since it was made or last read."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -28,7 +28,7 @@ class Stopwatch:
 
     @contextmanager
     def of(self, runs: Runs) -> Iterator[None]:
-        """What is done inside is work of a stack of these runs."""
+        """A context whose time is that of a stack of these runs."""
         if self._device.type == "cuda":
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             start.record()
@@ -41,7 +41,7 @@ class Stopwatch:
         self._work.append((runs, time.perf_counter() - began))
 
     def read(self, rows: Mapping[Any, float]) -> dict[Any, float]:
-        """The seconds of each run since then; ``rows`` are those that each has read meanwhile."""
+        """The seconds of each run since then; ``rows`` are the numbers of rows that each has read meanwhile."""
         if self._kernels:
             torch.cuda.synchronize(self._device)
             self._work += [(runs, start.elapsed_time(end) / 1e3) for runs, start, end in self._kernels]
@@ -56,7 +56,7 @@ class Stopwatch:
         return found
 
     def begin(self) -> None:
-        """Begin anew: what was done since it was last read is nobody's."""
+        """Start again: the time since the last reading is charged to no run."""
         self._work: list[tuple[Runs, float]] = []
         self._kernels: list[tuple[Runs, torch.cuda.Event, torch.cuda.Event]] = []
         self._began = time.perf_counter()

@@ -68,7 +68,7 @@ class StackedAdam:
             )
 
     def keep(self, leaves: Sequence[Tensor], runs: Tensor, pieces: Sequence[Piece]) -> None:
-        """Only these runs are left: int64 ``[R']``; ``leaves`` are their weights, made anew."""
+        """Keep only these runs, int64 ``[R']``; ``leaves`` are new tensors with their weights."""
         self._leaves = [leaf.detach() for leaf in leaves]
         self._means = [mean[runs] for mean in self._means]
         self._squares = [square[runs] for square in self._squares]
@@ -86,7 +86,7 @@ class StackedAdam:
 def clipped(gradients: Sequence[Tensor], limits: Tensor) -> list[Tensor]:
     """Each run's gradients scaled down to its norm, as ``torch.nn.utils.clip_grad_norm_`` does for one.
 
-    Not in place: of weights that are added up autograd gives one gradient in the same memory for all.
+    Not in place: autograd may give weights that are added up one gradient in the same memory.
 
     Args:
         limits: float ``[R]``; infinity cuts nothing.
@@ -99,14 +99,14 @@ def clipped(gradients: Sequence[Tensor], limits: Tensor) -> list[Tensor]:
 
 
 def limits_of(clips: Sequence[float | None], device: torch.device) -> Tensor | None:
-    """The norms, float ``[R]``, that :func:`clipped` cuts at; None where no run asks for one."""
+    """The norms, float ``[R]``, that :func:`clipped` cuts at; None where no run has ``clip_norm``."""
     if all(clip is None for clip in clips):
         return None
     return torch.tensor([float("inf") if clip is None else clip for clip in clips], device=device)
 
 
 def pieces_of(specs: Sequence[RunSpec]) -> list[Piece]:
-    """Neighbours of one decay whose rates are the same at every step."""
+    """Neighbouring runs with one decay whose rates are the same at every step."""
     alike = attrgetter("lr", "weight_decay", "schedule", "warmup", "epochs", "max_steps", "draw_ids")
     found = [[*runs] for _, runs in groupby(range(len(specs)), lambda run: alike(specs[run]))]
     return [(slice(runs[0], runs[-1] + 1), specs[runs[0]].weight_decay) for runs in found]

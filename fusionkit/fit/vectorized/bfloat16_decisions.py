@@ -3,19 +3,19 @@
     b = 4 · max |s̃ − s|  over a sample of the rows        a row is sure where s̃_(1) − s̃_(2) > b
 
 Symbols: ``s`` a row's scores in float32, ``s̃`` in bfloat16; ``s̃_(1)`` and ``s̃_(2)`` the two best. An error e in each
-score moves the margin of two by 2 e at most, so b leaves twice what was seen. Rows that are not sure are scored again
-in float32; where a row depends on all rows of its example, with these.
+score moves the margin of two by 2 e at most, so b allows twice the error that was seen. Rows that are not sure are
+scored again in float32, together with all rows of their example where the scores depend on these.
 
 CPUs with bfloat16 instructions multiply two to four times as fast in it. Without it few-shot classification of SST-2
 takes 30 % more CPU time (14.3 s for 11.0, 24 runs of 50 epochs) and few-shot tagging of CoNLL-2003 37 % more (25.7 s
 for 18.6, 6 runs of 5 epochs), with the same scores.
 
-Measured on MiniLM's states of SST-2 and CoNLL-2003: 0 to 4 % of the rows are not sure; of 4.7 million decisions that
-bfloat16 alone would have made, 952 were others, and none of these was sure. Scores of earlier epochs do not serve in
-the same way: weights move some rows far more than a sample shows.
+Measured on MiniLM's states of SST-2 and CoNLL-2003: 0 to 4 % of the rows are not sure; of 4.7 million decisions in
+bfloat16, 952 differed from float32's, and all 952 were on rows that are not sure. Scores of earlier epochs cannot be
+used in the same way: a step changes the scores of some rows far more than a sample shows.
 
-A GPU multiplies many times as fast in bfloat16. How many rows are unsure is not known there without waiting for it, so
-a fixed share of all rows is scored again, those of the smallest margins (:func:`decide_most`).
+A GPU multiplies many times as fast in bfloat16. Reading the number of unsure rows would make the host wait for the GPU,
+so a fixed share of the rows is scored again, those with the smallest margins (:func:`decide_most`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ UNSURE = -1
 
 
 def decider_of(stack: object, rows: int, all_are_read: bool) -> Callable[[Batch, Tensor], Tensor] | None:
-    """What decides the batches of a split of so many rows, given each with its states in bfloat16; None where a row is
-    not decided by its own best score, or where the rows of an example cannot be scored again together.
+    """The function that decides the batches of a split of so many rows, from a batch and its states in bfloat16. None
+    where a row is not decided by its own best score, or where the rows of an example cannot be scored again together.
     """
     if not isinstance(stack, Stacked) or not stack.by_row:
         return None
@@ -86,13 +86,13 @@ class CpuDecider:
 
 
 def decide_on_gpu(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
-    """As :meth:`CpuDecider.decide`: by :func:`decide_most`, and all in float32 where that leaves a row unsure."""
+    """Like :meth:`CpuDecider.decide`: by :func:`decide_most`, and all in float32 where that leaves a row unsure."""
     found = stack.recorded("decide in bfloat16", [batch], lambda: decide_most(stack, batch, narrow))
     return stack.decide(batch) if bool((found == UNSURE).any()) else found
 
 
 def decide_most(stack: Stacked, batch: Batch, narrow: Tensor) -> Tensor:
-    """As :meth:`CpuDecider.decide`, but :data:`UNSURE` where there were more unsure rows than were scored again.
+    """Like :meth:`CpuDecider.decide`, but :data:`UNSURE` where more rows were unsure than could be scored again.
 
     The work has one shape, whatever the numbers are: a GPU can record it.
     """

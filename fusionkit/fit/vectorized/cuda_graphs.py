@@ -1,8 +1,8 @@
 """Work on a GPU that is recorded once and replayed: CUDA graphs.
 
-A step of a stack is some hundred small kernels, and telling the GPU of each from Python takes ten times as long as
-doing it: on an H100 a step of 16 runs of ``attention`` takes 4 ms told kernel by kernel, 0.3 ms replayed. What is
-recorded reads and writes the same memory each time, so it serves minibatches that come in the same memory
+A step of a stack is some hundred small kernels, and launching them from Python takes ten times as long as running them:
+on an H100 a step of 16 runs of ``attention`` takes 4 ms launched kernel by kernel, 0.3 ms replayed. A recording reads
+and writes the same memory each time, so it is used for minibatches in reused buffers
 (:class:`fusionkit.fit.loader.gpu.GpuLoader`) and blocks of a split that stays where it is.
 """
 
@@ -23,18 +23,18 @@ Recorded = tuple[torch.cuda.CUDAGraph, Tensor]  # and where the result lies
 
 @cache
 def _common(device: torch.device) -> torch.cuda.Stream:
-    """Where work is recorded that is replayed beside no other: the default stream cannot record."""
+    """The stream for recording work that is not replayed beside other work: the default stream cannot record."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class CudaGraphs:
-    """The recordings of one stack; they are void once its weights lie elsewhere.
+    """The recordings of one stack; they are invalid once its weights are in other memory.
 
     Args:
-        device: a GPU. generators: whose random numbers the work draws.
+        device: a GPU. generators: the generators that the work draws from.
 
     Attributes:
-        recorded: how many pieces of work were recorded.
+        recorded: the number of pieces of work that were recorded.
     """
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
@@ -46,15 +46,17 @@ class CudaGraphs:
         self.recorded = 0
 
     def do(self, place: SharedBuffer, what: str, work: Callable[[], Tensor]) -> Tensor:
-        """Do it; the same work reads the same memory each time, at one place.
+        """Run a piece of work, which reads the same memory each time it is called with the same place.
 
-        The first time it is done as it comes, which loads its kernels; the second time it is recorded.
+        The first time it runs as usual, which loads its kernels; the second time it is recorded; from then on it is
+        replayed.
 
         Returns:
-            what ``work`` gives; from the second time on in the same memory, until it is done again.
+            the result of ``work``; from the second time on it is in the same memory, and valid until the work is run
+            again.
 
         Raises:
-            torch.OutOfMemoryError, RuntimeError: memory runs out; nothing was done.
+            torch.OutOfMemoryError, RuntimeError: memory runs out; the work was not done.
         """
         kinds = self._kept.setdefault(place, {})
         if what not in kinds:

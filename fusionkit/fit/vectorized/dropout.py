@@ -19,7 +19,7 @@ class RunDropout(nn.Module):
     """``nn.Dropout`` for a stack of runs, with a generator a run that all dropouts of the stack share.
 
     Attributes:
-        run: which run this is: 0 … R − 1, stacked with the weights so that vmap sees a run here.
+        run: the number of the run, 0 … R − 1; it is stacked with the weights, so that vmap gives each run its own.
     """
 
     run: Tensor
@@ -36,7 +36,7 @@ class RunDropout(nn.Module):
         return x * mask
 
     def stacked(self, x: Tensor) -> Tensor:
-        """Of all runs: ``[n, width]``, the same for each, or ``[R, n, width]`` → ``[R, n, width]``."""
+        """Dropout for all runs: ``[n, width]``, the same for each, or ``[R, n, width]`` → ``[R, n, width]``."""
         if not self.training or self.p == 0:
             return x
         masks = [_draw(self, run, x.shape[-2:], x) for run in range(len(self.generators))]
@@ -44,7 +44,7 @@ class RunDropout(nn.Module):
 
 
 class _Masks(torch.autograd.Function):
-    """The next mask of each run: what vmap cannot know, it is told by the rule below."""
+    """The next mask of each run. The vmap rule below draws each run's mask from its own generator."""
 
     @staticmethod
     def forward(x: Tensor, run: Tensor, source: RunDropout) -> Tensor:
@@ -71,7 +71,7 @@ def _draw(source: RunDropout, run: int, shape: Sequence[int], like: Tensor) -> T
 
 
 def generator_of(seed: int, device: torch.device) -> torch.Generator:
-    """A run's stream, where its masks are wanted: a GPU's own draws other ones than a CPU's."""
+    """A run's generator on the device of its masks: a GPU's draws other numbers than a CPU's."""
     return torch.Generator(device if device.type == "cuda" else "cpu").manual_seed(seed)
 
 

@@ -1,4 +1,4 @@
-"""A fusion that is a linear map and the head's first layer, which is another, as the one map that they are together.
+"""A linear fusion and the linear first layer of a head, multiplied into one map.
 
     U_r (P_r x_n + p_r) + u_r  =  (U_r P_r) x_n + (U_r p_r + u_r)
 
@@ -39,7 +39,7 @@ FUSION, SCORE = "fusion.", "head.score."
 
 @dataclass(frozen=True)
 class Folding:
-    """How the weights of stacked runs are folded.
+    """The way in which the weights of stacked runs are folded.
 
     Attributes:
         maps: the fusion's, by the names that its weights begin with, in the order of the layers. first: the head's, by
@@ -78,7 +78,7 @@ class Folding:
         return cls(inputs, fusion.width, first.out_features, tuple(maps), name, learned and not any(dropped))
 
     def saves(self, rows: float, *, learns: bool) -> float:
-        """How many multiplications folding saves over so many rows; 0 at least."""
+        """The number of multiplications that folding saves over so many rows; at least 0."""
         if learns and not self.steps:
             return 0.0
         to_inputs, to_outputs = (2, 3) if learns else (1, 1)
@@ -88,11 +88,13 @@ class Folding:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether little is left of the products where many rows are read."""
+        """Whether the folded product over many rows is small."""
         return FEW * self.outputs <= self.between
 
     def folded(self, weights: Weights) -> dict[str, Tensor]:
-        """Weights, float32 ``[R, …]`` by name, that score the same without a fusion, of states side by side."""
+        """Weights, float32 ``[R, …]`` by name, that give the same scores from the states of all layers side by side,
+        without a fusion.
+        """
         first = f"{SCORE}{self.first}"
         weight, bias = weights[f"{first}weight"], weights[f"{first}bias"]  # [R, k, m], [R, k]
         with exactly(weight.device):

@@ -62,7 +62,7 @@ class LoopedRuns:
 
     @contextmanager
     def _dropout_of(self, run: int) -> Iterator[None]:
-        """Dropout here draws from a run's own stream; the one that is everybody's is left as it was."""
+        """Let dropout draw from a run's own generator in this context; the global generator is left unchanged."""
         everybody = torch.default_generator
         if self.device.type == "cuda":  # of this GPU, which need not be the first
             everybody = torch.cuda.default_generators[torch.empty(0, device=self.device).get_device()]

@@ -1,4 +1,4 @@
-"""Whether somebody's own fusion or head can be stacked: tried on a few rows, as no one can tell by its code.
+"""Whether a user's own fusion or head can be stacked: it is tried on a few rows, because its code does not show it.
 
 Two of them with other weights go through ``torch.func.vmap`` and one after another. Where vmap raises an error, or
 gives other numbers, runs are trained one after another over the same minibatch: the same weights, in more time.
@@ -22,7 +22,7 @@ _tried: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def can_stack_own(model: FusedModel) -> bool:
-    """True for fusionkit's own parts, and for others that give the same stacked."""
+    """True for fusionkit's own parts, and for others that give the same numbers when they are stacked."""
     if all(type(module).__module__.startswith(OURS) for module in model.modules()):
         return True
     if model not in _tried:
@@ -68,7 +68,7 @@ class _Asked(nn.Module):
         self.model = model
 
     def forward(self, states: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
-        """``[rows, layers, hidden]`` → what a stack asks for."""
+        """``[rows, layers, hidden]`` → scores, decisions and loss."""
         if self.model.pool == "cls":
             states, offsets = states[offsets[:-1]], torch.arange(len(offsets))
         scores = self.model(states, offsets)

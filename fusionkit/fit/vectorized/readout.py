@@ -6,7 +6,7 @@
 Symbols: r a run, k a layer of the chain, ``f`` ReLU, dropout or nothing; n a row with a target, y(n) its class, w the
 class weights, 1 where there are none.
 
-On a CPU many rows are scored one run after another instead: what lies between two layers then stays in a core's cache.
+On a CPU many rows are scored one run after another instead: the values between two layers then stay in a core's cache.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def chain_of(score: nn.Module) -> list[Step] | None:
 
 
 def chain_of_head(head: nn.Module) -> list[Step] | None:
-    """The steps of a head whose scores are those of a chain; None for any other, somebody's own among them."""
+    """The steps of a head whose scores are those of a chain; None for other heads, and for a user's own."""
     return chain_of(head.get_submodule("score")) if type(head) in (Softmax, Crf, Regressor) else None
 
 
@@ -78,14 +78,15 @@ def chained(steps: Sequence[Step], weights: Mapping[str, Tensor], rows: Tensor) 
 
 
 def cross_entropies(head: Softmax, scores: Tensor, targets: Tensor) -> Tensor:
-    """What :meth:`Softmax.loss` gives for each run, float ``[R]``.
+    """The loss of :meth:`Softmax.loss` for each run, float ``[R]``.
 
-    Under ``torch.func.vmap`` PyTorch takes this loss apart in Python, for which it imports SymPy: half a second in each
+    Under ``torch.func.vmap`` PyTorch decomposes this loss in Python, for which it imports SymPy: half a second in each
     process.
 
     Args:
-        head: whose weights and smoothing all runs have. scores: ``[R, n, classes]``. targets: int64 ``[n]``, the same
-            for all runs, or ``[R, n]``; :data:`~fusionkit.dataset.batch.FILLING` counts for nothing.
+        head: the head, with the class weights and the smoothing of all runs. scores: ``[R, n, classes]``. targets:
+            int64 ``[n]``, the same for all runs, or ``[R, n]``; :data:`~fusionkit.dataset.batch.FILLING` counts for
+            nothing.
     """
     if not scores.shape[1]:
         return scores.flatten(1).sum(1)

@@ -87,7 +87,7 @@ def _filled(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class RunLinear(nn.Module):
-    """``nn.Linear`` by :func:`products`: of one run, or, where ``stacked``, of all of a stack under vmap."""
+    """``nn.Linear`` by :func:`products`: for one run, or, where ``stacked``, for all runs of a stack under vmap."""
 
     def __init__(self, linear: nn.Linear, stacked: bool) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class RunLinear(nn.Module):
 
 
 class _Linear(torch.autograd.Function):
-    """One run's map; of all runs what the rule for vmap says."""
+    """One run's map; the vmap rule computes the maps of all runs."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
 """Runs of the same shapes as one model: a leading run axis on every weight, one pass for all of them.
 
-A run in a stack learns what it learns alone, to rounding: no run's loss depends on another's weights, so the gradient
-of the sum of all losses is each run's own; dropout masks come from each run's own generator.
+A run in a stack ends with the weights that it has alone, to rounding: no run's loss depends on another's weights, so
+the gradient of the sum of all losses is each run's own; dropout masks come from each run's own generator.
 
 A fusion is stacked by batched products where :mod:`fusionkit.fit.vectorized.layer_mixes` has them, a chain of linear
-layers by :mod:`fusionkit.fit.vectorized.readout`, all else by ``torch.func.vmap``. What vmap cannot stack
-(``torch.nn.LSTM``, runs of several tasks) and what shares weights too large to copy (an encoder's LM head) goes through
-one model after another: :class:`LoopedRuns`.
+layers by :mod:`fusionkit.fit.vectorized.readout`, all else by ``torch.func.vmap``. Models that vmap cannot stack
+(``torch.nn.LSTM``, runs of several tasks) or that share weights too large to copy (an encoder's LM head) are computed
+one after another by :class:`LoopedRuns`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Wanted = Literal["loss", "score", "decide"]
 
 
 def can_stack(model: Model) -> bool:
-    """Whether vmap knows all that a model does, and every run has weights of its own."""
+    """Whether vmap can stack a model, and every run has weights of its own."""
     if not isinstance(model, FusedModel) or any(isinstance(m, (nn.RNNBase, LmScore)) for m in model.modules()):
         return False
     return can_stack_own(model)
@@ -67,8 +67,8 @@ class Stacked:
     """Models as one; several data seeds in one stack must have minibatches of the same shape.
 
     Attributes:
-        specs: the runs, in the order of every axis R; those of one data seed stand together.
-        learns: whether there is anything to learn. device: where the runs are, and batches shall be.
+        specs: the runs, in the order of every axis R; runs of one data seed are neighbours.
+        learns: whether any weight is learned. device: the device of the runs, on which batches are expected.
         by_row: whether every row that is read is decided by its own best score. whole_examples: whether a row's scores
             depend on all rows of its example.
     """
@@ -104,7 +104,7 @@ class Stacked:
         self._reset()
 
     def _reset(self) -> None:
-        """What depends on which runs there are, or on where their weights lie."""
+        """Make again what depends on the set of runs or on the memory of their weights."""
         self._folded: dict[str, Tensor] | None = None
         self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
         self._graphs: CudaGraphs | None = None
@@ -120,7 +120,7 @@ class Stacked:
                 weights stay as they are.
 
         Returns:
-            the losses before the step, ``[R]``; of a run that stays any number.
+            the losses before the step, ``[R]``; for a run that has made all of its steps any number.
         """
         given = [rate or 0.0 for rate in rates]
         self._folded = None  # the weights change
@@ -150,10 +150,11 @@ class Stacked:
 
     @torch.inference_mode()
     def decide(self, batch: Batch, rows: int = 0) -> Tensor:
-        """What each run decides of one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first task.
+        """The decisions of each run on one batch: class numbers, numbers or probabilities ``[R, n, …]``, of the first
+        task.
 
         Args:
-            rows: how many rows are decided before the next step, those of this batch included.
+            rows: the number of rows that are decided before the next step, this batch included.
 
         Returns:
             to be read before the next call: on a GPU the next one of this batch writes to the same memory.
@@ -185,7 +186,7 @@ class Stacked:
         return model
 
     def keep(self, runs: Sequence[int]) -> None:
-        """Go on with these runs alone, in this order."""
+        """Keep only these runs, in this order."""
         at = torch.tensor(list(runs), dtype=torch.int64, device=self.device)
         self.specs = [self.specs[run] for run in runs]
         self._generators[:] = [self._generators[run] for run in runs]  # the dropouts hold this very list
@@ -195,7 +196,7 @@ class Stacked:
 
     @property
     def _counts(self) -> list[int]:
-        """How many runs each data seed has."""
+        """The number of runs of each data seed."""
         return list(Counter(spec.data_seed for spec in self.specs).values())
 
     def _trainable(self) -> list[Tensor]:
@@ -208,10 +209,10 @@ class Stacked:
         return self._leaves | {name: numbers for name, _ in self._base.named_buffers() if name.endswith(".run")}
 
     def _call(self, weights: Weights, batches: Sequence[Batch], wanted: Wanted, counts: Sequence[int] = ()) -> Tensor:
-        """Losses ``[R]``, scores ``[R, n, classes]`` or what each run decides, ``[R, n]``.
+        """Losses ``[R]``, scores ``[R, n, classes]`` or decisions ``[R, n]``.
 
         Args:
-            counts: how many runs read each batch; without it those of its data seed, or all.
+            counts: the number of runs that read each batch; without it those of its data seed, or all.
         """
         first, model = batches[0], self._base
         if model.training is not (wanted == "loss"):  # it goes through all modules
@@ -265,7 +266,7 @@ class Stacked:
     def _ask(
         self, wanted: Wanted, weights: Weights, offsets: Tensor, given: Sequence[Tensor], dims: Sequence[int | None]
     ) -> Tensor:
-        """The heads, one a run, by vmap; ``dims`` are the axes of the runs in what each is given."""
+        """The heads of all runs by vmap; ``dims`` are the axes of the runs in the arguments."""
 
         def one(own: Mapping[str, Tensor], *each: Tensor) -> Tensor:
             found: Tensor = functional_call(self._head, dict(own), (wanted, offsets, *each))
@@ -296,7 +297,7 @@ class _HeadCalls(nn.Module):
 
 
 def _side_by_side(states: Tensor, offsets: Tensor) -> Tensor:
-    """What folded weights read: ``[rows, layers, hidden]`` → ``[rows, layers · hidden]``."""
+    """The input of folded weights: ``[rows, layers, hidden]`` → ``[rows, layers · hidden]``."""
     return states.flatten(1)
 
 

@@ -1,11 +1,12 @@
-"""Which runs share a stack, and how many: no more than gain anything, and no more than there is memory for.
+"""The runs of a stack and their number: as many as make it faster, and no more than there is memory for.
 
     width = min(C / 4w,  (M − 4 Σ w) / (w + a))        on a CPU; on a GPU the second alone
 
-Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` up to which wider stacks
-were seen to gain; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose moments and best
-weights are kept beside their weights; ``a`` what a run takes besides its gradient while it steps or is scored, counted
-as one copy of the states that it reads. Where a guess is too high, the sweep tries the unit again in two halves.
+Symbols: ``w`` bytes of a run's weights; ``4w`` with their gradients and two moments; ``C`` the bytes up to which wider
+stacks were measured to be faster; ``M`` the memory that this process may take; ``Σ`` over the runs of the unit, whose
+moments and best weights are kept beside their weights; ``a`` the bytes that a run takes besides its gradient while it
+steps or is scored, estimated as one copy of the states that it reads. Where the estimate is too low, the sweep tries
+the unit again in two halves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or n
 
 
 def shape_of(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's own."""
+    """The options that runs of one stack share; rates, decays, schedules, clipping, lengths and seeds are each run's
+    own.
+    """
     return (
         spec.fusion, spec.fusion_layers, spec.head, spec.dropout, spec.label_smoothing, spec.class_weights,
         spec.optimizer, spec.joint_fusion, spec.freeze, spec.init_part, spec.compute_dtype,
@@ -37,7 +40,9 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def room(device: torch.device, sharers: int) -> int | None:
-    """Bytes that this process may still take, where so many processes share what is left; None where nobody tells."""
+    """Bytes that this process may still take, where so many processes share the free memory; None where it is
+    unknown.
+    """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # this process's own
@@ -47,7 +52,7 @@ def room(device: torch.device, sharers: int) -> int | None:
 
 
 def width_of(size: int, states: int, unit: Sequence[int], free: int | None, cached: bool = True) -> int:
-    """How many runs are stacked, at least one.
+    """The number of runs of a stack, at least one.
 
     Args:
         size: bytes of a run's weights. states: of the largest batch of states that it reads. unit: of the weights of

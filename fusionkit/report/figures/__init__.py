@@ -22,8 +22,8 @@ class Figure:
     """One figure.
 
     Attributes:
-        title: what stands above it. caption: what one sees, with units. needs: what runs must have for it.
-        data: its tidy data, or None where these runs have none. chart: of a study and that data an Altair chart.
+        title: its title. caption: a description of the chart, with units. needs: what the runs must have.
+        data: its tidy data; None where these runs have none. chart: of a study and that data an Altair chart.
         about: what is only known of the data, in a sentence.
     """
 

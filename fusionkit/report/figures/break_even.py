@@ -5,7 +5,7 @@
 
 Symbols: ``s`` the seconds that a split's encoding took, ``t_i`` the seconds that head i took over the store, ``E_i``
 its epochs, ``x_i`` the examples it learned from of ``X`` in train. ``once`` is measured; ``again`` is counted from the
-same measurements: it is what the frozen encoder would cost if its states were not kept.
+same measurements: this is the cost of the frozen encoder if its states were not kept.
 """
 
 from __future__ import annotations
