@@ -124,7 +124,8 @@ def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _settings(group: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
-    return (setting for _, setting in group.groupby(list(columns), sort=False, dropna=False))
+    # In the order of their values: of equal scores the first counts, whichever run ended first.
+    return (setting for _, setting in group.groupby(list(columns), sort=True, dropna=False))
 
 
 def _seeds(runs: pd.DataFrame) -> set[tuple[int, int]]:
