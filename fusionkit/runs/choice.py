@@ -68,7 +68,7 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         kept.append(best)
         if not len(best) or best["status"].iloc[0] != "finished":
             continue
-        group_name = " ".join(str(best[name].iloc[0]) for name in names)
+        group_name = " ".join(dict.fromkeys(str(best[name].iloc[0]) for name in names))
         for edge in _edges(group, best, columns):
             edges.setdefault(edge, []).append(group_name)
         if len(_seeds(best)) < len(_seeds(group)):
