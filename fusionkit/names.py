@@ -10,4 +10,5 @@ TASKS = ("classification", "pair-classification", "tagging", "regression", "mult
 INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap")
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
+SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first
 LOGS = ("tensorboard", "mlflow", "wandb")

@@ -9,7 +9,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, log, out, print_json
 from fusionkit.errors import UsageError
-from fusionkit.names import CORRECTIONS, INTERVALS, TESTS
+from fusionkit.names import CORRECTIONS, INTERVALS, SHOWN_SPLITS, TESTS
 
 FORMATS = ("table", "csv", "json", "latex")
 
@@ -18,6 +18,9 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.argument("runs", type=FOLDER)
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
+@click.option(
+    "--split", type=click.Choice(SHOWN_SPLITS), default="test", show_default=True, help="Whose score to show."
+)
 @click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
 @click.option("--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="95 % intervals.")
 @click.option("--test", type=click.Choice(TESTS), help="Of paired differences. [default: permutation]")
@@ -28,6 +31,7 @@ def results(
     runs: Path,
     by: tuple[str, ...],
     metric: str | None,
+    split: str,
     baseline: str | None,
     interval: str,
     test: str | None,
@@ -48,9 +52,10 @@ def results(
     from fusionkit.cli.summary_table import summary_table
     from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder
+    from fusionkit.runs.shown_split import scored_on, with_split
     from fusionkit.runs.summary import summarise
 
-    frame = RunsFolder(runs).frame(metric, each_test=True)
+    frame = scored_on(RunsFolder(runs).frame(metric, each_test=True), split)
     notes: list[str] = []
     if baseline:
         choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
@@ -58,6 +63,7 @@ def results(
         notes = comparison_notes(summary, **choice)
     else:
         summary = summarise(frame, list(by) or None, interval)
+    summary = with_split(summary, split)
     kind = "json" if as_json else kind
     if kind == "latex":
         click.echo(latex(summary, notes))
