@@ -11,4 +11,5 @@ INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap")
 CHOOSERS = ("validation",)
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
+SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first
 LOGS = ("tensorboard", "mlflow", "wandb")

@@ -9,7 +9,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, log, out, print_json
 from fusionkit.errors import UsageError
-from fusionkit.names import CHOOSERS, CORRECTIONS, INTERVALS, TESTS
+from fusionkit.names import CHOOSERS, CORRECTIONS, INTERVALS, SHOWN_SPLITS, TESTS
 from fusionkit.plural import counted
 
 FORMATS = ("table", "csv", "json", "latex")
@@ -20,6 +20,9 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.option("--by", multiple=True, help="Column to group by; give it several times. [default: what differs]")
 @click.option("--average", multiple=True, help="Column to average over, data for instance; give it several times.")
 @click.option("--metric", help="Score to show, e.g. macro_f1, matthews, recall. [default: the task's own]")
+@click.option(
+    "--split", type=click.Choice(SHOWN_SPLITS), default="test", show_default=True, help="Whose score to show."
+)
 @click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
 @click.option("--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="95 % intervals.")
 @click.option("--test", type=click.Choice(TESTS), help="Of paired differences. [default: permutation]")
@@ -32,6 +35,7 @@ def results(
     by: tuple[str, ...],
     average: tuple[str, ...],
     metric: str | None,
+    split: str,
     baseline: str | None,
     interval: str,
     test: str | None,
@@ -59,15 +63,17 @@ def results(
     from fusionkit.runs.choice import chosen_by
     from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder
+    from fusionkit.runs.shown_split import scored_on, with_split
     from fusionkit.runs.summary import NOTES, summarise
 
-    frame = RunsFolder(runs).frame(metric, each_test=True)
+    frame = scored_on(RunsFolder(runs).frame(metric, each_test=True), split)
     chosen, choice = chosen_by(choose_by, frame, (*by, *average)), dict[str, str]()
     if baseline:
         choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
         summary = compare(chosen.frame, baseline, list(by) or None, **choice, chosen=chosen.columns, average=average)
     else:
         summary = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average)
+    summary = with_split(summary, split)
     notes = [*chosen.notes, *summary.attrs[NOTES], *(comparison_notes(summary, **choice) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
         notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")

@@ -19,6 +19,7 @@ from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
+from fusionkit.runs.shown_split import TEST, scored_on, with_split
 from fusionkit.runs.summary import NOTES, summarise
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
@@ -40,7 +41,9 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
         return {"comparison": dataclasses.asdict(comparison), "runs": runs}
 
     def make() -> Made:
-        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands)
+        frame = scored_on(frame_of(comparison, fittings), comparison.split)
+        summary, notes = summary_of(comparison, frame, commands)
+        summary = with_split(summary, comparison.split)
         files = commands.tables(summary, notes, comparison.across).items()
         for suffix, text in files:
             write_durably(work.table(comparison.name, suffix), text.encode())
@@ -87,7 +90,7 @@ def command_of(comparison: Comparison, work: StudyFolder) -> str:
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]
     options += [word for name in comparison.average for word in ("--average", name)]
-    names = ["metric", "interval", "choose_by"]
+    names = ["metric", *(["split"] if comparison.split != TEST else []), "interval", "choose_by"]
     names += ["baseline", "test", "correction"] if comparison.baseline is not None else []
     for name in names:
         if (value := getattr(comparison, name)) is not None:

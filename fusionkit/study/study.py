@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.fit.sweep.file import Block
-from fusionkit.names import CHOOSERS
+from fusionkit.names import CHOOSERS, SHOWN_SPLITS
 from fusionkit.options.entry import WHOLE, about, option, options_of
 from fusionkit.specs import EncodeSpec
 from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
@@ -77,6 +77,7 @@ class Comparison:
     across: str | None = option(None, "The column of them that the Markdown table lays across.")
     baseline: str | None = option(None, "What to compare with: a value of a `by` column, or COLUMN=VALUE.")
     metric: str | None = option(None, "Score to show. [default: the task's own]")
+    split: str = option("test", "Whose score to show; of runs without a test, validation's.", choices=SHOWN_SPLITS)
     interval: str = option("t", "95 % intervals.", choices=tuple(INTERVALS))
     test: str = option("permutation", "Of paired differences.", choices=tuple(TESTS))
     choose_by: str | None = option(

@@ -50,10 +50,12 @@ def test_few_shot_curves_have_the_mean_and_the_t_interval(
     study: ReportData, looks: AllPredictions, records: Any
 ) -> None:
     found = data_of(study, looks, "shots")
-    assert len(found) == 9
+    assert len(found) == 2 * 9
     for row in (SimpleNamespace(**each) for each in json.loads(found.to_json(orient="records"))):
         shots = None if row.shots == "all" else int(row.shots)
-        scores = [100 * one["score"] for one in only(records, label="slots", fusion=row.method, shots=shots)]
+        runs = only(records, label="slots", fusion=row.method, shots=shots)
+        scores = [100 * one["score" if row.split == "test" else "validation_score"] for one in runs]
+        assert row.task.endswith(f" · {row.split} (F1, %)")
         low, high = stats.t.interval(0.95, len(scores) - 1, np.mean(scores), stats.sem(scores) or 1e-12)
         assert row.runs == len(scores) == 2
         assert row.score == pytest.approx(np.mean(scores))

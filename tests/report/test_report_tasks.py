@@ -95,8 +95,11 @@ def test_lengths_of_training_are_told_apart(command: Command, made: Any, tmp_pat
     (drawn,) = draw(study, AllPredictions(study), ["epochs"])
     found = drawn.data
     assert sorted(set(found["epochs"])) == [1, 3]
-    assert set(found["task"]) == {"desk-de · slots · 1 a class (F1, %)", "desk-de · slots · 2 a class (F1, %)"}
-    assert len(found) == 2 * 2 * 2
+    assert list(dict.fromkeys(found["task"])) == [
+        f"desk-de · slots · {shots} a class · {split} (F1, %)" for shots in (1, 2) for split in ("test", "validation")
+    ]
+    assert len(found) == 2 * 2 * 2 * 2
+    kept = {"test": "score", "validation": "validation_score"}
     records = [json.loads(path.read_text(encoding="utf-8")) for path in runs.glob("*/run.json")]
     for row in found.to_dict(orient="records"):
         mine = [
@@ -109,4 +112,4 @@ def test_lengths_of_training_are_told_apart(command: Command, made: Any, tmp_pat
         ties = {np.mean([one["validation_score"] for one in same]) for same in rates.values()}
         assert row["runs"] == 2
         if len(ties) == 2:
-            assert row["score"] == pytest.approx(100 * np.mean([one["score"] for one in best]))
+            assert row["score"] == pytest.approx(100 * np.mean([one[kept[row["split"]]] for one in best]))

@@ -38,15 +38,15 @@ class Figure:
 FIGURES: dict[str, Figure] = {
     "shots": Figure(
         "Score by labelled examples",
-        f"Test score by labelled examples a class: {SPREAD}, one panel a task.",
+        f"Score by labelled examples a class, on test and on validation: {SPREAD}, two panels a task.",
         "runs of one task with two sizes of draw (--shots) or more",
         scores.by_shots,
         scores.shots_chart,
     ),
     "epochs": Figure(
         "Score by epochs given",
-        f"Test score by the number of epochs that a run was given (--epochs): {SPREAD}, one panel a task and size of "
-        "draw.",
+        f"Score by the number of epochs that a run was given (--epochs), on test and on validation: {SPREAD}, two "
+        "panels a task and size of draw.",
         "runs of one task and size of draw with two numbers of epochs or more",
         scores.by_epochs,
         scores.epochs_chart,

@@ -61,6 +61,7 @@ def panels(
     below: int = 40,
     columns: int = COLUMNS,
     square: bool = False,
+    pairs: bool = False,
 ) -> Any:
     """One panel a value of ``by``, each with axes of its own in ``free``.
 
@@ -68,9 +69,11 @@ def panels(
 
     Args:
         order: of the values, that of the data unless given. size: of a panel. names: pixels that the labels of its
-            left axis take. below: those of its lower axis. square: its width is never more than this.
+            left axis take. below: those of its lower axis. square: its width is never more than this. pairs: the first
+            two panels belong together, and so on: a line has an even number.
     """
     alt = altair()
+    columns = 2 if pairs else columns
     values = list(dict.fromkeys(data[by] if order is None else order))
     made = layers.properties(width=size[0], height=size[1]).facet(
         facet=alt.Facet(f"{by}:N", title=None, sort=values, header=alt.Header(labelLimit=320)),
@@ -85,6 +88,7 @@ def panels(
     # One scale, but an axis below every panel: the last line may be shorter than the others.
     made = made.resolve_axis(x="independent")
     meta = {"panels": len(values), "free": "y" in free, "names": names, "square": square, "below": below}
+    meta |= {"pairs": True} if pairs else {}
     return made.properties(usermeta=meta)
 
 

@@ -1,4 +1,4 @@
-"""Test scores by what a run was given or cost: labelled examples, epochs, parameters, seconds, one layer alone.
+"""Scores by what a run was given or cost: labelled examples, epochs, parameters, seconds, one layer alone.
 
 A row of data is the mean score of some runs of one task with its 95 % t interval, in percent but for perplexities.
 """
@@ -30,25 +30,27 @@ PROBE = "layer"  # the method that the line of single layers is drawn as
 
 
 def by_shots(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, size of draw and method, of tasks with two sizes or more."""
+    """A row a task, split, size of draw and method, of tasks with two sizes or more."""
     runs = study.chosen
     sizes = runs.groupby("task_name")["shots_name"].transform("nunique")
     rows = [
-        {"task": study.task_with_unit(task), "shots": shots, "method": method, **_score(study, task, group)}
+        {"task": study.task_with_unit(task, f" · {split}"), "split": split, "shots": shots, "method": method, **score}
         for (task, shots, method), group in runs[sizes > 1].groupby(CELL, sort=False)
+        for split, score in _split_scores(study, task, group)
     ]
     return pd.DataFrame(rows) if rows else None
 
 
 def by_epochs(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, size of draw, method and number of epochs, of tasks with two numbers or more."""
+    """A row a task, split, size of draw, method and number of epochs, of tasks with two numbers or more."""
     runs = study.chosen_within([*CELL, "epochs"])
     numbers = runs.groupby(["task_name", "shots_name"])["epochs"].transform("nunique")
     rows = []
     for (task, shots, method, _), group in runs[numbers > 1].groupby([*CELL, "epochs"], sort=False):
-        name = study.task_with_unit(task, "" if shots == ALL else f" · {shots} a class")
         given = {"shots": shots, "method": method, "epochs": int(group["epochs"].iloc[0])}
-        rows.append({"task": name, **given, **_score(study, task, group)})
+        for split, score in _split_scores(study, task, group):
+            name = study.task_with_unit(task, f"{'' if shots == ALL else f' · {shots} a class'} · {split}")
+            rows.append({"task": name, "split": split, **given, **score})
     return pd.DataFrame(rows) if rows else None
 
 
@@ -89,7 +91,7 @@ def shots_chart(study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     sizes = [size for size in study.shots if size in set(data["shots"])]
     x = alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0))
-    return panels(_lines(x, data, shots="shots"), data, "task")
+    return panels(_lines(x, data, shots="shots"), data, "task", pairs=_has_both(data))
 
 
 def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
@@ -97,7 +99,7 @@ def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     x = alt.X("epochs:O", title="epochs", axis=alt.Axis(labelAngle=0))
     order = data.assign(place=data["shots"].map(study.shots.index)).sort_values("place", kind="stable")["task"]
-    return panels(_lines(x, data, epochs="epochs"), data, "task", order)
+    return panels(_lines(x, data, epochs="epochs"), data, "task", order, pairs=_has_both(data))
 
 
 def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
@@ -134,6 +136,19 @@ def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
     line = probes.mark_line(strokeWidth=2).encode(x=x, y=y)
     points = probes.mark_point(filled=True, size=45, opacity=1).encode(x=x, y=y, tooltip=told)
     return panels(alt.layer(levels, band, line, points), data, "task")
+
+
+def _split_scores(study: ReportData, task: object, runs: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+    """By split the score of some runs: on test, and on validation, which is of the data that they were trained on."""
+    found = [("test", _score(study, task, runs))] if runs["score"].notna().any() else []
+    if not found or (runs["evaluated"] == runs["data"]).all():
+        found.append(("validation", _score(study, task, runs.assign(score=runs["validation_score"]))))
+    return found
+
+
+def _has_both(data: pd.DataFrame) -> bool:
+    """Whether there are panels of test and of validation, to stand beside each other."""
+    return len(set(data["split"])) > 1
 
 
 def _score(study: ReportData, task: object, runs: pd.DataFrame) -> dict[str, Any]:

@@ -15,7 +15,8 @@ function fitted(spec, width, config) {
   const side = meta.free ? names : 0; // labels beside every panel, or beside the first of a line
   const room = width - names - 6;
   const fits = Math.floor((room + gap + side) / ((square || PANEL.least) + gap + side));
-  const columns = Math.max(1, Math.min(meta.panels, square ? 2 : 4, fits));
+  const most = Math.max(1, Math.min(meta.panels, square ? 2 : 4, fits));
+  const columns = meta.pairs && most > 1 ? most - (most % 2) : most;
   const share = Math.floor((room - (columns - 1) * (gap + side)) / columns);
   copy.columns = columns;
   copy.spacing = { column: gap + side, row: 34 + meta.below };

@@ -21,6 +21,7 @@ from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.runs.claims import runs_status
 from fusionkit.runs.folder import FLAT, flat_record
+from fusionkit.runs.shown_split import scored_on, with_split
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -152,6 +153,19 @@ def test_one_run_has_neither_deviation_nor_interval() -> None:
 def test_without_a_test_split_validation_is_what_is_averaged() -> None:
     row = summarise(frame(record(None, 0.25, data_seed=0), record(None, 0.75, data_seed=1))).iloc[0]
     assert row["mean"] == 0.5
+
+
+def test_the_score_of_validation_is_shown_where_it_is_asked_for() -> None:
+    runs = [
+        record(0.1 * seed, 0.7 + 0.1 * seed, data_seed=seed, fusion=f) for seed in range(2) for f in ("last", "linear")
+    ]
+    tests = pd.DataFrame([{**flat_record(one), "evaluated": name} for one in runs for name in ("corpus", "other")])
+    assert scored_on(tests, "test") is tests
+    shown = with_split(summarise(scored_on(tests, "validation"), ["fusion"]), "validation")
+    assert shown.columns[0] == "split"
+    assert set(shown["split"]) == {"validation"}
+    assert shown["runs"].tolist() == [2, 2]  # a run that two stores were scored on counts once
+    assert shown["mean"].tolist() == pytest.approx([0.75, 0.75])
 
 
 def test_failed_runs_are_counted_and_not_averaged() -> None:
