@@ -146,9 +146,14 @@ def test_results_as_csv_hold_the_same_numbers(fusionkit: Command, fitted: Any) -
 
 
 def test_results_by_columns_are_grouped_by_them(fusionkit: Command, fitted: Any) -> None:
-    rows = fusionkit("results", fitted[0], "--by", "data_seed", "--by", "task", "--json").json
-    assert [(row["data_seed"], row["task"], row["runs"]) for row in rows] == [
+    by = ["results", fitted[0], "--by", "data_seed", "--by", "task", "--json"]
+    averaged = fusionkit(*by, "--average", "fusion").json
+    assert [(row["data_seed"], row["task"], row["runs"]) for row in averaged] == [
         (k, "classification", 2) for k in range(3)
+    ]
+    rows = fusionkit(*by).json  # the two fusions are no repetitions of each other: a column tells them apart
+    assert sorted((row["data_seed"], row["fusion"], row["runs"]) for row in rows) == [
+        (k, fusion, 1) for k in range(3) for fusion in ("last", "linear")
     ]
 
 
