@@ -11,7 +11,8 @@ minutes. A table stands in a document between two marks:
     <!-- end -->
 
 It is the study's comparison over the records of docs/records/STUDY.jsonl; ``metric`` shows other scores, several side
-by side, ``COLUMN=VALUE`` the groups with this value alone, ``show=weights`` the mean weight of each layer.
+by side, ``COLUMN=VALUE`` the groups with this value alone, ``show=weights`` the mean weight of each layer. Below it
+stands where and when its runs were trained.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,6 +40,7 @@ from fusionkit.cli.paper_tables import markdown
 from fusionkit.errors import FusionkitError, unknown_name
 from fusionkit.files import write_durably
 from fusionkit.machine import cores
+from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.folder import RunsFolder, digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
@@ -53,6 +56,7 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 KEEP_SECONDS = 300.0
 THREADS = 1
+WIDTH = 138  # of a line of words
 FAST = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # instructions that change speeds or bits
 QUIET = CliCommands(None, None, THREADS, "cpu", False, ())
 
@@ -215,9 +219,28 @@ def with_tables(text: str) -> str:
 
     def written(mark: re.Match[str]) -> str:
         options = dict(option.split("=", 1) for option in mark[4].split())
-        return mark[1] + table_of(mark[2], mark[3], options) + mark[5]
+        return mark[1] + wrapped(table_of(mark[2], mark[3], options) + "\n" + made_of(mark[2])) + mark[5]
 
     return MARK.sub(written, text)
+
+
+def made_of(study: str) -> str:
+    """By which file, where and when the runs of a study of record were trained, in a line."""
+    machines: dict[str, list[str]] = {}
+    for each in read_records(RECORDS / f"{study}.jsonl")[0]["made"]:
+        instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
+        on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}, {counted(each['threads'], 'thread')} a run"
+        machines.setdefault(on, []).append(f"{each['date']} {each['commit']}")
+    told = "; ".join(f"{on} ({', '.join(dict.fromkeys(when))})" for on, when in machines.items())
+    return f"*{STUDIES[study].relative_to(ROOT).as_posix()}, trained on {told}*\n"
+
+
+def wrapped(lines: str) -> str:
+    """Lines of a table as they are, others wrapped."""
+    return "".join(
+        line if line.startswith("|") or not line.strip() else textwrap.fill(line.rstrip(), WIDTH) + "\n"
+        for line in lines.splitlines(keepends=True)
+    )
 
 
 @dataclass(frozen=True)

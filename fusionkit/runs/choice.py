@@ -62,13 +62,14 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
     if not columns:
         return Chosen(frame, (), [])
     kept, edges, missing = list[pd.DataFrame](), dict[str, list[str]](), list[str]()
-    names = [name for name in keys if name not in UNTOLD and (name == "fusion" or _differs(frame[name]))] or keys[-1:]
+    names = _telling(frame, [name for name in keys if name not in UNTOLD]) or keys[-1:]
     for group in groups:
         best = _best(group, columns)
         kept.append(best)
         if not len(best) or best["status"].iloc[0] != "finished":
             continue
-        group_name = " ".join(dict.fromkeys(str(best[name].iloc[0]) for name in names))
+        values = (best[name].iloc[0] for name in names)
+        group_name = " ".join(dict.fromkeys(str(value) for value in values if not pd.isna(value)))
         for edge in _edges(group, best, columns):
             edges.setdefault(edge, []).append(group_name)
         if len(_seeds(best)) < len(_seeds(group)):
@@ -148,6 +149,16 @@ def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> I
 
 def _differs(column: pd.Series[Any]) -> bool:
     return len(column.drop_duplicates()) > 1
+
+
+def _telling(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """The fusion, and each column that tells rows apart which those before it do not."""
+    told, groups = list[str](), 1
+    for name in sorted(keys, key=lambda key: key != "fusion"):
+        if name == "fusion" or len(frame[[*told, name]].drop_duplicates()) > groups:
+            told.append(name)
+            groups = len(frame[told].drop_duplicates())
+    return [name for name in keys if name in told]
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:
