@@ -7,12 +7,12 @@ DATA holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes eac
 has a record counts as done, whichever study it is of. Killed and run again it goes on: records are kept every few
 minutes. A table stands in a document between two marks:
 
-    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights] -->
+    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights|lr] -->
     <!-- end -->
 
 It is the study's comparison over the records of docs/records/STUDY.jsonl; ``metric`` shows other scores, several side
-by side, ``COLUMN=VALUE`` the groups with this value alone, ``show=weights`` the mean weight of each layer. Below it
-stands where and when its runs were trained.
+by side, ``COLUMN=VALUE`` the groups with this value alone, ``show=weights`` the mean weight of each layer,
+``show=lr`` the rate that was chosen. Below it stands where and when its runs were trained.
 """
 
 from __future__ import annotations
@@ -226,12 +226,15 @@ def with_tables(text: str) -> str:
 
 def made_of(study: str) -> str:
     """By which file, where and when the runs of a study of record were trained, in a line."""
-    machines: dict[str, list[str]] = {}
+    machines: dict[str, dict[str, list[str]]] = {}
     for each in read_records(RECORDS / f"{study}.jsonl")[0]["made"]:
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
         on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}, {counted(each['threads'], 'thread')} a run"
-        machines.setdefault(on, []).append(f"{each['date']} {each['commit']}")
-    told = "; ".join(f"{on} ({', '.join(dict.fromkeys(when))})" for on, when in machines.items())
+        machines.setdefault(on, {}).setdefault(each["date"], []).append(each["commit"])
+    told = "; ".join(
+        f"{on} ({', '.join(f'{date} at ' + ', '.join(dict.fromkeys(commits)) for date, commits in when.items())})"
+        for on, when in machines.items()
+    )
     return f"*{STUDIES[study].relative_to(ROOT).as_posix()}, trained on {told}*\n"
 
 
@@ -265,11 +268,13 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     records = read_records(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
-    if show != "weights" and not any(metrics):
+    if not show and not any(metrics):
         summary, notes = summary_of(comparison, frame, QUIET)
         return markdown(only(summary, choice), notes, comparison.across)
-    # Other scores and weights are those of the runs that the comparison's own score chooses.
+    # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
+    if show == "lr":
+        return rates_table(only(counted.frame, choice), comparison.by, comparison.across)
     if show == "weights":
         by_digest = {record["digest"]: record for record in records}
         return weights_table(only(counted.frame, choice), comparison.by, by_digest)
@@ -290,6 +295,17 @@ def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
             raise unknown_name("column of the table", column, frame.columns)
         frame = frame[frame[column].map(cell) == value].drop(columns=column)
     return frame
+
+
+def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str | None) -> str:
+    """The rate of each group, the groups of ``across`` side by side."""
+    down = [name for name in by if name != across]
+    rates = frame.drop_duplicates([*by]).pivot(index=down, columns=across, values="lr")
+    rates = rates.reindex(index=frame[down].drop_duplicates().set_index(down).index, columns=frame[across].unique())
+    rows = [[*down, *map(str, rates.columns)], ["---"] * (len(down) + len(rates.columns))]
+    for names, values in zip(frame[down].drop_duplicates().itertuples(index=False), rates.to_numpy(), strict=True):
+        rows.append([*map(cell, names), *("" if pd.isna(value) else f"{value:g}" for value in values)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def weights_table(frame: pd.DataFrame, by: Sequence[str], records: Mapping[str, dict[str, Any]]) -> str:
