@@ -274,6 +274,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
     if show == "lr":
+        assert comparison.across is not None
         return rates_table(only(counted.frame, choice), comparison.by, comparison.across)
     if show == "weights":
         by_digest = {record["digest"]: record for record in records}
@@ -297,14 +298,14 @@ def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:
     return frame
 
 
-def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str | None) -> str:
+def rates_table(frame: pd.DataFrame, by: Sequence[str], across: str) -> str:
     """The rate of each group, the groups of ``across`` side by side."""
-    down = [name for name in by if name != across]
-    rates = frame.drop_duplicates([*by]).pivot(index=down, columns=across, values="lr")
-    rates = rates.reindex(index=frame[down].drop_duplicates().set_index(down).index, columns=frame[across].unique())
-    rows = [[*down, *map(str, rates.columns)], ["---"] * (len(down) + len(rates.columns))]
-    for names, values in zip(frame[down].drop_duplicates().itertuples(index=False), rates.to_numpy(), strict=True):
-        rows.append([*map(cell, names), *("" if pd.isna(value) else f"{value:g}" for value in values)])
+    down, columns = [name for name in by if name != across], frame[across].unique()
+    lines: dict[tuple[str, ...], dict[Any, str]] = {}
+    for _, row in frame.iterrows():
+        lines.setdefault(tuple(cell(row[name]) for name in down), {})[row[across]] = f"{row['lr']:g}"
+    rows = [[*down, *map(str, columns)], ["---"] * (len(down) + len(columns))]
+    rows += [[*names, *(rates.get(column, "") for column in columns)] for names, rates in lines.items()]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
