@@ -85,6 +85,7 @@ def test_the_tests_pass_as_they_stand(lab: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.soak("products")
 def test_the_entry_points_give_short_names(lab: Path, blocks: dict[str, str], tmp_path: Path) -> None:
     """As pip installs them: the package and its metadata side by side."""
     site = tmp_path / "site"

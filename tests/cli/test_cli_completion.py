@@ -136,6 +136,7 @@ def test_other_shells_get_their_script(shell: str) -> None:
     assert f"_FUSIONKIT_COMPLETE={shell}_complete" in done.stdout
 
 
+@pytest.mark.soak("products")
 def test_a_real_fish_completes_the_same(environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
         [shell("fish"), "--no-config", "-c", FISH], capture_output=True, text=True, cwd=tmp_path, env=environment
@@ -144,6 +145,7 @@ def test_a_real_fish_completes_the_same(environment: dict[str, str], tmp_path: P
     assert offered == ["estimate", "--weight-decay", "depth-lstm", "dwatt", "bilstm-crf"]
 
 
+@pytest.mark.soak("products")
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [("fusionkit es", "timate"), ("fusionkit fit --wei", "ght-decay"), ("fusionkit fit --head bilstm", "-crf")],

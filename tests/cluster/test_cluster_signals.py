@@ -42,7 +42,9 @@ class Ended:
     family: list[psutil.Process]
 
 
-@pytest.fixture(params=["SIGINT", "SIGKILL", pytest.param("SIGTERM", marks=pytest.mark.soak("kills"))])
+@pytest.fixture(
+    params=["SIGINT", *(pytest.param(name, marks=pytest.mark.soak("kills")) for name in ("SIGKILL", "SIGTERM"))]
+)
 def ended(request: pytest.FixtureRequest, model: Path, tmp_path: Path, until: Until, chunk_bytes: int) -> Ended:
     """By a signal at its first part."""
     folder, name = tmp_path, request.param

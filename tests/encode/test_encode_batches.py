@@ -79,7 +79,7 @@ def states_by_threads(encoder: Encoder, count: int, length: int) -> list[torch.T
     return found
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.soak("products"))])
 @pytest.mark.parametrize(
     "shapes", [SHAPES[::5], pytest.param(SHAPES + LARGE, marks=pytest.mark.soak("products"))], ids=["some", "all"]
 )

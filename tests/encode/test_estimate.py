@@ -28,10 +28,11 @@ def on_disk(store: Path) -> tuple[int, int]:
 
 # How the bundled corpus is encoded; its estimate is to be exact but for file formats' own few bytes.
 WAYS: list[dict[str, Any]] = [
-    {"rows": "words"}, {"rows": "tokens", "dtype": "int8"}, {"rows": "cls", "compress": "zstd", "dtype": "int8"},
+    {"rows": "words"}, {"rows": "cls", "compress": "zstd", "dtype": "int8"},
 ]  # fmt: skip
 MORE: list[dict[str, Any]] = [
     {"rows": "tokens"}, {"rows": "mean"}, {"rows": "cls"}, {"rows": "tokens", "compress": "zstd"},
+    {"rows": "tokens", "dtype": "int8"},
 ]  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def test_the_bundled_corpus_is_estimated_within_five_percent(
     assert all(0 < size < found.bytes for size in found.choices.values())
 
 
-@pytest.mark.parametrize("compress", ["none", "zstd"])
+@pytest.mark.parametrize("compress", [pytest.param("none", marks=pytest.mark.soak("products")), "zstd"])
 def test_a_cheaper_choice_is_estimated_as_it_would_be_if_it_were_made(minilm: Encoder, compress: str) -> None:
     source = Source("few", {"train": open_source(str(travel_desk("de"))).splits["train"].slice(0, 12)})
     columns = guess_columns(source)

@@ -141,9 +141,8 @@ encode(source, guess_columns(source), Path(out), spec, load_encoder(model, devic
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see which file is written")
-@pytest.mark.parametrize(
-    "word", ["/train/hidden_states/c/1/0/", pytest.param("lm_head.safetensors", marks=pytest.mark.soak("kills"))]
-)
+@pytest.mark.soak("kills")
+@pytest.mark.parametrize("word", ["/train/hidden_states/c/1/0/", "lm_head.safetensors"])
 @pytest.mark.usefixtures("small_parts")
 def test_a_killed_encode_ends_with_the_same_bytes(
     word: str, source: Source, encoded: Encoding, checkpoint: Any, store: Any, tmp_path: Path

@@ -59,7 +59,7 @@ def undisturbed(encoded: Encoding, content: Content, tmp_path_factory: pytest.Te
 @pytest.mark.parametrize(
     ("end", "code", "gone_in"),
     [
-        pytest.param(signal.SIGTERM, 143, 0.0, id="SIGTERM"),
+        pytest.param(signal.SIGTERM, 143, 0.0, id="SIGTERM", marks=pytest.mark.soak("slurm")),
         pytest.param(signal.SIGINT, 130, 0.0, id="Ctrl-C", marks=pytest.mark.soak("slurm")),
         pytest.param(signal.SIGKILL, -signal.SIGKILL, DEATH_TIMEOUT, id="kill -9"),
     ],

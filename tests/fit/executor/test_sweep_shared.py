@@ -85,9 +85,8 @@ def test_what_a_killed_process_leaves_is_done_by_the_other(
     assert_same(runs, undisturbed, sweeping)
 
 
-@pytest.mark.parametrize(
-    ("workers", "seed"), [(1, SEED), *(pytest.param(w, s, marks=SOAK) for w in (1, 2) for s in range(8))]
-)
+@SOAK
+@pytest.mark.parametrize(("workers", "seed"), [(1, SEED), *((w, s) for w in (1, 2) for s in range(8))])
 def test_a_sweep_killed_at_any_moments_ends_with_the_same_records_and_weights(
     store: Store, specs: list[RunSpec], undisturbed: Path, tmp_path: Path, sweeping: Any, workers: int, seed: int
 ) -> None:

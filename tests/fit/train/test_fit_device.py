@@ -42,8 +42,8 @@ GPU = pytest.param(
     id="cuda",
 )
 # The others, whose steps are of the same products, are for the soak: a fusion takes five seconds here.
-FUSIONS = ("last", "attention", "concat", "dwatt", "extra-layers:1")
-MORE = ("layer:1", "linear", "linear:gamma=yes", "element-wise", "concat-affine", "mlp-weights")
+FUSIONS = ("last", "attention", "concat", "extra-layers:1")
+MORE = ("layer:1", "linear", "linear:gamma=yes", "element-wise", "concat-affine", "dwatt", "mlp-weights")
 
 
 @cache
