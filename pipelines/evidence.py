@@ -7,12 +7,13 @@ DATA holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes eac
 has a record counts as done, whichever study it is of. Killed and run again it goes on: records are kept every few
 minutes. A table stands in a document between two marks:
 
-    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights|lr] -->
+    <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights|lr] [notes=no] -->
     <!-- end -->
 
 It is the study's comparison over the records of docs/records/STUDY.jsonl; ``metric`` shows other scores, several side
 by side, ``COLUMN=VALUE`` the groups with this value alone, ``show=weights`` the mean weight of each layer,
-``show=lr`` the rate that was chosen. Below it stands where and when its runs were trained.
+``show=lr`` the rate that was chosen, ``notes=no`` leaves out the notes. Below it stands where and when its runs were
+trained.
 """
 
 from __future__ import annotations
@@ -265,12 +266,13 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         raise unknown_name(f"comparison of {study}", name, comparisons)
     comparison, choice = comparisons[name], dict(options)
     metrics, show = choice.pop("metric", "").split(","), choice.pop("show", "")
+    told = choice.pop("notes", "") != "no"
     records = read_records(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
     if not show and not any(metrics):
         summary, notes = summary_of(comparison, frame, QUIET)
-        return markdown(only(summary, choice), notes, comparison.across)
+        return markdown(only(summary, choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
     if show == "lr":
@@ -286,7 +288,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         summary, notes = summary_of(of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET)
         summaries.append(only(summary, choice))
     across = comparison.across if len(metrics) == 1 else "metric"
-    return markdown(pd.concat(summaries), [*counted.notes, *notes], across)
+    return markdown(pd.concat(summaries), [*counted.notes, *notes] if told else (), across)
 
 
 def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:

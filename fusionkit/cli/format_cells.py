@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import nan
+from numbers import Real
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ from fusionkit.runs.comparison import COMPARED
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING = "–"
+THOUSANDS = 10_000  # from here on digits are grouped
 MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # the first that a p-value does not exceed
 
 
@@ -78,4 +80,6 @@ def cell(value: Any) -> str:
     """A value of a column that groups are named by."""
     if value is None or (isinstance(value, float) and pd.isna(value)):
         return NOTHING
+    if isinstance(value, Real) and value >= THOUSANDS and value == int(value):
+        return f"{int(value):,}"
     return f"{value:g}" if isinstance(value, float) else str(value)
