@@ -105,6 +105,16 @@ class Split:
         return read_small(self._store, self.name, "word_index")
 
     @cached_property
+    def token_ids(self) -> NDArray[np.int32]:
+        """int32 ``[tokens]``: the tokenizer's ids of all sub-tokens."""
+        return read_small(self._store, self.name, "token_ids")
+
+    @cached_property
+    def segments(self) -> NDArray[np.uint8]:
+        """uint8 ``[tokens]``: the tokenizer's token types; BERT's are 1 in the second text of a pair."""
+        return read_small(self._store, self.name, "segments")
+
+    @cached_property
     def masked_ids(self) -> NDArray[np.int32]:
         """int32 ``[rows]`` of masked-tokens: the id that each masked sub-token had. UsageError: other rows."""
         if self._rows != MASKED:

@@ -22,6 +22,7 @@ from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
+from fusionkit.fit.executor.through_encoder import OnStep, StateFile, Step, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
@@ -105,9 +106,20 @@ class SweepContext:
         data: TaskData | None = None,
         tell: Callable[[str], None] | None = None,
         halving: Halving | None = None,
+        on_step: OnStep | None = None,
+        state: Callable[[RunSpec], StateFile] | None = None,
     ) -> Iterator[Ended]:
-        """The runs of a unit, each as it ends; ``data``: other splits than :meth:`data`, ``tell``: for notes."""
+        """The runs of a unit, each as it ends.
+
+        Args:
+            data: other splits than :meth:`data`. tell: for notes. on_step, state: of a run that trains through the
+                encoder, what is told of its steps and where its state is kept.
+        """
         data, start = data or self.data(specs[0]), self.starts
+        if not specs[0].is_frozen:
+            (spec,) = specs  # such a run is a unit of its own
+            kept = None if state is None else state(spec)
+            return trainer().train(spec, self, on_epoch, on_step or _say_nothing, data, kept)  # type: ignore[no-any-return]
         hidden, sharers = self.store.hidden, self.sharers
         return train_unit(specs, data, self.positions, hidden, on_epoch, start, tell, sharers, self.device, halving)
 
@@ -120,6 +132,10 @@ class SweepContext:
         task, label = choose_task(self.store, spec.task, spec.label)
         whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
         return load_task(self.store, task, label, spec.pool, whole, unpooled)
+
+
+def _say_nothing(spec: RunSpec, step: Step) -> None:
+    pass
 
 
 def opening_of(context: SweepContext) -> Opening | None:

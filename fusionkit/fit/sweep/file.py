@@ -22,6 +22,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.grid import check_watched
+from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
 from fusionkit.fusions import fusion_name
 from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
@@ -105,6 +106,8 @@ CHECKS: Checks = {
     "task": tasks_of,
     "head": check_name,
     "fusion": fusion_name,
+    "method": method_spelling,
+    "encoder-lr": check_encoder_rate,
     "validate-on": check_watched,
 }
 
