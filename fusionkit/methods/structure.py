@@ -1,0 +1,162 @@
+"""What a transformer consists of, found by one traced forward pass instead of a table of architectures.
+
+The trace runs four sub-tokens without a mask and notes which modules run and in which order. That gives the layers,
+what runs before and behind them, and the places where adapters sit. Parameters are in use if the last hidden states
+depend on them by autograd's graph; a pooler's are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fusionkit.errors import UsageError
+
+TRACED = 4  # sub-tokens
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The parts of one encoder.
+
+    Attributes:
+        depth: L, how many layers run. hidden: d, the width of the hidden states. layers: the modules of layers 1 … L;
+            one module where the encoder runs the same one L times (ALBERT).
+        order: the leaf modules in the order of their first call. used: the names of the parameters that the last hidden
+            states depend on, in the model's order.
+    """
+
+    model: Any
+    depth: int
+    hidden: int
+    layers: tuple[nn.Module, ...]
+    order: tuple[nn.Module, ...]
+    used: tuple[str, ...]
+
+    @property
+    def one_layer(self) -> bool:
+        """True where all L layers are one module."""
+        return len(self.layers) < self.depth
+
+    @cached_property
+    def _layer_of(self) -> dict[nn.Module, int]:
+        """The layer of each module: 0 before the first layer, L + 1 behind the last."""
+        found = {part: number for number, layer in enumerate(self.layers, 1) for part in layer.modules()}
+        ends = max((place for place, leaf in enumerate(self.order) if leaf in found), default=-1)
+        return found | {leaf: self.depth + 1 for leaf in self.order[ends + 1 :] if leaf not in found}
+
+    def layer_of(self, module: nn.Module) -> int:
+        """The layer that a module belongs to: 1 … L, 0 for what runs before or beside them, L + 1 behind."""
+        return self._layer_of.get(module, 0)
+
+    def parameters(self) -> dict[str, tuple[int, nn.Parameter]]:
+        """The parameters in use by name, each with its layer."""
+        owners = {f"{prefix}.{name}".lstrip("."): module for prefix, module in self.model.named_modules()
+                  for name in module._parameters}  # fmt: skip
+        return {name: (self.layer_of(owners[name]), self.model.get_parameter(name)) for name in self.used}
+
+    def refuse_one_layer(self, method: str) -> None:
+        """UsageError for a method that tells layers apart, where they are one."""
+        if self.one_layer:
+            raise UsageError(
+                f"{method} cannot be used with {type(self.model).__name__}",
+                expected="an encoder whose layers have weights of their own",
+                received=f"one layer that runs {self.depth} times",
+                remedy="choose another method, or another encoder",
+            )
+
+
+def structure_of(model: Any) -> Structure:
+    """The structure of a ``transformers.PreTrainedModel``. Its weights may lie on the meta device.
+
+    Raises:
+        UsageError: its layers cannot be told.
+    """
+    calls: list[nn.Module] = []
+    leaves: list[nn.Module] = []
+
+    def note(module: nn.Module, *_: Any) -> None:
+        calls.append(module)
+        if next(module.children(), None) is None:
+            leaves.append(module)
+
+    hooks = [module.register_forward_pre_hook(note) for module in model.modules()]
+    try:
+        with _gradients(model):
+            states = _forward(model)
+            used = _in_graph(states[-1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    depth = len(states) - 1
+    return Structure(
+        model=model,
+        depth=depth,
+        hidden=states[-1].shape[-1],
+        layers=_layers(model, depth, Counter(calls)),
+        order=tuple(dict.fromkeys(leaves)),
+        used=tuple(name for name, parameter in model.named_parameters() if parameter in used),
+    )
+
+
+def _forward(model: Any) -> tuple[Tensor, ...]:
+    device = next(model.parameters()).device
+    ids = torch.ones(1, TRACED, dtype=torch.int64, device=device)
+    states: tuple[Tensor, ...] = model(input_ids=ids, output_hidden_states=True, return_dict=True).hidden_states
+    return states
+
+
+@contextmanager
+def _gradients(model: Any) -> Iterator[None]:
+    """Evaluation with gradients for every parameter; everything is as it was afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    model.eval()
+    for parameter in wanted:
+        parameter.requires_grad_(True)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for parameter, gradient in wanted.items():
+            parameter.requires_grad_(gradient)
+
+
+def _in_graph(output: Tensor) -> set[Any]:
+    """The parameters that a tensor was computed from; nothing is differentiated."""
+    todo, seen, found = [output.grad_fn], set(), set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            found.add(variable)
+        todo += [following for following, _ in node.next_functions]
+    return found
+
+
+def _layers(model: Any, depth: int, calls: Counter[nn.Module]) -> tuple[nn.Module, ...]:
+    """The outermost list of L modules that each run once, or the outermost module that runs L times."""
+    lists = (tuple(module) for module in model.modules() if isinstance(module, nn.ModuleList))
+    for layers in lists:
+        if len(layers) == depth and all(calls[layer] == 1 for layer in layers):
+            return layers
+    for module in model.modules():
+        if calls[module] == depth > 1 and next(module.children(), None) is not None:
+            return (module,)
+    raise UsageError(
+        f"the layers of {type(model).__name__} cannot be told",
+        expected=f"a list of {depth} layers, each run once, or one layer that runs {depth} times",
+        received="neither",
+        remedy="choose --method frozen, or another encoder",
+    )
