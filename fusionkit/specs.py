@@ -182,14 +182,6 @@ class RunSpec:
         check_options(self, ("draw",) if given else ())
         if self.max_steps is not None:  # equal work has one digest
             object.__setattr__(self, "epochs", known["epochs"].default)
-        if self.is_frozen and (strange := [name for name in OF_METHODS if getattr(self, name) != known[name].default]):
-            entry = known[strange[0]]
-            raise UsageError(
-                f"--{entry.flag} is of methods that train through the encoder",
-                expected=f"--{entry.flag} beside another --method than {FROZEN}",
-                received=f"--method {FROZEN}",
-                remedy=f"leave --{entry.flag} out, or choose another --method",
-            )
         if self.draw_ids is not None and not given:
             raise UsageError(
                 "draw_ids is out of range", expected="none where the draw is no 'ids'", received=repr(self.draw_ids)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from fusionkit.methods import apply, parse_method
-from fusionkit.methods.attached import Attached
 from torch import Tensor, nn
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError
+from fusionkit.methods import apply, parse_method
+from fusionkit.methods.attached import Attached
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

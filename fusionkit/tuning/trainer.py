@@ -21,7 +21,7 @@ from fusionkit.dataset.draws import watched_split
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.executor.through_encoder import StateFile, Step
+from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.precision import full_float32, products_in
 from fusionkit.fit.train.decisions import score
@@ -47,7 +47,7 @@ def train(
     spec: RunSpec,
     context: SweepContext,
     on_epoch: Callable[[RunSpec], None],
-    on_step: Callable[[RunSpec, Step], None],
+    on_step: Callable[[RunSpec, TunedStep], None],
     data: TaskData | None = None,
     keeping: StateFile | None = None,
 ) -> Iterator[Ended]:
@@ -91,7 +91,7 @@ class _TunedRun:
     def train(
         self,
         on_epoch: Callable[[RunSpec], None],
-        on_step: Callable[[RunSpec, Step], None],
+        on_step: Callable[[RunSpec, TunedStep], None],
         keeping: StateFile | None,
     ) -> RunResult | Any:
         """The run's result, or the error of a loss that is no number."""
@@ -244,7 +244,7 @@ class _TunedRun:
 class _Progress:
     """Passes steps on, a few a second."""
 
-    def __init__(self, spec: RunSpec, run: RunState, done: int, on_step: Callable[[RunSpec, Step], None]) -> None:
+    def __init__(self, spec: RunSpec, run: RunState, done: int, on_step: Callable[[RunSpec, TunedStep], None]) -> None:
         self._spec, self._length, self._on_step = spec, run.length, on_step
         self._began, self._first, self._told = time.monotonic(), done, 0
         self._last, self._told = self._began, done
@@ -255,7 +255,7 @@ class _Progress:
         if now - self._last < TELL_SECONDS and number < steps:
             return
         left = (now - self._began) / (number - self._first) * (steps - number)
-        self._on_step(self._spec, Step(number, steps, loss, left, (number - self._told) / self._length.epoch))
+        self._on_step(self._spec, TunedStep(number, steps, loss, left, (number - self._told) / self._length.epoch))
         self._last, self._told = now, number
 
 

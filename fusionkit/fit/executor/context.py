@@ -22,7 +22,7 @@ from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
-from fusionkit.fit.executor.through_encoder import OnStep, StateFile, Step, trainer
+from fusionkit.fit.executor.through_encoder import OnStep, StateFile, TunedStep, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
@@ -134,7 +134,7 @@ class SweepContext:
         return load_task(self.store, task, label, spec.pool, whole, unpooled)
 
 
-def _say_nothing(spec: RunSpec, step: Step) -> None:
+def _say_nothing(spec: RunSpec, step: TunedStep) -> None:
     pass
 
 

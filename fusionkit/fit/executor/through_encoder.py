@@ -18,7 +18,7 @@ STATE_SECONDS = 120.0  # between two of them
 
 
 @dataclass(frozen=True)
-class Step:
+class TunedStep:
     """A step of a run in training.
 
     Attributes:
@@ -33,7 +33,7 @@ class Step:
     epochs: float
 
 
-OnStep = Callable[[RunSpec, Step], None]
+OnStep = Callable[[RunSpec, TunedStep], None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class StateFile:
     steps: int | None = None
 
 
-def text_of(spec: RunSpec, step: Step) -> str:
+def text_of(spec: RunSpec, step: TunedStep) -> str:
     """``full + last: step 120 of 486, loss 0.432, about 2:10 left of this run``."""
     minutes, seconds = divmod(round(step.seconds_left), 60)
     return (

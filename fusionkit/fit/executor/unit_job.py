@@ -10,7 +10,7 @@ from fusionkit.dataset.mixture import Mix
 from fusionkit.fit.executor.alone import CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
-from fusionkit.fit.executor.through_encoder import StateFile, Step, text_of
+from fusionkit.fit.executor.through_encoder import StateFile, TunedStep, text_of
 from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
@@ -86,7 +86,7 @@ def do_unit(
                 on_event(Event("epochs", count=1, work=work[spec] if spec.is_frozen else 0.0))
                 keeping.tell()
 
-            def on_step(spec: RunSpec, step: Step) -> None:
+            def on_step(spec: RunSpec, step: TunedStep) -> None:
                 on_event(Event("step", work=work[spec] * step.epochs, text=text_of(spec, step)))
 
             # Of all runs of the folder: those that compete with these may have been trained before.

@@ -1,8 +1,8 @@
 """What a method brings into a sweep: its spelling, its rates, and the options that its paper trains with.
 
     --encoder-lr grid     the method's four rates, each a run
-    nothing given         its first rate, its epochs, a tenth of the steps as warm-up, and 0.01 of decay where it trains the
-                          encoder's own weights
+    nothing given         its first rate, its epochs, a tenth of the steps as warm-up, and 0.01 of decay where it trains
+                          the encoder's own weights
 
 An option that the user gives wins.
 """
