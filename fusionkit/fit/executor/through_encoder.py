@@ -6,15 +6,18 @@ Stage two imports no encoder: the trainer is imported by its path when such a ru
 from __future__ import annotations
 
 import importlib
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from fusionkit.errors import UsageError
 from fusionkit.specs import RunSpec
 
 TRAINER = "fusionkit.tuning.trainer"
-STATE_SECONDS = 120.0  # between two of them
+SAVE_EVERY = "2m"  # what a killed run may lose, unless the user says otherwise
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,20 @@ class StateFile:
     """
 
     path: Path
-    seconds: float = STATE_SECONDS
+    seconds: float
     steps: int | None = None
+
+    @classmethod
+    def of(cls, path: Path, every: str) -> Self:
+        """From the user's text, ``500`` steps or ``10m``; UsageError for any other."""
+        match = re.fullmatch(r"([0-9]*\.?[0-9]+)(m?)", every)
+        if match is None or not (number := float(match[1])) or not (match[2] or number.is_integer()):
+            raise UsageError(
+                "--save-every takes a number of steps, or minutes",
+                expected="like 500, or 10m",
+                received=every,
+            )
+        return cls(path, 60 * number) if match[2] else cls(path, math.inf, int(number))
 
 
 def text_of(spec: RunSpec, step: TunedStep) -> str:

@@ -97,7 +97,7 @@ def do_unit(
                 tell=tell,
                 halving=halving,
                 on_step=on_step,
-                state=lambda spec: StateFile(runs.state_path(spec)),
+                state=lambda spec: StateFile.of(runs.state_path(spec), context.save_every),
             ):
                 if isinstance(result, DivergenceError):
                     keeping.write(spec, failed_record(context, spec, str(result)), {})

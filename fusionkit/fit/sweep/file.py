@@ -34,8 +34,8 @@ from fusionkit.tasks.head_check import check_name
 
 # Where and how it is run, not what it is.
 ELSEWHERE = (
-    "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run",
-    "log-to", "json",
+    "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed",
+    "save-every", "dry-run", "log-to", "json",
 )  # fmt: skip
 # Ways to say the same: the one that is given later takes the place of the others.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
