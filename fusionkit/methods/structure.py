@@ -18,8 +18,24 @@ import torch
 from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
+from fusionkit.specs import parse_layers
 
-TRACED = 4  # sub-tokens
+TRACED, SUBTOKEN = 4, 3  # how many sub-tokens, and which: none that stands for padding
+
+
+@dataclass(frozen=True)
+class Place:
+    """The modules of one layer that a method hooks or replaces.
+
+    Attributes:
+        first: the leaf that gets the layer's input. attention, feed_forward: the leaves that give what the residual
+            sums add: an output projection, or the dropout behind it. down: the feed-forward network's last linear map.
+    """
+
+    first: nn.Module
+    attention: nn.Module
+    feed_forward: nn.Module
+    down: nn.Module
 
 
 @dataclass(frozen=True)
@@ -56,11 +72,57 @@ class Structure:
         """The layer that a module belongs to: 1 … L, 0 for what runs before or beside them, L + 1 behind."""
         return self._layer_of.get(module, 0)
 
+    def is_norm(self, name: str) -> bool:
+        """True for a parameter of a layer norm or another norm, by its class's name."""
+        return "Norm" in type(self.model.get_submodule(name.rpartition(".")[0])).__name__
+
     def parameters(self) -> dict[str, tuple[int, nn.Parameter]]:
         """The parameters in use by name, each with its layer."""
         owners = {f"{prefix}.{name}".lstrip("."): module for prefix, module in self.model.named_modules()
                   for name in module._parameters}  # fmt: skip
         return {name: (self.layer_of(owners[name]), self.model.get_parameter(name)) for name in self.used}
+
+    def span(self, text: str, method: str) -> range:
+        """The layers that a method's option ``layers`` names: ``all``, or a slice of 0 … L like ``-6:`` or ``1:7``.
+
+        Raises:
+            UsageError: there are no such layers, or the encoder's layers are one.
+        """
+        if text == "all":
+            return range(1, len(self.layers) + 1)
+        self.refuse_one_layer(f"{method} in some layers")
+        chosen = [layer for layer in parse_layers(text, self.depth + 1, f"{method}:layers=") if layer > 0]
+        if not chosen or len(chosen) != chosen[-1] - chosen[0] + 1:
+            raise UsageError(
+                f"{method} has no such span of layers",
+                expected=f"all, or a slice like -2: or 1:3, within 1…{self.depth}",
+                received=text,
+                remedy="choose a span among these",
+            )
+        return range(chosen[0], chosen[-1] + 1)
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The places of each layer.
+
+        Raises:
+            UsageError: a layer has fewer than two linear maps to the hidden size.
+        """
+        return tuple(self._place(layer) for layer in range(1, len(self.layers) + 1))
+
+    def _place(self, layer: int) -> Place:
+        leaves = [leaf for leaf in self.order if self.layer_of(leaf) == layer]
+        wide = [place for place, leaf in enumerate(leaves) if _width(leaf) == self.hidden]
+        if len(wide) < 2:
+            raise UsageError(
+                f"the places for adapters in {type(self.model).__name__} cannot be told",
+                expected=f"two linear maps to {self.hidden} or more in each layer",
+                received=f"{len(wide)} in layer {layer}",
+                remedy="choose another method, for example full or bitfit",
+            )
+        ends = [place + (place + 1 < len(leaves) and isinstance(leaves[place + 1], (nn.Dropout, nn.Identity)))
+                for place in wide[-2:]]  # fmt: skip
+        return Place(leaves[0], leaves[ends[0]], leaves[ends[1]], leaves[wide[-1]])
 
     def refuse_one_layer(self, method: str) -> None:
         """UsageError for a method that tells layers apart, where they are one."""
@@ -71,6 +133,12 @@ class Structure:
                 received=f"one layer that runs {self.depth} times",
                 remedy="choose another method, or another encoder",
             )
+
+
+def _width(leaf: nn.Module) -> int | None:
+    """The output width of a linear map; GPT-2's has another class."""
+    found: int | None = getattr(leaf, "out_features", None) or getattr(leaf, "nf", None)
+    return found
 
 
 def structure_of(model: Any) -> Structure:
@@ -89,9 +157,7 @@ def structure_of(model: Any) -> Structure:
 
     hooks = [module.register_forward_pre_hook(note) for module in model.modules()]
     try:
-        with _gradients(model):
-            states = _forward(model)
-            used = _in_graph(states[-1])
+        states, used = run_trace(model)
     finally:
         for hook in hooks:
             hook.remove()
@@ -106,11 +172,13 @@ def structure_of(model: Any) -> Structure:
     )
 
 
-def _forward(model: Any) -> tuple[Tensor, ...]:
+def run_trace(model: Any) -> tuple[tuple[Tensor, ...], set[Any]]:
+    """The hidden states of a few sub-tokens, and the parameters that the last of them depend on."""
     device = next(model.parameters()).device
-    ids = torch.ones(1, TRACED, dtype=torch.int64, device=device)
-    states: tuple[Tensor, ...] = model(input_ids=ids, output_hidden_states=True, return_dict=True).hidden_states
-    return states
+    ids = torch.full((1, TRACED), SUBTOKEN, device=device)
+    with _gradients(model):
+        states = model(input_ids=ids, output_hidden_states=True, return_dict=True).hidden_states
+    return states, _in_graph(states[-1])
 
 
 @contextmanager
