@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.encoder import Encoder, load_encoder
@@ -24,26 +24,6 @@ class TunedEncoder:
 
     encoder: Encoder
     attached: Attached
-
-    @property
-    def depths(self) -> dict[str, int]:
-        """The number of layers above each weight that trains."""
-        own = self.attached.structure
-        layers = own.parameters()
-        # What a method adds lies in no layer of the encoder's: it counts as the last.
-        return {name: max(own.depth - layers[name][0], 0) if name in layers else 0 for name in self.attached.trainable}
-
-    def trained(self) -> dict[str, Tensor]:
-        """All that changes while it is trained, by name."""
-        parts = self.attached.parts
-        buffers = {} if parts is None else {f"buffer/{name}": each for name, each in parts.named_buffers()}
-        return {f"weight/{name}": each.detach() for name, each in self.attached.trainable.items()} | buffers
-
-    def load_trained(self, found: Mapping[str, Tensor]) -> None:
-        """The inverse of :meth:`trained`."""
-        with torch.no_grad():
-            for name, tensor in self.trained().items():
-                tensor.copy_(found[name])
 
 
 def load_tuned(store: Store | Mix, spec: RunSpec, device: torch.device, place: str | None = None) -> TunedEncoder:
@@ -86,7 +66,7 @@ def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:
     if spec.encoder_dropout is not None:
         set_dropout(encoder.model, spec.encoder_dropout)
     if spec.checkpointing:
-        encoder.model.gradient_checkpointing_enable({"use_reentrant": False})
+        attached.checkpoint()
     return TunedEncoder(encoder, attached)
 
 

@@ -27,8 +27,7 @@ class Optimizer:
     """One Adam for a whole run.
 
     Args:
-        head: what is trained of fusion and head. attached: the method; ``depths`` are the layers above each of its
-            trainables. steps: all steps of the run.
+        head: what is trained of fusion and head. attached: the method. steps: all steps of the run.
     """
 
     def __init__(
@@ -36,17 +35,16 @@ class Optimizer:
         spec: RunSpec,
         head: Iterable[nn.Parameter],
         attached: Attached,
-        depths: Mapping[str, int],
         steps: int,
     ) -> None:
         self._spec, self._steps = spec, steps
-        rate = spec.encoder_lr or 0.0
+        rate, above = spec.encoder_lr or 0.0, layers_above(attached)
         groups: dict[Group, list[nn.Parameter]] = {}
         for weights in head:
             groups.setdefault((spec.lr, spec.weight_decay), []).append(weights)
         for name, weights in attached.trainable.items():
             decay = spec.weight_decay if weights.dim() > 1 else 0.0
-            own = attached.rates.get(name, rate * spec.layer_decay ** depths[name])
+            own = attached.rates.get(name, rate * spec.layer_decay ** above.get(name, 0))
             groups.setdefault((own, decay), []).append(weights)
         kind = torch.optim.AdamW if spec.optimizer == "adamw" else torch.optim.Adam
         made = [{"params": own, "lr": lr, "weight_decay": decay} for (lr, decay), own in groups.items()]
@@ -67,11 +65,6 @@ class Optimizer:
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
 
-    def forget(self) -> None:
-        """Start with fresh moments: what trains has changed."""
-        if self._adam is not None:
-            self._adam.state.clear()
-
     def moments(self) -> dict[str, Tensor]:
         """What is kept of it: the two moments and the steps of each weight that had a gradient, by its number."""
         if self._adam is None:
@@ -87,3 +80,9 @@ class Optimizer:
             # The count of steps stays where Adam itself would put it.
             home = weights.device
             self._adam.state[weights][kind] = value.to(home)
+
+
+def layers_above(attached: Attached) -> dict[str, int]:
+    """How many layers lie above each weight of the encoder that trains; none above what stands behind the last."""
+    own = attached.structure
+    return {name: max(own.depth - layer, 0) for name, (layer, _) in own.parameters().items()}

@@ -30,7 +30,8 @@ class SavedState:
     """Tensors by group and name, and plain values.
 
     Attributes:
-        groups: of ``model``, ``delta``, ``moments``, and ``best`` ones, each by its name there.
+        groups: of ``model``, ``method`` and ``moments``, and the best epoch's ``best-model`` and ``best-delta``, each
+            by its name there.
     """
 
     groups: Mapping[str, Mapping[str, Tensor]]

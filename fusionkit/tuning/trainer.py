@@ -82,9 +82,8 @@ class _TunedRun:
         self._watched = watched_split(spec, self._data)
         self._order = Sampler(training_split(spec, data), spec.order, spec.data_seed)
         self._model = fresh_model(self._run, self._data, context.store.hidden, context.start(spec)).to(self._device)
-        head = [weights for weights in self._model.parameters() if weights.requires_grad]
         self._attached = self._encoder.attached
-        self._optimizer = Optimizer(spec, head, self._attached, self._encoder.depths, self._run.length.steps)
+        self._optimizer = self._fresh_optimizer()
         self._total = 0.0  # of the losses of this epoch, an example each
         self._best_delta: Mapping[str, torch.Tensor] = {}
 
@@ -126,6 +125,10 @@ class _TunedRun:
             self._end_epoch(0)
         return self._result(costs)
 
+    def _fresh_optimizer(self) -> Optimizer:
+        head = [weights for weights in self._model.parameters() if weights.requires_grad]
+        return Optimizer(self._spec, head, self._attached, self._run.length.steps)
+
     def _examples(self, epoch: int, step: int) -> IntArray:
         size = self._spec.batch_size
         if self._epoch_order is None or self._epoch_order[0] != epoch:
@@ -137,11 +140,11 @@ class _TunedRun:
     def _step(self, examples: IntArray, number: int) -> float:
         """One step over a minibatch; its loss."""
         spec, draw, layers = self._spec, self._run.draw, self._run.layers
+        seed_of(spec, STEP, number)
         if self._attached.begin_step is not None and self._attached.begin_step(number, self._run.length.steps):
-            self._optimizer.forget()
+            self._optimizer = self._fresh_optimizer()  # what trains has changed
         self._attached.train()
         self._model.train()
-        seed_of(spec, STEP, number)
         pieces, total = pieces_of(draw, examples, spec.accumulate), 0.0
         shares = shares_of(self._model, [draw.batch(piece, layers, NOTHING) for piece in pieces])
         for piece, share in zip(pieces, shares, strict=True):
@@ -211,7 +214,7 @@ class _TunedRun:
         run, best = self._run, self._run.best
         self._charge()
         groups: dict[str, Mapping[str, torch.Tensor]] = {
-            "model": self._model.state_dict(), "delta": self._encoder.trained(), "moments": self._optimizer.moments()
+            "model": self._model.state_dict(), "method": self._attached.state(), "moments": self._optimizer.moments()
         }  # fmt: skip
         values: dict[str, Any] = {
             "spec": self._spec.digest, "done": done, "total": self._total, "curve": run.curve, "metric": run.metric,
@@ -229,7 +232,8 @@ class _TunedRun:
             return 0
         run, values, groups = self._run, state.values, {name: dict(found) for name, found in state.groups.items()}
         self._model.load_state_dict(groups.get("model", {}))
-        self._encoder.load_trained(groups.get("delta", {}))
+        self._attached.load_state(groups.get("method", {}))
+        self._optimizer = self._fresh_optimizer()
         self._optimizer.restore(groups.get("moments", {}))
         run.curve[:], run.metric = values["curve"], values["metric"]
         run.seconds, run.epoch_seconds[:] = values["seconds"], values["epoch_seconds"]
