@@ -24,7 +24,8 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.precision import full_float32, products_in
-from fusionkit.fit.train.decisions import score
+from fusionkit.fit.train.decisions import decide, score
+from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_model
 from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
@@ -84,6 +85,9 @@ class _TunedRun:
         self._model = fresh_model(self._run, self._data, context.store.hidden, context.start(spec)).to(self._device)
         self._attached = self._encoder.attached
         self._optimizer = self._fresh_optimizer()
+        self._evaluator = (
+            Evaluator(self._data, self._watched) if Evaluator.can(self._data) and len(self._watched) else None
+        )
         self._total = 0.0  # of the losses of this epoch, an example each
         self._best_delta: Mapping[str, torch.Tensor] = {}
 
@@ -121,7 +125,7 @@ class _TunedRun:
             if keeping and (due or (keeping.steps and at % keeping.steps == 0)):
                 self._keep(keeping, at)
                 kept = time.monotonic()
-        if not self._has_best():
+        if self._run.best is None:  # nothing was to be trained
             self._end_epoch(0)
         return self._result(costs)
 
@@ -160,26 +164,31 @@ class _TunedRun:
 
     def _end_epoch(self, epoch: int) -> None:
         """Score validation, and keep what is the best so far."""
-        run, scores = self._run, {"epoch": float(epoch)}
+        run = self._run
         if epoch:
             examples = min(run.left(epoch) * self._spec.batch_size, len(run.draw))
             run.loss, self._total = self._total / max(examples, 1), 0.0
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
         if run.is_due(epoch):
-            if len(self._watched):
-                self._attached.train(False)
-                scores = score(self._model, self._data, self._watched, run.layers, choose=True)
-            metric, value = next(iter(scores.items()))
+            metric, value, found = self._scored(epoch)
             if run.note_score(metric, value, epoch):
                 own = {name: each.detach().clone() for name, each in self._model.state_dict().items()}
-                run.best = BestEpoch(value, epoch, own, scores=scores)
+                run.best = BestEpoch(value, epoch, own, **found)
                 self._best_delta = self._attached.delta()
         self._charge()
         if epoch:
             run.epoch_seconds.append(run.seconds)
 
-    def _has_best(self) -> bool:
-        return self._run.best is not None
+    def _scored(self, epoch: int) -> tuple[str, float, dict[str, Any]]:
+        """The metric that chooses the epoch and its value on validation, and what the best epoch keeps of it."""
+        model, data, watched, layers = self._model, self._data, self._watched, self._run.layers
+        self._attached.train(False)
+        if self._evaluator is not None:
+            decided = decide(model, data, watched, layers)[data.name]
+            return self._evaluator.metric, self._evaluator.own(decided.unsqueeze(0))[0], {"decided": decided}
+        # Without examples to judge by, the last epoch is the best.
+        scores = score(model, data, watched, layers, choose=True) if len(watched) else {"epoch": float(epoch)}
+        return *next(iter(scores.items())), {"scores": scores}
 
     def _charge(self) -> None:
         self._run.seconds += self._watch.read({self._run: 1.0})[self._run]
@@ -193,7 +202,7 @@ class _TunedRun:
         self._watch.begin()
         held = (self._watched, None)
         with torch.no_grad():
-            (result,) = results_of([[run]], self._data, self._watched, held, None, self._watch)
+            (result,) = results_of([[run]], self._data, self._watched, held, self._evaluator, self._watch)
         trained, delta = attached.count(), dict(self._best_delta)
         kept = sum(tensor.nbytes for tensor in (*result.weights.values(), *delta.values()))
         return dataclasses.replace(
@@ -222,6 +231,7 @@ class _TunedRun:
         }  # fmt: skip
         if best is not None:
             groups |= {"best-model": best.weights, "best-delta": self._best_delta}
+            groups |= {} if best.decided is None else {"best-decided": {"": best.decided}}
             values["best"] = {"value": best.value, "epoch": best.epoch, "scores": best.scores}
         write_state(keeping.path, SavedState(groups, values))
 
@@ -240,7 +250,8 @@ class _TunedRun:
         self._total = values["total"]
         if (best := values["best"]) is not None:
             weights = {name: tensor.to(self._device) for name, tensor in groups["best-model"].items()}
-            run.best = BestEpoch(best["value"], best["epoch"], weights, scores=best["scores"])
+            decided = groups.get("best-decided", {}).get("")
+            run.best = BestEpoch(best["value"], best["epoch"], weights, decided, best["scores"])
             self._best_delta = groups.get("best-delta", {})
         return int(values["done"])
 

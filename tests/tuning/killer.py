@@ -23,13 +23,16 @@ import torch
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
-from fusionkit.tuning import trainer
+from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.state import read_state
+from fusionkit.tuning.trainer import train
 
 STORE, FOLDER, KILLS, SEED, SPECS = sys.argv[1:]
-assert trainer  # loaded before the first child
 torch.set_num_threads(1)
-store, rng = open_store(STORE), random.Random(int(SEED))
+store, rng, listed = open_store(STORE), random.Random(int(SEED)), json.loads(Path(SPECS).read_text())
+# What each child would import anew: the trainer, and the encoder's code.
+assert train
+assert load_tuned(store, RunSpec.from_dict(listed[0]), torch.device("cpu"))
 
 
 class Nobody:
@@ -84,7 +87,7 @@ def killed(spec: RunSpec, out: Path, seconds: float) -> int:
 
 
 found = []
-for number, values in enumerate(json.loads(Path(SPECS).read_text())):
+for number, values in enumerate(listed):
     spec, folder = RunSpec.from_dict(values), Path(FOLDER) / str(number)
     to_the_end(spec, folder / "whole")
     (path,) = (folder / "whole").glob("*/run.json")
