@@ -18,7 +18,8 @@ from fusionkit.errors import UsageError
 from fusionkit.methods import METHODS, apply, parse_method
 from fusionkit.methods.attached import Attached
 
-Encoder, Batch = Callable[[str], Any], Callable[..., dict[str, Tensor]]
+Encoder = Callable[[str], Any]
+Batch = Callable[..., dict[str, Tensor]]
 
 
 def states_of(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
@@ -36,7 +37,7 @@ def moved(attached: Attached) -> Attached:
     with torch.no_grad():
         for name, parameter in attached.trainable.items():
             if not name.endswith(".location"):
-                parameter += 0.05 * torch.randn(parameter.shape, generator=draw)
+                parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.05)
     attached.train(False)
     return attached
 
@@ -50,7 +51,7 @@ def loss_of(attached: Attached, inputs: dict[str, Tensor]) -> Tensor:
 
 def gradients(attached: Attached, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     torch.manual_seed(4)  # of dropout and gates
-    loss_of(attached, inputs).backward()
+    torch.autograd.backward(loss_of(attached, inputs))
     return {name: p.grad.clone() for name, p in attached.model.named_parameters() if p.grad is not None}
 
 

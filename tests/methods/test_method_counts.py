@@ -12,7 +12,12 @@ import transformers
 from fusionkit.fusions import build_fusion
 from fusionkit.methods import METHODS, apply, parse_method
 
-LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+LARGE: dict[str, Any] = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
 # Counted by hand: word, position and type embeddings with their norm, then the layers. No pooler.
 BASE_ENCODER = (30522 + 512 + 2) * 768 + 2 * 768 + 12 * (12 * 768**2 + 13 * 768)
 LARGE_ENCODER = (30522 + 512 + 2) * 1024 + 2 * 1024 + 24 * (12 * 1024**2 + 13 * 1024)
@@ -97,7 +102,7 @@ def test_diff_pruning_keeps_at_most_its_target(encoder: Any) -> None:
     with torch.no_grad():
         for name, parameter in attached.trainable.items():
             if name.endswith(".w"):
-                parameter += 1
+                parameter.add_(1)
     kept = attached.delta()
     assert sum(t.numel() for name, t in kept.items() if name.endswith(":values")) == int(0.01 * weights)
 

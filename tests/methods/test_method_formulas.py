@@ -18,12 +18,18 @@ from fusionkit.methods import apply, parse_method
 from fusionkit.methods.attached import Attached
 
 Weights = dict[str, Tensor]
-Encoder, Batch = Callable[[str], Any], Callable[..., dict[str, Tensor]]
+Encoder = Callable[[str], Any]
+Batch = Callable[..., dict[str, Tensor]]
 HEADS, EPSILON = 2, 1e-12
 
 
 def same(h: Tensor, *_: Any) -> Tensor:
     return h
+
+
+def split(x: Tensor, heads: int) -> Tensor:
+    """``[batch, length, heads · width]`` → ``[batch, heads, length, width]``."""
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 class PlainBert:
@@ -54,7 +60,7 @@ class PlainBert:
     def attend(self, x: Tensor, layer: int, mask: Tensor) -> Tensor:
         names = ("query", "key", "value")
         q, k, v = (
-            self.linear(x, layer, f"attention.self.{name}").unflatten(-1, (HEADS, -1)).transpose(1, 2) for name in names
+            split(self.linear(x, layer, f"attention.self.{name}"), HEADS) for name in names
         )  # [batch, heads, length, width]
         if self.prefix is not None:
             keys, values = self.prefix(layer)
@@ -87,8 +93,11 @@ class PlainBert:
         return [state[:, cut:] for state in states]
 
 
+Bert = Callable[[str], tuple[PlainBert, Weights, Callable[[], None]]]
+
+
 @pytest.fixture
-def bert(encoder: Encoder, batch: Batch) -> Callable[[str], tuple[PlainBert, Weights, Callable[[], None]]]:
+def bert(encoder: Encoder, batch: Batch) -> Bert:
     """Of a method: the plain BERT, the method's weights, and a check that both give the same states."""
 
     def make(method: str) -> tuple[PlainBert, Weights, Callable[[], None]]:
@@ -98,7 +107,7 @@ def bert(encoder: Encoder, batch: Batch) -> Callable[[str], tuple[PlainBert, Wei
         draw = torch.Generator().manual_seed(6)
         with torch.no_grad():
             for parameter in attached.trainable.values():
-                parameter += 0.3 * torch.randn(parameter.shape, generator=draw)
+                parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.3)
 
         def check() -> None:
             inputs = batch("bert")
@@ -119,7 +128,7 @@ def adapter(weights: Weights, at: str) -> Callable[[Tensor], Tensor]:
     return lambda h: h + gelu(h @ down[0].T + down[1]) @ up[0].T + up[1]
 
 
-def test_the_plain_bert_is_bert(bert: Any) -> None:
+def test_the_plain_bert_is_bert(bert: Bert) -> None:
     plain, _, check = bert("frozen")
     check()
     plain.after_attention = lambda h, layer: 1.01 * h
@@ -139,7 +148,7 @@ SHARED: dict[str, list[tuple[int | None, int | None]]] = {
 
 
 @pytest.mark.parametrize("method", SHARED)
-def test_adapters_and_their_sharings(bert: Any, method: str) -> None:
+def test_adapters_and_their_sharings(bert: Bert, method: str) -> None:
     plain, weights, check = bert(method)
 
     def at(place: int) -> Callable[[Tensor, int], Tensor]:
@@ -174,10 +183,11 @@ def test_adapters_are_those_of_the_library_adapters() -> None:
         vocab_size=30, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
         max_position_embeddings=12,
     )  # fmt: skip
-    model: Any = transformers.BertModel(config, add_pooling_layer=False).eval()
+    model: Any = transformers.BertModel(config, add_pooling_layer=False)
+    model.eval()
     model.load_state_dict(weights)
     attached = apply(model, parse_method("houlsby:4"))
-    delta = {}
+    delta: Weights = {}
     for number in range(6):
         theirs = f"adapter.{number // 2}.{('attention', 'feed_forward')[number % 2]}"
         delta |= {
@@ -195,7 +205,7 @@ def test_adapters_are_those_of_the_library_adapters() -> None:
 
 
 @pytest.mark.parametrize("method", ["pals:6,heads=2,encoder=frozen", "pals:6,heads=3,share=no,encoder=frozen"])
-def test_projected_attention_layers(bert: Any, method: str) -> None:
+def test_projected_attention_layers(bert: Bert, method: str) -> None:
     plain, weights, check = bert(method)
     heads = parse_method(method).options["heads"]
 
@@ -206,7 +216,7 @@ def test_projected_attention_layers(bert: Any, method: str) -> None:
         own = layer if "share=no" in method else 0
         x = linear(h, f"encode.{own}")
         names = ("query", "key", "value")
-        q, k, v = (linear(x, f"attention.{layer}.{n}").unflatten(-1, (heads, -1)).transpose(1, 2) for n in names)
+        q, k, v = (split(linear(x, f"attention.{layer}.{n}"), heads) for n in names)
         scores = (q @ k.mT / math.sqrt(6 / heads)).masked_fill(mask[:, None, None] == 0, -torch.inf)
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
         return gelu(linear(mixed, f"decode.{own}"))
@@ -215,7 +225,7 @@ def test_projected_attention_layers(bert: Any, method: str) -> None:
     check()
 
 
-def test_low_rank_layers(bert: Any) -> None:
+def test_low_rank_layers(bert: Bert) -> None:
     plain, weights, check = bert("low-rank:4,layers=-2:,encoder=frozen")
 
     def beside(h: Tensor, layer: int, mask: Tensor) -> Tensor:
@@ -231,7 +241,7 @@ def test_low_rank_layers(bert: Any) -> None:
     check()
 
 
-def test_prefixes_stand_in_front_of_keys_and_values(bert: Any) -> None:
+def test_prefixes_stand_in_front_of_keys_and_values(bert: Bert) -> None:
     plain, weights, check = bert("prefix:3")
     plain.prefix = lambda layer: (weights[f"method_parts.{layer}.keys"], weights[f"method_parts.{layer}.values"])
     check()
@@ -248,13 +258,13 @@ def test_a_prefix_is_what_a_cache_of_keys_and_values_is(encoder: Encoder, kind: 
         found = attached.model(ids, use_cache=False).last_hidden_state
         cache = DynamicCache()
         for layer, part in enumerate(attached.parts.children()):  # type: ignore[union-attr]
-            cache.update(part.keys.expand(2, -1, -1, -1), part.values.expand(2, -1, -1, -1), layer)  # type: ignore[operator]
+            cache.update(part.keys.expand(2, -1, -1, -1), part.values.expand(2, -1, -1, -1), layer)
         positions = torch.arange(6)[None]
         expected = encoder(kind)(ids, past_key_values=cache, position_ids=positions).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_prompts_stand_in_front_of_the_first_token(bert: Any) -> None:
+def test_prompts_stand_in_front_of_the_first_token(bert: Bert) -> None:
     plain, weights, check = bert("prompt:3")
     plain.prompt = weights["method_parts.vectors"]
     check()
@@ -268,7 +278,7 @@ def test_a_prompt_starts_as_words(encoder: Encoder) -> None:
     assert all((words == vector).all(-1).any() for vector in vectors)
 
 
-def test_lora_adds_a_map_of_low_rank_to_query_and_value(bert: Any) -> None:
+def test_lora_adds_a_map_of_low_rank_to_query_and_value(bert: Bert) -> None:
     plain, weights, check = bert("lora:2,alpha=6")
 
     def added(name: str) -> Callable[[Tensor, int], Tensor]:
@@ -282,7 +292,7 @@ def test_lora_adds_a_map_of_low_rank_to_query_and_value(bert: Any) -> None:
     check()
 
 
-def test_ia3_scales_keys_values_and_inner_units(bert: Any) -> None:
+def test_ia3_scales_keys_values_and_inner_units(bert: Bert) -> None:
     plain, weights, check = bert("ia3")
 
     def scaled(name: str) -> Callable[[Tensor, int], Tensor]:
