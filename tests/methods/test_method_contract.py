@@ -146,6 +146,27 @@ def test_checkpointing_changes_no_gradient(encoder: Encoder, batch: Batch, kind:
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
+def test_half_precision_by_autocast_reaches_the_same_parameters(
+    encoder: Encoder, batch: Batch, kind: str, name: str
+) -> None:
+    attached = moved(apply(encoder(kind), parse_method(name)))
+    attached.train(False)
+    with torch.no_grad():
+        exact = torch.cat(states_of(attached.model, batch(kind)))
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = torch.cat(states_of(attached.model, batch(kind))).float()
+    assert float((exact - rough).norm() / exact.norm()) < 0.03
+    attached.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_of(attached, batch(kind))
+    if name != "frozen":
+        torch.autograd.backward(loss)
+    for parameter in attached.trainable.values():
+        assert parameter.grad is not None
+        assert parameter.grad.dtype == torch.float32
+        assert parameter.grad.isfinite().all()
+
+
 def test_layers_below_the_lowest_run_in_evaluation_mode(encoder: Encoder, kind: str, name: str) -> None:
     attached = apply(encoder(kind), parse_method(name))
     attached.train()
