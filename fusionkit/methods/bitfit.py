@@ -17,7 +17,7 @@ from fusionkit.methods.structure import Structure
 
 
 class BitFit:
-    """Trains: the biases of all layers, both layer norms included. Parameters: 11 L d for BERT."""
+    """Trains: the biases of all layers, both layer norms included. Parameters: 11 L d."""
 
     def __init__(self, *, embeddings: bool = False) -> None:
         self.embeddings = embeddings

@@ -74,7 +74,7 @@ class Difference(nn.Module):
 
 
 class DiffPrune:
-    """Trains: a difference and a gate for every weight, and keeps the target's share. Parameters: 2 N of N."""
+    """Trains: a difference and a gate for every weight, and keeps the target's share. Parameters: 2 N."""
 
     def __init__(
         self, *, target: float = 0.005, fix: float = 0.5, penalty: float = 1.25e-7, gates: float = 0.1

@@ -9,7 +9,7 @@ from fusionkit.methods.structure import Structure
 
 
 class Frozen:
-    """Trains: nothing of the encoder. Parameters: 0."""
+    """Trains: nothing of the encoder. Parameters: none."""
 
     def __init__(self) -> None:
         pass

@@ -12,7 +12,7 @@ from fusionkit.methods.structure import Structure
 
 
 class Full:
-    """Trains: every weight of the encoder but a pooler's. Parameters: those of the encoder."""
+    """Trains: every weight of the encoder but a pooler's. Parameters: N."""
 
     def __init__(self) -> None:
         pass

@@ -16,7 +16,7 @@ from fusionkit.methods.structure import Structure
 
 
 class Ia3:
-    """Trains: three vectors in each layer. Parameters: L (2 d + f), f the width of the feed-forward network."""
+    """Trains: three vectors in each layer. Parameters: L (2 d + f)."""
 
     def __init__(self) -> None:
         pass

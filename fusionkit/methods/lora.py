@@ -17,7 +17,7 @@ from fusionkit.methods.structure import Structure
 
 
 class Lora:
-    """Trains: A and B of query and value in each layer. Parameters: 4 L r d for BERT."""
+    """Trains: A and B of query and value in each layer. Parameters: 4 L r d."""
 
     def __init__(self, *, r: int, alpha: int = 16, dropout: float = 0.0) -> None:
         if r < 1 or alpha < 1 or not 0 <= dropout < 1:

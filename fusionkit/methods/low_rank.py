@@ -23,7 +23,7 @@ from fusionkit.methods.task_specific import attach_functions
 
 
 class LowRank:
-    """Trains: the low-rank layers and the encoder. Parameters: L (2 d h + h + d)."""
+    """Trains: the low-rank layers and the encoder. Parameters: N + L (2 d h + h + d)."""
 
     def __init__(
         self,

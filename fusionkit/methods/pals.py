@@ -46,7 +46,7 @@ class ProjectedAttention(nn.Module):
 
 
 class Pals:
-    """Trains: the projected attention layers and the encoder. Parameters: 2 d h + h + d + L (3 h² + 3 h)."""
+    """Trains: the projected attention layers and the encoder. Parameters: N + 2 d h + h + d + L (3 h² + 3 h)."""
 
     def __init__(
         self,

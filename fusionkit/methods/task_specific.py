@@ -31,17 +31,21 @@ def attach_functions(
         parts: the modules of the functions. functions: by layer, 1 … L. encoder_trains: all of the encoder trains too.
     """
     seen: dict[str, Tensor | None] = {"mask": None}
+    waiting = {layer: list[Tensor]() for layer in functions}  # a layer's input, until it is added
 
-    def keep_mask(module: nn.Module, inputs: Any, named: dict[str, Any]) -> None:
+    def begin(module: nn.Module, inputs: Any, named: dict[str, Any]) -> None:
         seen["mask"] = named.get("attention_mask")
+        for kept in waiting.values():
+            kept.clear()  # checkpointing may stop before it takes an input that it has kept again
 
     # Hooks on the layer itself would be lost under gradient checkpointing; those on its leaves run again.
-    hooks = [model.register_forward_pre_hook(keep_mask, with_kwargs=True)]
+    hooks = [model.register_forward_pre_hook(begin, with_kwargs=True)]
     for layer, function in functions.items():
-        place, kept = structure.places[layer - 1], list[Tensor]()
+        place, kept = structure.places[layer - 1], waiting[layer]
 
         def keep_input(module: nn.Module, inputs: tuple[Tensor, ...], kept: list[Tensor] = kept) -> None:
-            kept[:] = inputs[:1]  # [batch, length, hidden]
+            if not kept:  # DeBERTa calls it once more, on positions
+                kept.append(inputs[0])  # [batch, length, hidden]
 
         def add(
             module: nn.Module,

@@ -13,7 +13,7 @@ from fusionkit.methods.structure import Structure
 
 
 class Top:
-    """Trains: the last m layers and what follows them. Parameters: those of m layers."""
+    """Trains: the last m layers and what follows them. Parameters: m (12 d² + 13 d)."""
 
     def __init__(self, *, m: int) -> None:
         if m < 1:

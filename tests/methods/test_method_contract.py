@@ -18,7 +18,8 @@ from fusionkit.errors import UsageError
 from fusionkit.methods import METHODS, apply, parse_method
 from fusionkit.methods.attached import Attached
 
-Encoder, Batch = Callable[[str], Any], Callable[..., dict[str, Tensor]]
+Encoder = Callable[[str], Any]
+Batch = Callable[..., dict[str, Tensor]]
 
 
 def states_of(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
@@ -36,7 +37,7 @@ def moved(attached: Attached) -> Attached:
     with torch.no_grad():
         for name, parameter in attached.trainable.items():
             if not name.endswith(".location"):
-                parameter += 0.05 * torch.randn(parameter.shape, generator=draw)
+                parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.05)
     attached.train(False)
     return attached
 
@@ -50,7 +51,7 @@ def loss_of(attached: Attached, inputs: dict[str, Tensor]) -> Tensor:
 
 def gradients(attached: Attached, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     torch.manual_seed(4)  # of dropout and gates
-    loss_of(attached, inputs).backward()
+    torch.autograd.backward(loss_of(attached, inputs))
     return {name: p.grad.clone() for name, p in attached.model.named_parameters() if p.grad is not None}
 
 
@@ -143,6 +144,27 @@ def test_checkpointing_changes_no_gradient(encoder: Encoder, batch: Batch, kind:
         calls.append(len(passes))
     assert calls[1] > calls[0]
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+def test_half_precision_by_autocast_reaches_the_same_parameters(
+    encoder: Encoder, batch: Batch, kind: str, name: str
+) -> None:
+    attached = moved(apply(encoder(kind), parse_method(name)))
+    attached.train(False)
+    with torch.no_grad():
+        exact = torch.cat(states_of(attached.model, batch(kind)))
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = torch.cat(states_of(attached.model, batch(kind))).float()
+    assert float((exact - rough).norm() / exact.norm()) < 0.03
+    attached.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_of(attached, batch(kind))
+    if name != "frozen":
+        torch.autograd.backward(loss)
+    for parameter in attached.trainable.values():
+        assert parameter.grad is not None
+        assert parameter.grad.dtype == torch.float32
+        assert parameter.grad.isfinite().all()
 
 
 def test_layers_below_the_lowest_run_in_evaluation_mode(encoder: Encoder, kind: str, name: str) -> None:
