@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,11 +44,14 @@ def load_tuned(store: Store | Mix, spec: RunSpec, device: torch.device, place: s
     return tuned(encoder_of(name, identity["encoder"], identity["compute_dtype"], words, str(device)), spec)
 
 
-def encoder_of(name: str, identity: Mapping[str, Any], dtype: str, words: bool, device: str) -> Encoder:
+def encoder_of(
+    name: str, identity: Mapping[str, Any], dtype: str, words: bool, device: str, trust_remote_code: bool = False
+) -> Encoder:
     """An encoder in float32, checked by the hashes of its weights and tokenizer; ``dtype`` is the one that these
     hashes are of.
     """
-    options: dict[str, Any] = {"revision": identity.get("revision"), "device": device, "words": words}
+    options: dict[str, Any] = {"device": device, "words": words, "trust_remote_code": trust_remote_code}
+    options["revision"] = None if Path(name).expanduser().is_dir() else identity.get("revision")
     loaded = load_encoder(name, compute_dtype=dtype, **options)
     for part in ("weights", "tokenizer"):
         if loaded.identity[part] != identity[part]:

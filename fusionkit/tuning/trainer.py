@@ -20,6 +20,7 @@ import torch
 from fusionkit.dataset.draws import watched_split
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
+from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
 from fusionkit.fit.loader.sampler import Sampler
@@ -72,6 +73,8 @@ class _TunedRun:
 
     def __init__(self, spec: RunSpec, context: SweepContext, data: TaskData) -> None:
         self._spec, self._device = spec, context.device
+        self._clock, self._alone = clock_of(context.device), 0.0
+        self._began = self._clock()
         self._watch = Stopwatch(context.device)
         seed_of(spec, WEIGHTS)
         self._encoder = load_tuned(context.store, spec, context.device)
@@ -101,6 +104,7 @@ class _TunedRun:
         spec, run, length = self._spec, self._run, self._run.length
         costs = costs_of(self._encoder, self._model, run, self._optimizer)
         self._watch.begin()
+        self._began = self._clock()
         done = self._restored(keeping)
         progress = _Progress(spec, run, done, on_step)
         kept, at = time.monotonic(), done
@@ -191,7 +195,10 @@ class _TunedRun:
         return *next(iter(scores.items())), {"scores": scores}
 
     def _charge(self) -> None:
+        """Count the seconds since it was last called: the clock's, and the run's own as frozen runs count them."""
         self._run.seconds += self._watch.read({self._run: 1.0})[self._run]
+        now = self._clock()
+        self._alone, self._began = self._alone + now - self._began, now
 
     def _result(self, costs: dict[str, Any]) -> RunResult:
         """The run by its best epoch, scored on every split."""
@@ -203,6 +210,7 @@ class _TunedRun:
         held = (self._watched, None)
         with torch.no_grad():
             (result,) = results_of([[run]], self._data, self._watched, held, self._evaluator, self._watch)
+        self._charge()
         trained, delta = attached.count(), dict(self._best_delta)
         kept = sum(tensor.nbytes for tensor in (*result.weights.values(), *delta.values()))
         return dataclasses.replace(
@@ -214,7 +222,7 @@ class _TunedRun:
                 "kept_bytes": kept,
                 "delta_bytes": sum(tensor.nbytes for tensor in delta.values()),
                 "encoder_trained_parameters": trained,
-                "seconds_alone": result.seconds,
+                "seconds_alone": self._alone,
                 "threads": torch.get_num_threads(),
             },
         )
@@ -227,7 +235,7 @@ class _TunedRun:
         }  # fmt: skip
         values: dict[str, Any] = {
             "spec": self._spec.digest, "done": done, "total": self._total, "curve": run.curve, "metric": run.metric,
-            "seconds": run.seconds, "epoch_seconds": run.epoch_seconds, "best": None,
+            "seconds": run.seconds, "alone": self._alone, "epoch_seconds": run.epoch_seconds, "best": None,
         }  # fmt: skip
         if best is not None:
             groups |= {"best-model": best.weights, "best-delta": self._best_delta}
@@ -247,7 +255,7 @@ class _TunedRun:
         self._optimizer.restore(groups.get("moments", {}))
         run.curve[:], run.metric = values["curve"], values["metric"]
         run.seconds, run.epoch_seconds[:] = values["seconds"], values["epoch_seconds"]
-        self._total = values["total"]
+        self._total, self._alone = values["total"], values["alone"]
         if (best := values["best"]) is not None:
             weights = {name: tensor.to(self._device) for name, tensor in groups["best-model"].items()}
             decided = groups.get("best-decided", {}).get("")

@@ -21,17 +21,17 @@ from pathlib import Path
 import torch
 
 from fusionkit.fit import RunsFolder, fit
+from fusionkit.fit.executor.through_encoder import trainer
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.state import read_state
-from fusionkit.tuning.trainer import train
 
 STORE, FOLDER, KILLS, SEED, SPECS = sys.argv[1:]
 torch.set_num_threads(1)
 store, rng, listed = open_store(STORE), random.Random(int(SEED)), json.loads(Path(SPECS).read_text())
 # What each child would import anew: the trainer, and the encoder's code.
-assert train
+trainer()
 assert load_tuned(store, RunSpec.from_dict(listed[0]), torch.device("cpu"))
 
 

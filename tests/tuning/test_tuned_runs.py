@@ -24,6 +24,7 @@ from fusionkit.store import Store, open_store
 from fusionkit.tuning.live import LiveStates
 from fusionkit.tuning.tokens import tokens_of
 
+hf: Any = transformers
 Train = Callable[..., dict[str, Any]]
 STILL: dict[str, Any] = {"encoder_dropout": 0.0, "encoder_lrs": (1e-3,)}
 
@@ -44,10 +45,10 @@ def test_live_states_are_the_stored_ones_in_whatever_order_they_are_asked_for(
 
 def by_hand(store: Store, model_folder: Path, spec: RunSpec) -> tuple[Any, Any, list[float]]:
     """The run's training as a plain loop: encoder and head after the last step, and the loss of each step."""
-    model = transformers.AutoModel.from_pretrained(model_folder)
+    model: Any = hf.AutoModel.from_pretrained(model_folder)
     model.eval()  # without dropout
     data = SweepContext(store).data(spec)
-    head = model_of(spec, 1, store.hidden, {"": len(data.labels)})
+    head: Any = model_of(spec, 1, store.hidden, {"": len(data.labels)})
     encoder = [p for name, p in model.named_parameters() if not name.startswith("pooler")]
     adam = torch.optim.AdamW(
         [
@@ -57,7 +58,7 @@ def by_hand(store: Store, model_folder: Path, spec: RunSpec) -> tuple[Any, Any, 
         ]
     )
     steps = -(-len(data.train) // spec.batch_size)
-    rates = transformers.get_linear_schedule_with_warmup(
+    rates = hf.get_linear_schedule_with_warmup(
         adam, int(np.ceil(spec.warmup * steps * spec.epochs)), steps * spec.epochs
     )
     split, losses = store["train"], []
@@ -72,7 +73,7 @@ def by_hand(store: Store, model_folder: Path, spec: RunSpec) -> tuple[Any, Any, 
                 fused.append(states[np.unique(words, return_index=True)[1][1:]])  # the first sub-token of each word
                 targets += [data.labels.index(tag) for tag in data.train.gold[example]]
             scores = head.head.score(torch.cat(fused))
-            loss = torch.nn.functional.cross_entropy(scores, torch.tensor(targets))
+            loss: Any = torch.nn.functional.cross_entropy(scores, torch.tensor(targets))
             adam.zero_grad()
             loss.backward()
             adam.step()
@@ -165,7 +166,7 @@ def test_a_sweep_has_frozen_and_tuned_runs_side_by_side(store: Store, tmp_path: 
     frame = RunsFolder(tmp_path).frame()
     assert [record["status"] for record in records] == ["finished"] * 2
     assert set(frame["method"]) == {"frozen", "bitfit"}
-    assert frame.set_index("method").loc["bitfit", "delta_bytes"] > 0
+    assert records[1]["delta_bytes"] == frame["delta_bytes"].sum() > 0
 
 
 class _Nobody:
