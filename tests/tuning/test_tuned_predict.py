@@ -48,7 +48,11 @@ def trained(store: Store, train: Train, tmp_path: Path) -> Callable[[str], Path]
 
 def answers(place: Path, texts: list[list[str]], **more: Any) -> list[list[str]]:
     predictor = fusionkit.load(place, device="cpu", **more)
-    return [prediction["tags"].tags for prediction in predictor.predict(texts)]
+    return tags_of(predictor.predict(texts), "tags")
+
+
+def tags_of(predictions: list[Any], name: str) -> list[list[str]]:
+    return [prediction[name].tags for prediction in predictions]
 
 
 @pytest.mark.parametrize("method", [MERGES, STAYS])
@@ -83,7 +87,7 @@ def test_frozen_and_tuned_heads_are_loaded_together_each_behind_its_own_encoder(
     assert len(predictor.passes) == 3
     found = predictor.predict(texts)
     for folder, name in zip(folders, predictor.runs, strict=True):
-        assert [each[name].tags for each in found] == answers(folder, texts)  # type: ignore[union-attr]
+        assert tags_of(found, name) == answers(folder, texts)
 
 
 def test_a_whole_encoder_is_written_that_transformers_loads(

@@ -50,13 +50,12 @@ def by_hand(store: Store, model_folder: Path, spec: RunSpec) -> tuple[Any, Any, 
     data = SweepContext(store).data(spec)
     head: Any = model_of(spec, 1, store.hidden, {"": len(data.labels)})
     encoder = [p for name, p in model.named_parameters() if not name.startswith("pooler")]
-    adam = torch.optim.AdamW(
-        [
-            {"params": list(head.parameters()), "lr": spec.lr, "weight_decay": spec.weight_decay},
-            {"params": [p for p in encoder if p.dim() > 1], "lr": spec.encoder_lr, "weight_decay": spec.weight_decay},
-            {"params": [p for p in encoder if p.dim() == 1], "lr": spec.encoder_lr, "weight_decay": 0.0},
-        ]
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": list(head.parameters()), "lr": spec.lr, "weight_decay": spec.weight_decay},
+        {"params": [p for p in encoder if p.dim() > 1], "lr": spec.encoder_lr, "weight_decay": spec.weight_decay},
+        {"params": [p for p in encoder if p.dim() == 1], "lr": spec.encoder_lr, "weight_decay": 0.0},
+    ]
+    adam = torch.optim.AdamW(groups)
     steps = -(-len(data.train) // spec.batch_size)
     rates = hf.get_linear_schedule_with_warmup(
         adam, int(np.ceil(spec.warmup * steps * spec.epochs)), steps * spec.epochs
