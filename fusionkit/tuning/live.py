@@ -17,6 +17,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
+from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
 from fusionkit.tuning.tokens import Tokens, TokenSource
 
@@ -70,6 +71,20 @@ class LiveStates:
         segments = np.where(inside, tokens.segments[source], 0)
         inputs = (torch.from_numpy(each.astype(np.int64)).to(encoder.device) for each in (ids, inside, segments))
         return encoder.states(*inputs)
+
+
+def refuse_long(encoder: Encoder, added: int, source: TokenSource, data: TaskData) -> None:
+    """UsageError where a method puts so many positions in front of sequences that the encoder cannot read them."""
+    longest = max(
+        int(np.diff(source.of(split.states).offsets).max(initial=0)) for split in (data.train, data.validation)
+    )
+    if added and longest + added > encoder.max_length:
+        raise UsageError(
+            f"the method adds {added} positions to each sequence, and the encoder reads {encoder.max_length} at most",
+            expected=f"sequences of {encoder.max_length - added} sub-tokens or fewer",
+            received=f"one of {longest}",
+            remedy=f"encode again with --max-length {encoder.max_length - added}, or add fewer",
+        )
 
 
 def live_data(

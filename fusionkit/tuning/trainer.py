@@ -35,7 +35,7 @@ from fusionkit.ragged import IntArray
 from fusionkit.specs import RunSpec
 from fusionkit.tuning.costs import costs_of
 from fusionkit.tuning.encoder import load_tuned
-from fusionkit.tuning.live import live_data
+from fusionkit.tuning.live import live_data, refuse_long
 from fusionkit.tuning.optimizer import Optimizer
 from fusionkit.tuning.pieces import pieces_of, shares_of, weighed_loss
 from fusionkit.tuning.state import SavedState, read_state, write_state
@@ -80,6 +80,7 @@ class _TunedRun:
         self._encoder = load_tuned(context.store, spec, context.device)
         batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
         source = TokenSource(context.store)
+        refuse_long(self._encoder.encoder, self._encoder.attached.positions_added, source, data)
         self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)

@@ -110,7 +110,7 @@ def train(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
     def one(store: Store, out: Path = tmp_path / "runs", **choices: Any) -> dict[str, Any]:
         (spec,) = specs_of(store, **choices)
-        (record,) = fit(store, [spec], RunsFolder(out), Silent())
+        (record,) = fit(store, [spec], RunsFolder(out), Silent(), choices.get("starts", ()))
         assert record["status"] == "finished", record
         return {**record, "folder": out / spec.digest}
 

@@ -16,7 +16,7 @@ from fusionkit.dataset.draws import epoch_order
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import load_encoder
 from fusionkit.errors import EncoderError, StoreError, UsageError
-from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit import RunsFolder, Share, expand, fit, mix_of, open_starts
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.joint import model_of
 from fusionkit.specs import RunSpec
@@ -224,3 +224,33 @@ def test_another_encoder_in_the_place_of_the_store_s_is_refused(
     monkeypatch.setitem(store.manifest["encoder"], "name", "minilm")
     with pytest.raises(EncoderError, match="not the one that the store was encoded with: another weights"):
         train(store, methods=["full"])
+
+
+def test_a_run_starts_from_a_frozen_head_and_from_no_tuned_one(store: Store, train: Train, tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"epochs": (8,), "lrs": (2e-2,)}
+    frozen = train(store, tmp_path / "frozen", **choices)
+    fresh, begun = (
+        train(store, tmp_path / str(len(starts)), methods=["bitfit"], epochs=(1,), starts=starts)
+        for starts in ([], open_starts([frozen["folder"]]))
+    )
+    assert begun["spec"]["init_from"] == frozen["folder"].name
+    assert begun["curve"][0]["loss"] < 0.8 * fresh["curve"][0]["loss"]
+    with pytest.raises(UsageError, match="what differs: method"):
+        train(store, tmp_path / "no", starts=open_starts([fresh["folder"]]), methods=["bitfit"])
+
+
+def test_a_share_of_a_store_is_trained_on(store: Store, train: Train, tmp_path: Path) -> None:
+    record = train(mix_of([Share(store, "50%")]), methods=["bitfit"], epochs=(1,))
+    assert record["steps"] == 3  # of 20 examples
+    assert record["scores"]["test"].keys() == record["scores"]["validation"].keys()
+
+
+def test_prompts_that_leave_no_room_are_refused(store: Store, train: Train) -> None:
+    with pytest.raises(UsageError, match="adds 25 positions to each sequence, and the encoder reads 32 at most"):
+        train(store, methods=["prompt:25"])
+
+
+def test_halving_is_refused(store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path) -> None:
+    runs = specs(store, methods=["bitfit"], encoder_lrs=("grid",))
+    with pytest.raises(UsageError, match="--halving stops runs that are trained side by side"):
+        fit(store, runs, RunsFolder(tmp_path / "runs"), _Nobody(), halving=True)
