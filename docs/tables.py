@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -18,7 +19,8 @@ from fusionkit.cli.main import group
 from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_layers, named, options_of
 from fusionkit.heads import HEADS, build_head, decides_by_softmax
 from fusionkit.heads import REGISTRY as HEAD_REGISTRY
-from fusionkit.methods import METHODS, apply, method_class, method_named, parse_method
+from fusionkit.methods import METHODS, method_class, method_named, parse_method
+from fusionkit.methods.structure import Structure, structure_of
 from fusionkit.options.spelling import outline
 
 MARK = re.compile(r"<!-- (table|options): ([a-z-]+) -->")
@@ -144,7 +146,7 @@ def methods_table() -> str:
     for name, entry in METHODS.items():
         made = method_class(name)
         method = f"{name}:{WIDTHS[name]}" if name in WIDTHS else name
-        (base, lowest, depth), (large, *_) = trained_by(method, {}), trained_by(method, BERT_LARGE)
+        (base, lowest, depth), (large, *_) = trained_by(method, False), trained_by(method, True)
         rows.append(
             [
                 f"`{method_named(name)}`",
@@ -180,14 +182,24 @@ def method_options_table() -> str:
     return table(["of", "options"], rows)
 
 
-def trained_by(method: str, shape: Mapping[str, int]) -> tuple[int, int, int]:
+def trained_by(method: str, large: bool) -> tuple[int, int, int]:
     """How many numbers a method trains of BERT, the lowest layer that it touches, and how many layers there are."""
+    model, structure = bert(large)
+    attached = parse_method(method).build().attach(model, structure)
+    count = attached.count()
+    attached.detach()
+    return count, attached.lowest_layer, structure.depth
+
+
+@cache
+def bert(large: bool) -> tuple[Any, Structure]:
+    """BERT's shapes without weights."""
     import transformers
 
     with torch.device("meta"):
         config: Any = transformers.BertConfig
-        attached = apply(transformers.BertModel(config(**shape)), parse_method(method))
-    return attached.count(), attached.lowest_layer, attached.structure.depth
+        model = transformers.BertModel(config(**(BERT_LARGE if large else {})))
+    return model, structure_of(model)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -47,6 +47,14 @@ class Prompt:
 
         def put_in_front(module: nn.Module, inputs: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             words = module.get_input_embeddings()(named["input_ids"])  # type: ignore[operator]  # [batch, T, d]
+            if structure.most_positions is not None and words.shape[1] + self.positions > structure.most_positions:
+                raise UsageError(
+                    f"a text of {words.shape[1]} sub-tokens is too long for a prompt in front of it",
+                    expected=f"at most {structure.most_positions - self.positions} sub-tokens, of the encoder's "
+                    f"{structure.most_positions}",
+                    received=f"prompt:{self.positions}",
+                    remedy="encode with a smaller --max-length, or choose a shorter prompt",
+                )
             prompt = parts.vectors.to(words.dtype).expand(len(words), -1, -1)  # [batch, P, d]
             given = {name: value for name, value in named.items() if name != "input_ids"}
             given["inputs_embeds"] = torch.cat([prompt, words], 1)  # [batch, P + T, d]

@@ -72,6 +72,15 @@ class Structure:
         """The layer that a module belongs to: 1 … L, 0 for what runs before or beside them, L + 1 behind."""
         return self._layer_of.get(module, 0)
 
+    @cached_property
+    def most_positions(self) -> int | None:
+        """How many positions the encoder's table has, without RoBERTa's in front; None where it has none."""
+        size = getattr(self.model.config, "max_position_embeddings", None)
+        for leaf in self.order:
+            if isinstance(leaf, nn.Embedding) and leaf.num_embeddings == size and self.layer_of(leaf) == 0:
+                return leaf.num_embeddings - (0 if leaf.padding_idx is None else leaf.padding_idx + 1)
+        return None
+
     def is_norm(self, name: str) -> bool:
         """True for a parameter of a layer norm or another norm, by its class's name."""
         return "Norm" in type(self.model.get_submodule(name.rpartition(".")[0])).__name__

@@ -106,8 +106,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every possible pair of an architecture and a method; those refused by themselves."""
     if {"kind", "name"} <= set(metafunc.fixturenames):
         pairs = [pair for pair in itertools.product(MAKERS, (*METHODS, *OPTIONS)) if pair not in REFUSED]
-        quick = [pytest.param(*pair) for pair in pairs if pair[0] == "bert"]
-        others = [pytest.param(*pair, marks=pytest.mark.product) for pair in pairs if pair[0] != "bert"]
-        metafunc.parametrize(("kind", "name"), [*quick, *others])
+        metafunc.parametrize(("kind", "name"), [pytest.param(*pair, marks=pytest.mark.product) for pair in pairs])
     if "refused" in metafunc.fixturenames:
         metafunc.parametrize("refused", [(*pair, reason) for pair, reason in REFUSED.items()], ids="-".join)

@@ -1,6 +1,7 @@
 """What every method keeps with every encoder: the table of methods times that of architectures.
 
-``kind`` and ``name`` go over all pairs that are possible (conftest.py): the gate has BERT and a sample of the others.
+``kind`` and ``name`` go over all pairs that are possible (conftest.py). The gate has each architecture and each method
+with its options, the soak every pair.
 """
 
 from __future__ import annotations

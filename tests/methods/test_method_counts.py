@@ -11,6 +11,7 @@ import transformers
 
 from fusionkit.fusions import build_fusion
 from fusionkit.methods import METHODS, apply, parse_method
+from fusionkit.methods.structure import Structure, structure_of
 
 LARGE: dict[str, Any] = {
     "hidden_size": 1024,
@@ -25,13 +26,14 @@ ONE_64 = 2 * 64 * 768 + 768 + 64
 
 
 @cache
-def bert(size: str) -> Any:
+def bert(size: str) -> tuple[Any, Structure]:
     with torch.device("meta"):
-        return transformers.BertModel(transformers.BertConfig(**(LARGE if size == "large" else {})))
+        model: Any = transformers.BertModel(transformers.BertConfig(**(LARGE if size == "large" else {})))
+    return model, structure_of(model)
 
 
 def count(size: str, method: str) -> int:
-    attached = apply(bert(size), parse_method(method))
+    attached = parse_method(method).build().attach(*bert(size))
     try:
         return attached.count()
     finally:
@@ -86,8 +88,8 @@ def test_other_counts_of_the_papers_follow_from_ours() -> None:
     assert count("base", "houlsby:64,norms=yes") + 768 * 768 + 768 == 3_006_720  # with a first layer of the head
     assert round(1 + 8 * 1_811_520 / BASE_ENCODER, 2) == 1.13  # PALs of eight tasks
     assert count("large", "prefix:50") == 2 * 1_228_800  # keys alone, as Cao et al. count
-    with_pooler = {name for name, _ in bert("large").named_parameters() if name.endswith("bias")}
-    assert sum(bert("large").get_parameter(name).numel() for name in with_pooler) == 272_384
+    with_pooler = {name: p.numel() for name, p in bert("large")[0].named_parameters() if name.endswith("bias")}
+    assert sum(with_pooler.values()) == 272_384
     with torch.device("meta"):
         extra: Any = build_fusion("extra-layers:1", 1, 768)
     assert sum(p.numel() for p in extra.parameters()) == 7_087_872  # a BERT layer on top

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fusionkit.errors import UsageError
 from fusionkit.methods import METHODS, apply, method_class, method_usages, parse_method
@@ -101,6 +103,47 @@ def test_layers_that_an_encoder_does_not_have_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=what):
         apply(encoder("bert"), parse_method(method))
+
+
+def test_a_text_that_leaves_no_room_for_the_prompt_is_refused(encoder: Callable[[str], Any]) -> None:
+    """The tables of the test's encoders have 40 positions; RoBERTa's first two stand for padding."""
+    for kind, most in (("bert", 40), ("roberta", 38), ("gpt2", 40)):
+        attached = apply(encoder(kind), parse_method("prompt:3"))
+        attached.model(input_ids=torch.full((1, most - 3), 7))
+        with pytest.raises(UsageError, match=f"a text of {most - 2} sub-tokens is too long") as caught:
+            attached.model(input_ids=torch.full((1, most - 2), 7))
+        assert f"at most {most - 3} sub-tokens" in (caught.value.expected or "")
+    apply(encoder("llama"), parse_method("prompt:3")).model(input_ids=torch.full((1, 60), 7))
+
+
+OWN = """
+from fusionkit.methods import MethodEntry
+from fusionkit.methods.attached import Attached, trains
+
+class Norms:
+    entry = MethodEntry(path="normlab:Norms", summary="Train the norms.", paper="none", rates=(1e-3, 2e-3, 3e-3, 4e-3))
+    def __init__(self, *, lowest: int = 1):
+        self.lowest = lowest
+    def attach(self, model, structure):
+        layers = structure.parameters().items()
+        found = {n: p for n, (layer, p) in layers if layer >= self.lowest and structure.is_norm(n)}
+        return Attached(model, structure, trains(model, found), self.lowest)
+
+class Nothing:
+    pass
+"""
+
+
+def test_a_method_of_your_own_is_named_by_its_import_path(
+    encoder: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "normlab.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = parse_method("normlab:Norms:lowest=3")
+    assert (str(spec), spec.entry.rates[0]) == ("normlab:Norms:lowest=3", 1e-3)
+    assert apply(encoder("bert"), spec).count() == 2 * 2 * 16
+    with pytest.raises(UsageError, match="'normlab:Nothing' is no method"):
+        parse_method("normlab:Nothing")
 
 
 def test_a_second_method_is_refused(encoder: Callable[[str], Any]) -> None:
