@@ -21,8 +21,8 @@ TASK_TYPES = {
 }  # fmt: skip
 # Our scores' names as the hub's metrics call themselves.
 METRICS = {
-    "micro_f1": "f1", "macro_f1": "f1", "positive_f1": "f1", "matthews": "matthews_correlation", "word_accuracy": "accuracy",
-    "pearson": "pearsonr", "spearman": "spearmanr",
+    "micro_f1": "f1", "macro_f1": "f1", "positive_f1": "f1", "matthews": "matthews_correlation",
+    "word_accuracy": "accuracy", "pearson": "pearsonr", "spearman": "spearmanr",
 }  # fmt: skip
 UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # of a spec: said elsewhere in the card
 PARAMETERS = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
