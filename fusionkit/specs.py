@@ -111,6 +111,10 @@ class RunSpec:
     )
     task: str = field(metadata=about("The task's name; several tasks have names, topic=classification,slots=tagging."))
     label: str = field(metadata=about("The column it learns; of several tasks one each, category,slots."))
+    method: str = option(FROZEN, "What is trained of the encoder: nothing of it (frozen), or a method's own.",
+                         lists=SWEPT, parameter="methods", later=True)  # fmt: skip
+    encoder_lr: float | None = option(None, "Rate of all that the method trains.", gt=0, lt=100, lists=SWEPT,
+                                      parameter="encoder_lrs", later=True)  # fmt: skip
     fusion: str = field(metadata=about("A name from the table of fusions with its options, dwatt:scale=yes."))
     fusion_layers: str | None = option(None, "The layers that the fusion reads where they were chosen, like 0,3,6.",
                                        pattern="[0-9]+(,[0-9]+)*", example="layer indices like 0,3,6",
@@ -164,10 +168,6 @@ class RunSpec:
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
     init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
     freeze: str | None = option(None, "Part that is not trained.", choices=PARTS, lists=WHOLE, later=True)
-    method: str = option(FROZEN, "What is trained of the encoder: nothing of it (frozen), or a method's own.",
-                         lists=SWEPT, parameter="methods", later=True)  # fmt: skip
-    encoder_lr: float | None = option(None, "Rate of all that the method trains.", gt=0, lt=100, lists=SWEPT,
-                                      parameter="encoder_lrs", later=True)  # fmt: skip
     layer_decay: float = option(1.0, "Factor of the encoder's rate from each layer to the one below it.", gt=0, le=1,
                                 later=True)  # fmt: skip
     encoder_dropout: float | None = option(None, "Dropout in the encoder's trained layers. [default: its own]", ge=0,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fusionkit.fit.train.schedule import rate_factor
 from fusionkit.fit.vectorized.adam import BETAS, EPS, FUSED
-from fusionkit.methods.attached import Attached
+from fusionkit.methods.attached import PARTS, Attached
 from fusionkit.specs import RunSpec
 
 Group = tuple[float, float]  # rate and decay
@@ -38,13 +38,13 @@ class Optimizer:
         steps: int,
     ) -> None:
         self._spec, self._steps = spec, steps
-        rate, above = spec.encoder_lr or 0.0, layers_above(attached)
+        rate = spec.encoder_lr or 0.0
         groups: dict[Group, list[nn.Parameter]] = {}
         for weights in head:
             groups.setdefault((spec.lr, spec.weight_decay), []).append(weights)
         for name, weights in attached.trainable.items():
             decay = spec.weight_decay if weights.dim() > 1 else 0.0
-            own = attached.rates.get(name, rate * spec.layer_decay ** above.get(name, 0))
+            own = attached.rates.get(name, rate * spec.layer_decay ** layers_above(attached, name))
             groups.setdefault((own, decay), []).append(weights)
         kind = torch.optim.AdamW if spec.optimizer == "adamw" else torch.optim.Adam
         made = [{"params": own, "lr": lr, "weight_decay": decay} for (lr, decay), own in groups.items()]
@@ -82,7 +82,12 @@ class Optimizer:
             self._adam.state[weights][kind] = value.to(home)
 
 
-def layers_above(attached: Attached) -> dict[str, int]:
-    """How many layers lie above each weight of the encoder that trains; none above what stands behind the last."""
-    own = attached.structure
-    return {name: max(own.depth - layer, 0) for name, (layer, _) in own.parameters().items()}
+def layers_above(attached: Attached, name: str) -> int:
+    """How many layers lie above a weight that trains: none above what stands behind the last, or beside all."""
+    own, owner = attached.structure, name.split(".")[:-1]
+    if owner[:1] == [PARTS]:
+        return 0
+    # The innermost module that lies in a layer: a method may have put others inside of it.
+    around = (".".join(owner[:end]) for end in range(len(owner), 0, -1))
+    layer = next((found for path in around if (found := own.layer_of(attached.model.get_submodule(path)))), 0)
+    return max(own.depth - layer, 0)

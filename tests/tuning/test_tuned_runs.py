@@ -18,11 +18,15 @@ from fusionkit.encoder import load_encoder
 from fusionkit.errors import EncoderError, StoreError, UsageError
 from fusionkit.fit import RunsFolder, Share, expand, fit, mix_of, open_starts
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.joint import model_of
+from fusionkit.fit.train.decisions import score
+from fusionkit.methods import METHODS
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 from fusionkit.tuning.live import LiveStates
 from fusionkit.tuning.tokens import tokens_of
+from fusionkit.tuning.trained import live_data_of
 
 hf: Any = transformers
 Train = Callable[..., dict[str, Any]]
@@ -106,6 +110,11 @@ def test_full_fine_tuning_takes_the_steps_of_a_plain_loop(
             torch.testing.assert_close(tensor, other, rtol=1e-4, atol=2e-5, msg=name)
 
 
+# Each method with the smallest of what must stand behind it.
+LEAST = {name: name for name in METHODS} | {
+    "top": "top:1", "houlsby": "houlsby:4", "lora": "lora:2", "prompt": "prompt:2", "prefix": "prefix:2",
+    "pals": "pals:4,heads=2", "low-rank": "low-rank:4",
+}  # fmt: skip
 HEADS: dict[str, dict[str, Any]] = {
     "words": {"head": "tagger"},
     "sentences decided whole": {"head": "crf"},
@@ -254,3 +263,22 @@ def test_halving_is_refused(store: Store, specs: Callable[..., list[RunSpec]], t
     runs = specs(store, methods=["bitfit"], encoder_lrs=("grid",))
     with pytest.raises(UsageError, match="--halving stops runs that are trained side by side"):
         fit(store, runs, RunsFolder(tmp_path / "runs"), _Nobody(), halving=True)
+
+
+IN_GATE = ("diff-prune", "prefix")  # the most unlike the others, which the soak has
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(LEAST[n], marks=() if n in IN_GATE else pytest.mark.soak("products")) for n in METHODS]
+)
+def test_every_method_trains_and_its_delta_gives_the_scores_again(
+    store: Store, train: Train, tmp_path: Path, method: str
+) -> None:
+    record = train(store, tmp_path, methods=[method], epochs=(1,))
+    run = open_run(record["folder"])
+    context = SweepContext(store)
+    data = live_data_of(run, context.data(run.spec), store)
+    assert (run.delta is None) == (method == "frozen")
+    if run.delta is not None:
+        found = score(run.whole, data, data.validation, context.positions(run.spec))
+        assert found == pytest.approx(record["scores"]["validation"])
