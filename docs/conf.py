@@ -60,6 +60,7 @@ PAGES = {
         "docs/training",
         "docs/fusions",
         "docs/heads",
+        "docs/methods",
         "docs/your-own",
         "docs/cluster",
         "docs/statistics",

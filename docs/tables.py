@@ -1,4 +1,4 @@
-"""The tables of fusions, heads and options in the documents, made from the tables in the code and from docstrings.
+"""The tables of fusions, heads, methods and options in the documents, made from the code and from docstrings.
 
 A page has ``<!-- table: NAME -->`` or ``<!-- options: COMMAND -->`` where one shall stand; `make docs` puts it there.
 """
@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -18,9 +19,14 @@ from fusionkit.cli.main import group
 from fusionkit.fusions import FUSIONS, build_fusion, fusion_class, fusion_layers, named, options_of
 from fusionkit.heads import HEADS, build_head, decides_by_softmax
 from fusionkit.heads import REGISTRY as HEAD_REGISTRY
+from fusionkit.methods import METHODS, method_class, method_named, parse_method
+from fusionkit.methods.structure import Structure, structure_of
+from fusionkit.options.spelling import outline
 
 MARK = re.compile(r"<!-- (table|options): ([a-z-]+) -->")
 MINILM, LARGE = (6, 384), (24, 1024)  # the encoder's last layer and its width
+BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+WIDTHS = {"top": 2, "houlsby": 64, "lora": 8, "prompt": 20, "prefix": 20, "pals": 204, "low-rank": 100}  # counted so
 LAST = 9  # stands for L where the layers of any encoder are said
 # What is given as an example where a choice or a default does not show it.
 EXAMPLES = {
@@ -37,7 +43,8 @@ EXAMPLES = {
     "set": "encoder=roberta-large", "only": "sst2", "known": "docs/records/first-page.jsonl",
     "by": "fusion", "average": "data", "metric": "macro_f1", "baseline": "last",
     "figures": "figures", "store": "my.store", "title": "'Layers of MiniLM'", "input": "new.jsonl", "to": "my-head",
-    "trust-module": "mylab.mix", "sample": "64", "keep": "demo",
+    "method": "houlsby:64", "encoder-lr": "2e-5", "layer-decay": "0.9", "encoder-dropout": "0", "accumulate": "4",
+    "save-every": "500", "trust-module": "mylab.mix", "sample": "64", "keep": "demo",
 }  # fmt: skip
 
 
@@ -134,7 +141,72 @@ def heads_table() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"fusions": fusions_table, "options": options_table, "heads": heads_table}
+def methods_table() -> str:
+    """Every method: what it trains, how many numbers, from which layer on."""
+    rows = []
+    for name, entry in METHODS.items():
+        made = method_class(name)
+        method = f"{name}:{WIDTHS[name]}" if name in WIDTHS else name
+        (base, lowest, depth), (large, *_) = trained_by(method, False), trained_by(method, True)
+        rows.append(
+            [
+                f"`{method_named(name)}`",
+                f"{entry.summary.rstrip('.')} ({entry.paper.replace(' (', ', ').rstrip(')')})",
+                sentence(made, "Parameters"),
+                f"`{method}` {base:,}",
+                f"{large:,}",
+                "none" if lowest > depth else "embeddings" if lowest == 0 else f"{lowest} of {depth}",
+                "yes" if entry.starts_as_encoder else "no",
+                "yes" if entry.merges else "no",
+                {"encoder": "the trained encoder", "method": "what it adds or changes", "nothing": "all"}[entry.shared],
+                ", ".join(f"{rate:g}" for rate in entry.rates) or "none",
+            ]
+        )
+    header = [
+        "`--method`",
+        "what it does",
+        "parameters",
+        "BERT-base",
+        "BERT-large",
+        "lowest layer",
+        "starts as the encoder",
+    ]
+    return table([*header, "merges", "tasks may share", "rates of a grid"], rows)
+
+
+def method_options_table() -> str:
+    """Every method that has options, with what its docstring says of them."""
+    rows = []
+    for name, entry in METHODS.items():
+        if any(not option.required for option in options_of(outline(entry.path)).values()):
+            rows.append([f"`{name}`", paragraph(sys.modules[method_class(name).__module__], "Options")])
+    return table(["of", "options"], rows)
+
+
+def trained_by(method: str, large: bool) -> tuple[int, int, int]:
+    """How many numbers a method trains of BERT, the lowest layer that it touches, and how many layers there are."""
+    model, structure = bert(large)
+    attached = parse_method(method).build().attach(model, structure)
+    count = attached.count()
+    attached.detach()
+    return count, attached.lowest_layer, structure.depth
+
+
+@cache
+def bert(large: bool) -> tuple[Any, Structure]:
+    """BERT's shapes without weights."""
+    import transformers
+
+    with torch.device("meta"):
+        config: Any = transformers.BertConfig
+        model = transformers.BertModel(config(**(BERT_LARGE if large else {})))
+    return model, structure_of(model)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "fusions": fusions_table, "options": options_table, "heads": heads_table, "methods": methods_table,
+    "method-options": method_options_table,
+}  # fmt: skip
 
 
 def count_of(name: str, last: int, hidden: int) -> int:
@@ -179,9 +251,9 @@ def parameters_said(thing: Any, known: Mapping[str, int]) -> float:
     if formula == "none":
         return 0
     plain = re.sub(
-        r"(?<=[0-9.a-zC)]) +(?=[a-zC(])", " * ", formula.replace(",", "").replace("²", "**2").replace("·", "*")
+        r"(?<=[0-9.a-zA-Z)]) +(?=[a-zA-Z(])", " * ", formula.replace(",", "").replace("²", "**2").replace("·", "*")
     )
-    if re.fullmatch(r"[0-9.a-zC+*/() ]+", plain) is None:
+    if re.fullmatch(r"[0-9.a-zA-Z+*/() ]+", plain) is None:
         raise ValueError(f"{formula!r} is no formula")
     found: float = eval(plain, {"__builtins__": {}}, dict(known))
     return found

@@ -20,7 +20,13 @@ from fusionkit.ragged import IntArray
 from fusionkit.tags import are_span_tags
 
 LESS_IS_BETTER = ("perplexity", "cross_entropy")
-NAMES = {"f1": "F1", "pearson": "Pearson's r", "spearman": "Spearman's ρ", "macro_f1": "macro F1"}
+NAMES = {
+    "f1": "F1",
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's ρ",
+    "macro_f1": "macro F1",
+    "positive_f1": "F1 of the positive class",
+}
 LARGEST_EXPONENT = 700.0  # e^710 is no number any more
 
 
@@ -35,12 +41,25 @@ def metric_name(metric: str | None) -> str:
 
 
 def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:
-    """Accuracy, micro and macro F1 and Matthews' correlation of one label an example.
+    """Accuracy, micro and macro F1 and Matthews' correlation of one label an example; of two ``labels`` also the F1 of
+    the positive one, which is the second: ``1`` of ``0`` and ``1``, ``yes`` of ``no`` and ``yes``.
 
     Macro F1 is over the labels in ``gold`` or ``predicted``, as in scikit-learn, whatever ``labels`` could be learned.
     """
-    _, numbers = np.unique([*gold, *predicted], return_inverse=True)
-    return class_scores(numbers[: len(gold)], numbers[len(gold) :])
+    names, numbers = np.unique([*gold, *predicted], return_inverse=True)
+    scores = class_scores(numbers[: len(gold)], numbers[len(gold) :])
+    if len(labels) != 2:
+        return scores
+    at = np.flatnonzero(names == labels[1])
+    positive = int(at[0]) if len(at) else len(names)
+    return scores | positive_scores(numbers[: len(gold)], numbers[len(gold) :], positive)
+
+
+def positive_scores(gold: IntArray, predicted: IntArray, positive: int) -> dict[str, float]:
+    """The F1 of one class: ``2 n_kk / (t_k + p_k)`` with the symbols of :func:`class_scores`; 0 where it is nowhere."""
+    right = int(((gold == positive) & (predicted == positive)).sum())
+    either = int((gold == positive).sum() + (predicted == positive).sum())
+    return {"positive_f1": 2 * right / either if either else 0.0}
 
 
 def class_scores(gold: IntArray, predicted: IntArray) -> dict[str, float]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from fusionkit.fit.model.precision import full_float32
 from fusionkit.live_rows import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.ragged import IntArray
 from fusionkit.tags import are_span_tags, spans_of
+from fusionkit.tuning.trained import trained_encoder
 
 LARGEST_BATCH = 8192  # sub-tokens whose layers lie side by side in float32
 EXAMPLES = {"texts": "texts", "pairs": "two texts an example", "words": "a list of words an example"}
@@ -134,7 +135,10 @@ def load(
         raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
     trained = open_heads(runs, encoder, trust_modules)
     _refuse_different(trained)
-    first = trained[0]
+    own = {run.digest: trained_encoder(run, encoder, device, trust_remote_code) for run in trained if run.delta}
+    if len(own) == len(trained):
+        return Predictor(trained, own[trained[0].digest], own)
+    first = next(run for run in trained if run.delta is None)
     wanted = first.encoding["encoder"]
     loaded = load_encoder(
         encoder or first.encoder,
@@ -153,19 +157,43 @@ def load(
                 received=f"sha256 {loaded.identity[part]}",
                 remedy="give the encoder of the runs with --encoder, or encode and fit again with this one",
             )
-    return Predictor(trained, truncated(loaded, max(layer for run in trained for layer in run.layers)))
+    highest = max(layer for run in trained if run.delta is None for layer in run.layers)
+    return Predictor(trained, truncated(loaded, highest), own)
+
+
+@dataclass(frozen=True)
+class EncoderPass:
+    """What one pass of an encoder feeds: all heads over the frozen one, or the heads of a run that trained its own.
+
+    Attributes:
+        readers: its heads. layers: by the kind of rows those that some head reads.
+    """
+
+    encoder: Encoder
+    readers: list[Reader]
+    layers: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, encoder: Encoder, runs: Mapping[str, TrainedRun]) -> Self:
+        """Of runs by the names of their heads; all over one kind of rows share them, with every layer that is read."""
+        kinds = dict.fromkeys(run.rows for run in runs.values())
+        layers = {
+            rows: sorted({layer for run in runs.values() if run.rows == rows for layer in run.layers}) for rows in kinds
+        }
+        return cls(encoder, readers_of(runs.items()), layers)
 
 
 class Predictor:
-    """Heads behind one encoder.
+    """Heads behind one encoder, and heads of runs that trained an encoder of their own, each behind its own.
 
     Attributes:
         runs: by the name of their head: the column they learned, with the run's digest where several learned it; a
             run of several tasks is there for each of its columns. encoder: cut above the highest layer that is read,
-            where it could be. takes: ``texts``, ``pairs`` or ``words``, as the runs were trained.
+            where it could be. takes: ``texts``, ``pairs`` or ``words``, as the runs were trained. passes: those of
+            encoders over each text.
     """
 
-    def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder) -> None:
+    def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder, own: Mapping[str, Encoder] | None = None) -> None:
         runs = [part for run in runs for part in run.parts.values()]
         columns = Counter(run.spec.label for run in runs)
         names = [
@@ -176,12 +204,12 @@ class Predictor:
         self.max_length: int = runs[0].encoding["max_length"]
         for run in runs:
             run.model.to(encoder.device)
-        self._readers = readers_of(self.runs.items())
-        # All runs over one kind of rows share them, with every layer that one of them reads.
-        self._layers = {
-            rows: sorted({layer for run in runs if run.rows == rows for layer in run.layers})
-            for rows in dict.fromkeys(run.rows for run in runs)
-        }
+        own = own or {}
+        frozen = {name: run for name, run in self.runs.items() if run.digest not in own}
+        self.passes = [EncoderPass.of(encoder, frozen)] if frozen else []
+        for digest, trained in own.items():
+            heads = {name: run for name, run in self.runs.items() if run.digest == digest}
+            self.passes.append(EncoderPass.of(trained, heads))
 
     def predict(
         self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None = None
@@ -208,7 +236,10 @@ class Predictor:
                 received="an empty text, to which this encoder's tokenizer adds nothing",
                 remedy="remove such examples",
             )
-        rows = {kind: lay_rows(kind, offsets, tokenized.word_index, counts) for kind in self._layers}
+        rows = {
+            kind: lay_rows(kind, offsets, tokenized.word_index, counts)
+            for kind in dict.fromkeys(run.rows for run in self.runs.values())
+        }
         words = None if counts is None else lay_rows("words", offsets, tokenized.word_index, counts)
         part = PartInput(
             token_ids=torch.from_numpy(tokenized.token_ids.astype(np.int64)),
@@ -224,17 +255,19 @@ class Predictor:
         batching = dataclasses.replace(batching, tokens=min(batching.tokens, LARGEST_BATCH))
         with torch.inference_mode(), full_float32(self.encoder.device):
             for examples, batches, order in live_groups(part, sequences, batching, self.encoder.pad_id):
-                passes = [(forward(self.encoder, batch), batch) for batch in batches]
-                shared = {}
-                for kind, laid in rows.items():
-                    found = [
-                        shared_rows(states, self._layers[kind], part, each, laid, words) for states, each in passes
-                    ]
-                    shared[kind] = in_order(found, order)
-                for reader in self._readers:
-                    of_head = _answers(reader, shared[reader.run.rows], examples, texts, words)
-                    for example, answer in zip(examples.tolist(), of_head, strict=True):
-                        answers[example][reader.name] = answer
+                for each in self.passes:
+                    states = [forward(each.encoder, batch) for batch in batches]
+                    shared = {}
+                    for kind, layers in each.layers.items():
+                        found = [
+                            shared_rows(state, layers, part, batch, rows[kind], words)
+                            for state, batch in zip(states, batches, strict=True)
+                        ]
+                        shared[kind] = in_order(found, order)
+                    for reader in each.readers:
+                        of_head = _answers(reader, shared[reader.run.rows], examples, texts, words)
+                        for example, answer in zip(examples.tolist(), of_head, strict=True):
+                            answers[example][reader.name] = answer
         cut: NDArray[np.bool_] = np.logical_or.reduce(tokenized.cut[sequences], axis=1)
         return [Prediction(heads, bool(one)) for heads, one in zip(answers, cut, strict=True)]
 

@@ -34,7 +34,9 @@ GIVEN = "ids"  # a draw that was given back
 SHUFFLE, WINDOW = "shuffle", "window"
 ORDERS = (SHUFFLE, WINDOW)
 AUTO = "auto"  # the order that suits the store's size; no run has it
+FROZEN = "frozen"  # the method that trains nothing of the encoder
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
+OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "checkpointing")
 TRAINING_DTYPES = ("float32", "bfloat16")  # float16 would want its losses scaled
 
 
@@ -109,6 +111,10 @@ class RunSpec:
     )
     task: str = field(metadata=about("The task's name; several tasks have names, topic=classification,slots=tagging."))
     label: str = field(metadata=about("The column it learns; of several tasks one each, category,slots."))
+    method: str = option(FROZEN, "What is trained of the encoder: nothing of it (frozen), or a method's own.",
+                         lists=SWEPT, parameter="methods", later=True)  # fmt: skip
+    encoder_lr: float | None = option(None, "Rate of all that the method trains.", gt=0, lt=100, lists=SWEPT,
+                                      parameter="encoder_lrs", later=True)  # fmt: skip
     fusion: str = field(metadata=about("A name from the table of fusions with its options, dwatt:scale=yes."))
     fusion_layers: str | None = option(None, "The layers that the fusion reads where they were chosen, like 0,3,6.",
                                        pattern="[0-9]+(,[0-9]+)*", example="layer indices like 0,3,6",
@@ -162,12 +168,20 @@ class RunSpec:
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
     init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
     freeze: str | None = option(None, "Part that is not trained.", choices=PARTS, lists=WHOLE, later=True)
+    layer_decay: float = option(1.0, "Factor of the encoder's rate from each layer to the one below it.", gt=0, le=1,
+                                later=True)  # fmt: skip
+    encoder_dropout: float | None = option(None, "Dropout in the encoder's trained layers. [default: its own]", ge=0,
+                                           lt=1, later=True)  # fmt: skip
+    accumulate: int = option(1, "Pieces of a minibatch, one after another, whose gradients make one step.", ge=1,
+                             later=True)  # fmt: skip
+    checkpointing: bool = option(False, "Compute the encoder's layers again on the way back: less memory, more time.",
+                                 later=True)  # fmt: skip
 
     def __post_init__(self) -> None:
-        given = self.draw == GIVEN and self.draw_ids is not None
+        given, known = self.draw == GIVEN and self.draw_ids is not None, options_of(RunSpec)
         check_options(self, ("draw",) if given else ())
         if self.max_steps is not None:  # equal work has one digest
-            object.__setattr__(self, "epochs", options_of(RunSpec)["epochs"].default)
+            object.__setattr__(self, "epochs", known["epochs"].default)
         if self.draw_ids is not None and not given:
             raise UsageError(
                 "draw_ids is out of range", expected="none where the draw is no 'ids'", received=repr(self.draw_ids)
@@ -178,6 +192,11 @@ class RunSpec:
         """The run's name on disk: later options count only where they were chosen, so that runs keep theirs."""
         known = options_of(type(self))
         return digest_of({k: v for k, v in self.to_dict().items() if not known[k].later or v != known[k].default})
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the encoder stays as it is, so that stored states are all that the run reads."""
+        return self.method == FROZEN
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -14,7 +14,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
-OPTIONAL = {"mlflow": "mlflow-skinny", "wandb": "wandb"}  # loaded for who asked for them, by an extra
+OPTIONAL = {"mlflow": "mlflow-skinny", "peft": "peft", "wandb": "wandb"}  # loaded for who asked for them, by an extra
 
 
 def pins() -> list[tuple[NormalizedName, Version]]:

@@ -25,6 +25,9 @@ def test_two_classes_by_hand() -> None:
     assert scores["accuracy"] == scores["micro_f1"] == pytest.approx(9 / 12)
     f1_yes, f1_no = 2 * 5 / (2 * 5 + 2 + 1), 2 * 4 / (2 * 4 + 1 + 2)
     assert scores["macro_f1"] == pytest.approx((f1_yes + f1_no) / 2)
+    assert scores["positive_f1"] == pytest.approx(f1_yes)
+    assert label_scores(gold, predicted, ["yes", "no"])["positive_f1"] == pytest.approx(f1_no)
+    assert "positive_f1" not in label_scores(gold, predicted, ["maybe", "no", "yes"])
     assert scores["matthews"] == pytest.approx((5 * 4 - 2 * 1) / math.sqrt(7 * 6 * 6 * 5))
 
 
@@ -146,7 +149,8 @@ def test_parts_of_speech_are_scored_word_by_word() -> None:
 
 def test_one_label_throughout_is_right_and_has_no_correlation() -> None:
     scores = label_scores(["a", "a"], ["a", "a"], ["a", "b"])
-    assert scores == {"accuracy": 1.0, "micro_f1": 1.0, "macro_f1": 1.0, "matthews": 0.0}
+    # The positive class, b, is neither told nor predicted.
+    assert scores == {"accuracy": 1.0, "micro_f1": 1.0, "macro_f1": 1.0, "matthews": 0.0, "positive_f1": 0.0}
 
 
 def test_every_tasks_own_metric_comes_first() -> None:

@@ -43,7 +43,7 @@ class NoReads(nn.Module):
     pass
 
 class Rated(Deep):
-    def __init__(self, layers, hidden, *, rate: float = 0.5):
+    def __init__(self, layers, hidden, *, rate: bytes = b''):
         super().__init__(layers, hidden, n=1)
 
 def head(width, classes, dropout):
@@ -101,7 +101,7 @@ def test_an_import_path_has_options_and_one_spelling(text: str, name: str) -> No
         ("reglab.wrong:Deep", "reglab.wrong raises an error while", "ZeroDivisionError: division by zero"),
         ("reglab.mix:NoReads", "'reglab.mix:NoReads' is no fusion: it has no reads, layer_weights", "NoReads"),
         ("reglab.mix:number", "it is no torch.nn.Module", "7"),
-        ("reglab.mix:Rated", "its option rate is neither bool, int nor Literal of texts", "Rated"),
+        ("reglab.mix:Rated", "its option rate is neither bool, int, float, str nor Literal of texts", "Rated"),
         ("attenton:scale", "there is no module 'attenton'", ""),
     ],
 )

@@ -36,7 +36,7 @@ class CliCommands:
         settings: the settings of a cluster, None for this machine. workers: processes of a sweep, None for as many as
         are worth it. threads: CPU threads of a sweep's process. device: where encoder and heads run; each worker of a
         cluster has its own.
-        log_to: names of logs.
+        log_to: names of logs. save_every: how often runs that train through the encoder keep their state.
     """
 
     settings: ClusterSettings | None
@@ -46,6 +46,7 @@ class CliCommands:
     retry_failed: bool
     log_to: Sequence[str]
     trust_remote_code: bool = False
+    save_every: str = "2m"
 
     def say(self, line: str) -> None:
         log().print(line)
@@ -86,7 +87,7 @@ class CliCommands:
             logs.catch_up(there)
             records = fit(
                 store, sweep.specs, folder, progress, sweep.starts, sweep.draws, self.workers, self.retry_failed,
-                cluster, self._heads, sweep.halving,
+                cluster, self._heads, sweep.halving, self.save_every,
             )  # fmt: skip
             logs.catch_up(records)  # what another process kept just before this one asked
             logs.close()

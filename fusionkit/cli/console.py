@@ -91,9 +91,11 @@ class FolderType(PlaceType):
 PLACE, FOLDER = PlaceType(), FolderType()
 
 
-def given_store(path: Place) -> Store:
-    """The store that the user named; UsageError where it is none, StoreError where it is unfinished or damaged."""
-    from fusionkit.store import is_store, open_store  # loads zarr
+def given_store(path: Place, planned: bool = False) -> Store:
+    """The store that the user named; UsageError where it is none, StoreError where it is unfinished or damaged. With
+    ``planned`` it may be only planned.
+    """
+    from fusionkit.store import is_store, open_planned, open_store  # loads zarr
 
     with place_errors(path):
         if not is_store(path):
@@ -103,11 +105,12 @@ def given_store(path: Place) -> Store:
                 received="something else" if is_there(path) else "a path that does not exist",
                 remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
             )
-    return open_store(path)
+    return (open_planned if planned else open_store)(path)
 
 
 def given_share(text: str) -> Share:
-    """The store and the share of it that the user named: ``de.store``, ``de.store:5%``, ``s3://bucket/de.store:200``.
+    """The store, which may be only planned, and the share of it that the user named: ``de.store``, ``de.store:5%``,
+    ``s3://bucket/de.store:200``.
 
     A store whose name ends like a share (``de.store:5``) is read as that store, whole. Errors as of
     :func:`given_store`.
@@ -121,10 +124,10 @@ def given_share(text: str) -> Share:
 
     before, colon, behind = text.rpartition(":")
     if not colon or not before or "/" in behind or is_there(place_of(text)):
-        return Share(given_store(place_of(text)))
+        return Share(given_store(place_of(text), planned=True))
     if not WRITTEN.fullmatch(behind) and not is_there(place_of(before)):
-        return Share(given_store(place_of(text)))
-    return Share(given_store(place_of(before)), parse_share(behind))
+        return Share(given_store(place_of(text), planned=True))
+    return Share(given_store(place_of(before), planned=True), parse_share(behind))
 
 
 @contextmanager

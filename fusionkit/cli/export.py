@@ -15,10 +15,14 @@ from fusionkit.names import CHOOSERS
 @click.argument("run", shell_complete=folders)
 @click.option("--to", "folder", required=True, type=FOLDER, help="Folder to write; a new one or an empty one.")
 @click.option("--choose-by", type=click.Choice(CHOOSERS), help="What chooses among the runs of a folder.")
+@click.option("--with-encoder", is_flag=True, help="Write the whole encoder too, with what was trained of it.")
 @click.option("--overwrite", is_flag=True, help="Replace the export that is there.")
 @JSON_OPTION
-def export(run: str, folder: Path, choose_by: str | None, overwrite: bool, as_json: bool) -> None:
+def export(run: str, folder: Path, choose_by: str | None, with_encoder: bool, overwrite: bool, as_json: bool) -> None:
     """Write the head of RUN into a folder that stands alone: config, weights and a model card, without the encoder.
+
+    Of a run that trained through the encoder it holds what was trained of it, too. With --with-encoder it holds the
+    whole encoder instead, which transformers loads.
 
     RUN is a run's folder or the beginning of one. With --choose-by validation it is a folder of runs of one task: the
     setting with the best mean validation score is taken, and of its seeds the best one.
@@ -26,8 +30,9 @@ def export(run: str, folder: Path, choose_by: str | None, overwrite: bool, as_js
     """
     from fusionkit.exported import export_run
 
-    head = export_run(run, folder, overwrite=overwrite, choose_by=choose_by)
-    files = {path.name: path.stat().st_size for path in sorted(folder.expanduser().iterdir())}
+    head = export_run(run, folder, overwrite=overwrite, choose_by=choose_by, with_encoder=with_encoder)
+    place = folder.expanduser()
+    files = {str(path.relative_to(place)): path.stat().st_size for path in sorted(place.rglob("*")) if path.is_file()}
     if as_json:
         print_json({"folder": str(folder), "run": head.run.digest, "bytes": files})
         return

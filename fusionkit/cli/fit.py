@@ -36,6 +36,7 @@ def fit(
     device: str,
     threads: int,
     workers: int | None,
+    save_every: str,
     retry_failed: bool,
     log_to: tuple[str, ...],
     dry_run: bool,
@@ -70,7 +71,7 @@ def fit(
         print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
         return
     check_logs(log_to)
-    commands = CliCommands(settings, workers, threads, device, retry_failed, log_to)
+    commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, save_every=save_every)
     if dry_run:
         print_forecast(*commands.forecast_with_notes(store, sweep, runs), as_json)
         return

@@ -60,6 +60,10 @@ def predict(
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
     predictor = load(*places, trust_modules=trusted, **loading)
+    if (passes := len(predictor.passes)) > 1:
+        log().print(
+            f"{passes} passes of an encoder over each text: runs that trained through it bring one of their own"
+        )
     if given is None or given == "-":
         blocks = blocks_of(predictor, sys.stdin if given else texts)
     else:

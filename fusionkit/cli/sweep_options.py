@@ -88,7 +88,9 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store 
         [argument] = (param for param in context.command.params if param.name == "stores")
         raise click.MissingParameter(ctx=context, param=argument)
     judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
-    opened = mix_of([given_share(text) for text in stores or file.stores], [given_store(place) for place in judges])
+    opened = mix_of(
+        [given_share(text) for text in stores or file.stores], [given_store(place, planned=True) for place in judges]
+    )
     chosen = {
         entry.parameter: values[entry.parameter]
         for entry in FIT.values()

@@ -72,6 +72,10 @@ class SweepTable:
         self._tally.epoch(work)
         self._line()
 
+    def step(self, work: float, text: str) -> None:
+        self._tally.step(work, text)
+        self._line()
+
     def run(self, record: dict[str, Any]) -> None:
         self._tally.run(record)
         spec = record["spec"]
@@ -137,6 +141,7 @@ def headline(tally: Tally) -> str:
         f"{tally.others:,} by others" if tally.others else "",
         "" if pace is None else f"{pace:.3g} heads a minute",
         "" if left is None else f"about {clock(left)} to go",
+        tally.stepped,
         tally.note,
     ]
     return ", ".join(part for part in parts if part)

@@ -11,6 +11,7 @@ from fusionkit.specs import RunSpec
 
 # What tells the best run of its task and fusion from its neighbours, where it differs among them.
 TOLD = {
+    "method": "", "encoder_lr": "encoder lr ",
     "head": "", "fusion_layers": "layers ", "shots": "shots ", "lr": "lr ", "epochs": "epochs ", "batch_size": "batch ",
     "data_seed": "seed ",
 }  # fmt: skip
@@ -44,6 +45,7 @@ class Tally:
             self._line(spec.label, spec.fusion).runs += 1
         self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
         self.note = ""  # who is at work
+        self.stepped = ""  # how far a run is that trains through the encoder
         self._work: Mapping[str, float] = {}
         self._through, self._of = 0.0, 0.0
         self._paced: tuple[float, float] | None = None  # when the first epoch was done, and how much then
@@ -59,8 +61,13 @@ class Tally:
         self._through = min(self._through + work, self._of)
         self._paced = self._paced or (self._clock(), self._through)
 
+    def step(self, work: float, text: str) -> None:
+        """So much more work of one run is done."""
+        self.stepped = text
+        self.epoch(work)
+
     def run(self, record: dict[str, Any]) -> None:
-        self._ours += 1
+        self._ours, self.stepped = self._ours + 1, ""
         self._count(record)
 
     def elsewhere(self, record: dict[str, Any]) -> None:

@@ -39,6 +39,8 @@ working_options = with_all([
     ),
     click.option("--workers", default="auto", show_default=True, type=WorkersType(),
                  help="Processes that share the runs; auto: one a core, where the work is worth their start."),
+    click.option("--save-every", default="2m", show_default=True, metavar="N|Nm",
+                 help="Keep the state of a run that trains through the encoder every N steps, or minutes."),
     click.option("--retry-failed", is_flag=True, help="Train runs again that are there as failed."),
     click.option("--log-to", multiple=True, type=click.Choice(LOGS),
                  help="Log each run there too, also those of before; give it several times."),

@@ -35,6 +35,11 @@ class ConcatenatedStates:
         self.starts = offsets_of(np.array([split.shape[0] for split in splits], dtype=np.int64))
         self.shape = (int(self.starts[-1]), len(self._positions[0]), splits[0].shape[2])
 
+    @property
+    def parts(self) -> tuple[States, ...]:
+        """The states of each split."""
+        return self._splits
+
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows of chosen layers as a tensor ``[len(rows), layers, hidden]``; IndexError where there is none.
 

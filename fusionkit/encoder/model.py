@@ -108,7 +108,12 @@ class Encoder:
         return Tokenized(ids, words, segments, offsets, cut)
 
     def forward(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
-        """One padded batch through the encoder.
+        """One padded batch through the frozen encoder, without gradients; as :meth:`states`."""
+        with torch.inference_mode():
+            return self.states(token_ids, attention_mask, segments)
+
+    def states(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
+        """One padded batch through the encoder, with gradients where they are on.
 
         Args:
             token_ids, attention_mask, segments: int64 ``[batch, length]`` on the encoder's device.
@@ -121,6 +126,5 @@ class Encoder:
             inputs["token_type_ids"] = segments
         if "use_cache" in self.accepts:
             inputs["use_cache"] = False  # type: ignore[assignment]
-        with torch.inference_mode():
-            states = self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states
+        states = self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states
         return tuple(states) if states is not None else ()

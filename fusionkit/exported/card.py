@@ -21,8 +21,8 @@ TASK_TYPES = {
 }  # fmt: skip
 # Our scores' names as the hub's metrics call themselves.
 METRICS = {
-    "micro_f1": "f1", "macro_f1": "f1", "matthews": "matthews_correlation", "word_accuracy": "accuracy",
-    "pearson": "pearsonr", "spearman": "spearmanr",
+    "micro_f1": "f1", "macro_f1": "f1", "positive_f1": "f1", "matthews": "matthews_correlation",
+    "word_accuracy": "accuracy", "pearson": "pearsonr", "spearman": "spearmanr",
 }  # fmt: skip
 UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # of a spec: said elsewhere in the card
 PARAMETERS = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
@@ -81,15 +81,15 @@ def _body(config: Mapping[str, Any]) -> str:
     tested = "; test was read once." if "test" in scores else ", whose scores flatter for that."
     pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
     options = [(name, "–" if value is None else str(value)) for name, value in spec.items() if name not in UNTOLD]
-    counts = {part: config.get(name) for part, name in PARAMETERS.items()}
+    is_frozen = spec.get("method", "frozen") == "frozen"
+    counts = {part if is_frozen else part.split(",")[0]: config.get(name) for part, name in PARAMETERS.items()}
     parameters = [(part, f"{count:,}") for part, count in counts.items() if count is not None]
     known = "\n- Answers with none but the labels above." if config["labels"] else ""
     crf = "\n- A CRF decides for whole sequences: there are no probabilities." if spec["head"] == "crf" else ""
     return f"""\
 # {label}: {fusion} fusion and {head} head over {encoder}
 
-A fusionkit head for the task {task}. It reads layers {", ".join(map(str, config["layers"]))} of a frozen
-encoder, which is not part of this model.
+A fusionkit head for the task {task}. It reads layers {", ".join(map(str, config["layers"]))} of {_encoder(config)}
 
 ## Scores
 
@@ -135,6 +135,17 @@ On the train split, over rows of {config["rows"]}{pooled}.
 """
 
 
+def _encoder(config: Mapping[str, Any]) -> str:
+    """What became of the encoder, and where it is."""
+    method = escaped(config["spec"].get("method", "frozen"))
+    if config["encoder_kind"] == "inside":
+        return f"the\nencoder in the folder encoder, which was trained with the method {method}."
+    if config.get("delta_sha256"):
+        trained = "What was trained is in delta.safetensors, the rest is not here."
+        return f"an\nencoder trained with the method {method}. {trained}"
+    return "a frozen\nencoder, which is not part of this model."
+
+
 def _score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
     names = dict.fromkeys(name for found in scores.values() for name in found)
     return [[name, *(f"{found[name]:.4f}" if name in found else "–" for found in scores.values())] for name in names]
@@ -158,7 +169,9 @@ trusted by name: `trust_modules=[…]`, or `--trust-module` on the command line.
 
 def _encoder_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     encoding, identity = config["encoding"], config["encoding"]["encoder"]
-    where = {"hub": "on the hub", "bundled": "comes with fusionkit[demo]"}.get(config["encoder_kind"], "a local folder")
+    where = {"hub": "on the hub", "bundled": "comes with fusionkit[demo]", "inside": "in this folder"}.get(
+        config["encoder_kind"], "a local folder"
+    )
     return [
         ("name", f"{config['encoder']} ({where})"),
         ("revision", str(identity.get("revision") or "–")),

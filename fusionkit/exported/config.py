@@ -3,6 +3,8 @@
 FOLDER/config.json        what it is: ``format``, ``format_version``, and of the run's record what its use needs:
                           spec, labels, layers, rows, the encoder by name and hashes, scores
 FOLDER/model.safetensors  fusion and head
+FOLDER/delta.safetensors  what a method trained of the encoder, where the run has one
+FOLDER/encoder/           the whole encoder with it, as transformers loads it: instead, where it was asked for
 FOLDER/README.md          the model card
 
 No other file is read. Where the encoder was a folder, its name alone is kept: a path of one machine is useless on
@@ -25,7 +27,8 @@ from fusionkit.runs.folder import COSTS, others_of
 from fusionkit.specs import ROWS
 
 CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
-FORMAT, VERSION = "fusionkit-head", 2
+FORMAT, VERSION = "fusionkit-head", 3
+ENCODER, INSIDE = "encoder", "inside"  # a whole encoder in the folder
 BUNDLED = "minilm"
 # Of a run's record: the training examples' ids, the loss by epoch and this machine's time stay at home.
 LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status", *COSTS)
@@ -44,7 +47,8 @@ def config_of(record: dict[str, Any]) -> dict[str, Any]:
     kind = "bundled" if name == BUNDLED else "hub" if revision is not None else "folder"
     kept = {key: value for key, value in record.items() if key not in LEFT_OUT}
     shown = Path(name).expanduser().resolve().name if kind == "folder" else name
-    version = VERSION if record.get("others") else 1  # a head of one task is what it was in the first format
+    # A head of one task is what it was in the first format, and one of a frozen encoder what it was in the second.
+    version = VERSION if record.get("delta_sha256") else 2 if record.get("others") else 1
     return {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
 
 
@@ -86,6 +90,8 @@ def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, 
             remedy="install a newer fusionkit",
         )
     _refuse_unfit(config, place)
+    if config["encoder_kind"] == INSIDE:
+        config["encoder"] = str((folder / ENCODER).resolve())
     refuse_untrusted(config["spec"]["fusion"], config["spec"]["head"], tuple(trusted), place)
     return run_of(config, place, folder / WEIGHTS, AGAIN), config
 

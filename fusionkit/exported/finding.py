@@ -10,9 +10,9 @@ from typing import Any
 from huggingface_hub import errors, snapshot_download
 
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, open_folder
+from fusionkit.exported.config import CARD, CONFIG, ENCODER, WEIGHTS, open_folder
 from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
-from fusionkit.runs.folder import RECORD
+from fusionkit.runs.folder import DELTA, RECORD
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -78,7 +78,9 @@ def fetched(repo_id: str, **options: Any) -> Path:
         UsageError: no such repository or revision. FusionkitError: the hub cannot be reached.
     """
     try:
-        return Path(snapshot_download(repo_id, allow_patterns=[CONFIG, WEIGHTS, CARD], **options))
+        return Path(
+            snapshot_download(repo_id, allow_patterns=[CONFIG, WEIGHTS, CARD, DELTA, f"{ENCODER}/*"], **options)
+        )
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError) as error:
         raise UsageError(
             f"{repo_id} is no head",

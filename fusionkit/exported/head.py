@@ -6,21 +6,34 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from huggingface_hub import ModelCard, ModelHubMixin
 from safetensors.torch import save
 
 from fusionkit.errors import UsageError
 from fusionkit.exported.card import model_card
-from fusionkit.exported.config import CARD, CONFIG, WEIGHTS, config_of, is_export, open_folder
+from fusionkit.exported.config import (
+    CARD,
+    CONFIG,
+    ENCODER,
+    INSIDE,
+    VERSION,
+    WEIGHTS,
+    config_of,
+    is_export,
+    open_folder,
+)
 from fusionkit.exported.finding import fetched
 from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
 from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
 from fusionkit.runs.choice import best_run
-from fusionkit.runs.folder import RECORD, RunsFolder
+from fusionkit.runs.folder import DELTA, RECORD, RunsFolder
+
+if TYPE_CHECKING:
+    from fusionkit.encoder import Encoder
 
 REMEDY = "free some space and run the same command again"
 
@@ -46,6 +59,7 @@ class FusedHead(ModelHubMixin):
     def __init__(self, run: TrainedRun, config: dict[str, Any]) -> None:
         self.run = run
         self.config = config
+        self._encoder: Encoder | None = None
 
     @classmethod
     def from_run(cls, run: str | Path) -> Self:
@@ -63,6 +77,21 @@ class FusedHead(ModelHubMixin):
                 remedy="name one of them; `fusionkit results` shows which is which",
             )
         return cls(open_run(folders[0]), config_of(read_json(folders[0] / RECORD)))
+
+    def with_encoder(self, encoder: str | None = None) -> Self:
+        """The same head, which is saved with its whole encoder, what was trained of it included.
+
+        Args:
+            encoder: where the encoder is now, if no longer where it was.
+
+        Raises:
+            UsageError: its method cannot be part of the encoder's weights. EncoderError: the encoder is not to be had.
+        """
+        from fusionkit.tuning.trained import whole_encoder  # loads transformers
+
+        head = type(self)(self.run, self.config)
+        head._encoder = whole_encoder(self.run, encoder)
+        return head
 
     @property
     def model(self) -> FusedModel | JointModel:
@@ -132,6 +161,12 @@ class FusedHead(ModelHubMixin):
         content = save({name: value.cpu().contiguous() for name, value in self.model.state_dict().items()})
         config = {**self.config, "weights_sha256": hashlib.sha256(content).hexdigest()}
         write_durably(save_directory / WEIGHTS, content)
+        if self._encoder is not None:
+            self.config = config = _saved_whole(self._encoder, config, save_directory / ENCODER)  # the card tells it
+        elif self.run.delta is not None:
+            from fusionkit.tuning.trained import delta_bytes
+
+            write_durably(save_directory / DELTA, delta_bytes(self.run))
         write_json(save_directory / CONFIG, config)
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
@@ -139,7 +174,27 @@ class FusedHead(ModelHubMixin):
         return model_card(self.config, **kwargs)
 
 
-def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False, choose_by: str | None = None) -> FusedHead:
+def _saved_whole(encoder: Encoder, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Save an encoder as transformers does, and the config of a head whose encoder that is."""
+    from fusionkit.encoder import load_encoder
+
+    encoder.model.save_pretrained(folder)
+    encoder.tokenizer.save_pretrained(folder)
+    encoding = config["encoding"]
+    loaded = load_encoder(str(folder), device="cpu", words=encoding["columns"]["tokens"] is not None)
+    encoding = {**encoding, "encoder": loaded.identity, "compute_dtype": "float32"}
+    kept = {name: value for name, value in config.items() if name != "delta_sha256"}
+    return {**kept, "format_version": VERSION, "encoder": ENCODER, "encoder_kind": INSIDE, "encoding": encoding}
+
+
+def export_run(
+    run: str | Path,
+    to: str | Path,
+    *,
+    overwrite: bool = False,
+    choose_by: str | None = None,
+    with_encoder: bool = False,
+) -> FusedHead:
     """Write a finished run's head with its config and model card into a folder. It is written to a temporary folder,
     which is then renamed.
 
@@ -147,7 +202,8 @@ def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False, choo
         run: its folder, or the beginning of it; with ``choose_by`` a folder of runs.
         to: a new place or an empty folder.
         overwrite: replace the export that is there; it replaces nothing but another export. choose_by: ``validation``
-            takes the run that :func:`fusionkit.runs.choice.best_run` chooses.
+            takes the run that :func:`fusionkit.runs.choice.best_run` chooses. with_encoder: write the whole encoder
+            too, as a model that transformers loads, with what was trained of it.
 
     Raises:
         UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.
@@ -166,6 +222,7 @@ def export_run(run: str | Path, to: str | Path, *, overwrite: bool = False, choo
         runs = RunsFolder(Path(run).expanduser())
         run = runs.path / best_run(runs.frame())
     head = FusedHead.from_run(run)
+    head = head.with_encoder() if with_encoder else head
     aside, before = aside_of(folder), aside_of(folder, "before")
     with disk_errors(folder, REMEDY):
         try:

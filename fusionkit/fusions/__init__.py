@@ -1,6 +1,5 @@
 """Late fusions: one file a fusion, one table of them all."""
 
-from fusionkit.fusions.spelling import named, options_of, usage
 from fusionkit.fusions.table import (
     FUSIONS,
     REGISTRY,
@@ -14,6 +13,7 @@ from fusionkit.fusions.table import (
     is_affine,
     sees_examples,
 )
+from fusionkit.options.spelling import named, options_of, usage
 
 __all__ = [
     "FUSIONS",

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fusions.spelling import accepted, named, options_of, outline, parse, spell, usage
+from fusionkit.options.spelling import accepted, named, options_of, outline, parse, spell, usage
 from fusionkit.registry import Registry
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _fault(found: Any) -> str | None:
 def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
     """Cached, because a sweep parses the same names many times."""
     kind, options = REGISTRY.split(text)
-    return kind, parse(kind, fusion_class(kind), options)
+    return kind, parse("fusion", kind, fusion_class(kind), options)
 
 
 @cache

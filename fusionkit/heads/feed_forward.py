@@ -33,6 +33,14 @@ def classifier(width: int, classes: int, dropout: float) -> Softmax:
     return Softmax(feed_forward(width, classes, dropout))
 
 
+def linear_classifier(width: int, classes: int, dropout: float) -> Softmax:
+    """One label an example from one linear map of its fused state ``[examples, width]``, then softmax.
+
+    Parameters: d C + C. Dropout acts on the fused states. Source: fine-tuning of Devlin et al. (2019), without pooler.
+    """
+    return Softmax(nn.Sequential(nn.Dropout(dropout), nn.Linear(width, classes)))
+
+
 def tagger(width: int, classes: int, dropout: float) -> Softmax:
     """One tag a word, each decided alone, read off the words' fused states ``[words, width]`` by two layers of 256.
 

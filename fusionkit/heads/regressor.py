@@ -47,3 +47,12 @@ def regressor(width: int, classes: int, dropout: float) -> Regressor:
     number of classes is not used.
     """
     return Regressor(feed_forward(width, 1, dropout))
+
+
+def linear_regressor(width: int, classes: int, dropout: float) -> Regressor:
+    """One number an example from one linear map of its fused state ``[n, width]``, with the squared error.
+
+    Parameters: d + 1. Dropout acts on the fused states. Source: fine-tuning of Devlin et al. (2019), without pooler.
+    The number of classes is not used.
+    """
+    return Regressor(nn.Sequential(nn.Dropout(dropout), nn.Linear(width, 1)))

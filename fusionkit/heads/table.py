@@ -68,11 +68,13 @@ WORDS, NUMBERS = ("tagging",), ("regression",)
 # The first of a task is its default.
 HEADS = {
     "classifier": HeadEntry("fusionkit.heads.feed_forward:classifier", EXAMPLES),
+    "linear-classifier": HeadEntry("fusionkit.heads.feed_forward:linear_classifier", EXAMPLES),
     "tagger": HeadEntry("fusionkit.heads.feed_forward:tagger", WORDS),
     "linear-tagger": HeadEntry("fusionkit.heads.feed_forward:linear_tagger", WORDS),
     "crf": HeadEntry("fusionkit.heads.crf:crf", WORDS),
     "bilstm-crf": HeadEntry("fusionkit.heads.bilstm_crf:bilstm_crf", WORDS),
     "regressor": HeadEntry("fusionkit.heads.regressor:regressor", NUMBERS),
+    "linear-regressor": HeadEntry("fusionkit.heads.regressor:linear_regressor", NUMBERS),
     "bcn": HeadEntry("fusionkit.heads.bcn:bcn", ("classification",), sequences=1),
     "esim": HeadEntry("fusionkit.heads.esim:esim", ("pair-classification",), sequences=2),
     "esim-regressor": HeadEntry("fusionkit.heads.esim:esim_regressor", NUMBERS, sequences=2),

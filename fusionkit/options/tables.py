@@ -77,6 +77,20 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             default=AUTO,
         ),
     ),
+    "method": (
+        replace(
+            _RUN["method"],
+            help="A method, or your own, MODULE:CLASS; several times. frozen trains nothing of the encoder.",
+        ),
+    ),
+    "encoder_lr": (
+        replace(
+            _RUN["encoder_lr"],
+            help="Rate of what a method trains of the encoder, or grid for its own four. [default: the method's]",
+            kind=str,
+            metavar="X|grid",
+        ),
+    ),
     "init_from": (
         replace(_RUN["init_from"], help="Finished run to start from, or a folder of such.", lists=WHOLE, place=True),
     ),

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.fit.model.checkpoint import open_run
+from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.train.decisions import predict_parts
 from fusionkit.fit.train.layer_weights import row_weights
 from fusionkit.plural import counted
@@ -144,9 +145,9 @@ def predictions_of(
         contexts[key] = SweepContext(_source(study, spec))
     source = contexts[key].store
     # The report needs no draw and no start: only the split that is scored.
-    data = contexts[key].load(spec)  # all rows: each has its token and its weights
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest
     run = open_run(folder)
+    data = _data_of(run, contexts[key].load(spec), source)  # all rows: each has its token and its weights
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
     positions = positions_of(run.layers, source.layers)
     answers = predict_parts(run.whole, data, split, positions)
@@ -166,6 +167,15 @@ def predictions_of(
             row_weights(run.whole.parts[part], examples, positions), examples.read_offsets[:: examples.sides], has_row,
         ))  # fmt: skip
     return found
+
+
+def _data_of(run: TrainedRun, data: TaskData, source: Store | Mix) -> TaskData:
+    """The splits over stored states, or over those of the run's own encoder."""
+    if run.delta is None:
+        return data
+    from fusionkit.tuning.trained import live_data_of  # loads transformers
+
+    return live_data_of(run, data, source)
 
 
 def _texts_of(

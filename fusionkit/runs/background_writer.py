@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
@@ -27,9 +27,11 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
+    def write(
+        self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any], delta: Mapping[str, Any] | None = None
+    ) -> None:
         """Start writing a run. Errors of earlier runs are raised here, or at the end."""
-        self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights)))
+        self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights, delta)))
         self.tell()
 
     def __exit__(self, *error: object) -> None:

@@ -17,7 +17,7 @@ from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
-ORDERED = ("lr", "epochs")  # those whose grid has edges
+ORDERED = ("lr", "encoder_lr", "epochs")  # those whose grid has edges
 SHOWN = 8  # names of a note
 UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # what a note does not name groups by
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things

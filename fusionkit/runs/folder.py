@@ -2,6 +2,8 @@
 
 RUNS/{digest}/run.json             spec, scores, curve, times, counts: written last, so it means finished
 RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
+RUNS/{digest}/delta.safetensors    what a method trained of the encoder, where the run has one
+RUNS/{digest}/state.safetensors    of a run in training through the encoder, to go on from; gone with its end
 RUNS/results.parquet               one row a run, made anew from the records
 RUNS/curves.parquet                one row an epoch of a run: its digest, epoch, loss, validation_score, seconds
 RUNS/.claims/{digest}              locked by the process that trains this run (runs/claims.py); gone when none does
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import tasks_of
 
+DELTA, STATE = "delta.safetensors", "state.safetensors"
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
@@ -36,6 +40,7 @@ CURVE = pa.schema([
 # What a run cost beside its own share of ``seconds``; records of earlier releases have none of it.
 COSTS = (
     "seconds_alone", "training_flops", "prediction_flops", "peak_memory", "peak_memory_alone", "kept_bytes", "threads",
+    "delta_bytes", "memory_weights", "memory_gradients", "memory_optimizer", "memory_activations",
 )  # fmt: skip
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "steps",
@@ -80,7 +85,18 @@ class RunsFolder:
         for left in (self.path / spec.digest).glob(".*.partial"):
             left.unlink(missing_ok=True)
 
-    def write(self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any]) -> None:
+    def state_path(self, spec: RunSpec) -> Path:
+        """Where a run in training through the encoder keeps its state."""
+        return self.path / spec.digest / STATE
+
+    def drop_state(self, spec: RunSpec) -> None:
+        """Remove the state of a run that has a record."""
+        if not spec.is_frozen:
+            self.state_path(spec).unlink(missing_ok=True)
+
+    def write(
+        self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any], delta: Mapping[str, Any] | None = None
+    ) -> None:
         """Write a run: the weights first, then the record, which says that the run is finished."""
         folder = self.path / spec.digest
         with disk_errors(folder):
@@ -89,6 +105,10 @@ class RunsFolder:
                 content = save({k: v.contiguous() for k, v in weights.items()})
                 write_durably(folder / WEIGHTS, content)
                 record = {**record, "weights_sha256": hashlib.sha256(content).hexdigest()}
+            if delta:
+                content = save({k: v.contiguous() for k, v in delta.items()})
+                write_durably(folder / DELTA, content)
+                record = {**record, "delta_sha256": hashlib.sha256(content).hexdigest()}
             write_fields(folder / RECORD, record)
 
     def record_files(self) -> list[Path]:

@@ -29,7 +29,7 @@ AXES = (
 OF_A_SEED = ("init_from", "draw_ids")
 # Where a run's rows come from, legibly.
 ORIGIN = ("data", "evaluated", "init_data", "encoder", "rows", "sides")
-TUNED = ("lr", "epochs", "fusion_layers")  # what validation chooses among
+TUNED = ("lr", "encoder_lr", "epochs", "fusion_layers")  # what validation chooses among
 # Of a summary's attrs: its columns that validation chose, and what must stand below the table.
 CHOSEN, NOTES = "chosen", "notes"
 COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds_alone")

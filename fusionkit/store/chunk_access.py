@@ -74,6 +74,29 @@ class MappedChunks:
         """These chunks will be read next, in this order."""
 
 
+class PlannedChunks:
+    """Chunks that nobody has encoded: those of a store that is only planned."""
+
+    def __init__(self, store: Place) -> None:
+        self._store = store
+
+    def read(self, chunk: int) -> ChunkStates:
+        """StoreError: there is no state."""
+        raise StoreError(
+            f"the store {self._store} is not finished",
+            expected="states",
+            received="a plan",
+            remedy="run the same `fusionkit encode` without --parts: it encodes what is missing",
+        )
+
+    def copy(self, chunk: int, array: int, layer: int, start: int, out: NDArray[Any]) -> None:
+        """As :meth:`read`."""
+        self.read(chunk)
+
+    def announce(self, chunks: Sequence[int]) -> None:
+        """Nothing will be read."""
+
+
 class FetchedChunks:
     """Chunks that are remote or compressed: Zarr fetches, checks and decodes them, some ahead of need.
 
@@ -188,7 +211,7 @@ class FetchedChunks:
         return whole
 
 
-ChunkReader: TypeAlias = MappedChunks | FetchedChunks
+ChunkReader: TypeAlias = MappedChunks | FetchedChunks | PlannedChunks
 
 # A forked child (a DataLoader's worker) has none of the threads that fetch, and would wait for them for ever.
 _alive: weakref.WeakSet[FetchedChunks] = weakref.WeakSet()

@@ -18,9 +18,17 @@ from fusionkit.places import Place, place_errors, place_of, read_bytes
 from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.cache import default_cache
-from fusionkit.store.chunk_access import ChunkReader, FetchedChunks, MappedChunks
+from fusionkit.store.chunk_access import ChunkReader, FetchedChunks, MappedChunks, PlannedChunks
 from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, damaged, examples_path, read_small
-from fusionkit.store.manifest import agreed_layout, is_two, read_manifest, store_digest
+from fusionkit.store.manifest import (
+    agreed_layout,
+    is_complete,
+    is_store,
+    is_two,
+    read_manifest,
+    read_plan,
+    store_digest,
+)
 from fusionkit.store.states import HiddenStates, resolved_index
 
 
@@ -105,6 +113,16 @@ class Split:
         return read_small(self._store, self.name, "word_index")
 
     @cached_property
+    def token_ids(self) -> NDArray[np.int32]:
+        """int32 ``[tokens]``: the tokenizer's ids of all sub-tokens."""
+        return read_small(self._store, self.name, "token_ids")
+
+    @cached_property
+    def segments(self) -> NDArray[np.uint8]:
+        """uint8 ``[tokens]``: the tokenizer's token types; BERT's are 1 in the second text of a pair."""
+        return read_small(self._store, self.name, "segments")
+
+    @cached_property
     def masked_ids(self) -> NDArray[np.int32]:
         """int32 ``[rows]`` of masked-tokens: the id that each masked sub-token had. UsageError: other rows."""
         if self._rows != MASKED:
@@ -170,12 +188,13 @@ class Store:
         path: its folder or address. manifest: everything known about it. layers: stored layer indices.
         rows: the kind of rows. digest: the short name of its identity.
         sides: sequences an example has: 2 where pairs of texts are stored as two, else 1.
+        is_planned: it has token ids and examples, and no states yet (:func:`open_planned`).
     """
 
-    def __init__(self, path: Place) -> None:
-        self.path = path
+    def __init__(self, path: Place, is_planned: bool = False) -> None:
+        self.path, self.is_planned = path, is_planned
         with place_errors(path):
-            self.manifest = read_manifest(path)
+            self.manifest = read_plan(path) if is_planned else read_manifest(path)
         self.rows: str = self.manifest["rows"]
         self.layers: tuple[int, ...] = tuple(self.manifest["layers"])
         self.hidden: int = self.manifest["hidden"]
@@ -215,6 +234,8 @@ class Store:
         return isinstance(self.path, Path) and self.manifest["compression"] == "none"
 
     def _chunks(self, split: str, layout: StatesLayout) -> ChunkReader:
+        if self.is_planned:
+            return PlannedChunks(self.path)
         if isinstance(self.path, Path) and self._is_mapped:
             return MappedChunks(self.path, split, layout)
         # The chunks' checksums are the content: a store made anew at the same address has other names in the cache.
@@ -242,3 +263,16 @@ def open_store(path: str | Place) -> Store:
         torch.Size([41, 7, 384])
     """
     return Store(place_of(path))
+
+
+def open_planned(path: str | Place) -> Store:
+    """Open a store that is complete or only planned, as ``encode --parts 0/N`` leaves it: with token ids and examples,
+    and no states to be read.
+
+    Raises:
+        StoreError: as :func:`open_store`, but for an unfinished store.
+    """
+    place = place_of(path)
+    with place_errors(place):
+        planned = not is_complete(place) and is_store(place)
+    return Store(place, planned)

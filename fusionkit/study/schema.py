@@ -12,9 +12,9 @@ from typing import Any
 
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.fusions import FUSIONS, fusion_class, options_of
-from fusionkit.fusions.spelling import Option
 from fusionkit.heads import HEADS, LM_HEADS
 from fusionkit.options.entry import NONE, OptionInfo
+from fusionkit.options.spelling import Option
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.registry import IMPORT_PATTERN
 from fusionkit.report import FIGURES
@@ -22,6 +22,7 @@ from fusionkit.study.keys import ALL_FIGURES, COLUMNS, COMPARISON, FROM, REPORT,
 from fusionkit.tasks import SHORT, TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TYPED = {int: "-?[0-9]+", float: "[-+]?([0-9]*[.])?[0-9]+([eE][-+]?[0-9]+)?", str: "[^,]+"}  # of a fusion's option
 WHOLE, NUMBER = r"^[0-9]+$", r"^[-+]?([0-9]*\.)?[0-9]+([eE][-+]?[0-9]+)?$"
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 Schema = dict[str, Any]
@@ -74,7 +75,7 @@ def _spelled(name: str, fusion: type[Any]) -> str:
 
 
 def _values(option: Option) -> str:
-    return "-?[0-9]+" if option.choices is None else f"({'|'.join(option.choices)})"
+    return TYPED[option.type] if option.choices is None else f"({'|'.join(option.choices)})"
 
 
 def _keys(block: Mapping[str, OptionInfo]) -> Schema:

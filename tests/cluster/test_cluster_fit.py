@@ -59,6 +59,9 @@ class Watch:
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         pass
 
+    def step(self, work: float, text: str) -> None:
+        pass
+
     def epoch(self, work: float) -> None:
         self.epochs += 1
         self.then, then = (lambda: None), self.then

@@ -47,6 +47,9 @@ class Silent:
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         pass
 
+    def step(self, work: float, text: str) -> None:
+        pass
+
     def epoch(self, work: float) -> None:
         pass
 

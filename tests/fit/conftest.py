@@ -133,6 +133,9 @@ class Watch:
         self.begun.append((runs, epochs))
         self.foretold += sum(work.values())
 
+    def step(self, work: float, text: str) -> None:
+        self.done += work
+
     def epoch(self, work: float) -> None:
         self.epochs += 1
         self.done += work

@@ -26,6 +26,9 @@ class Teller:
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         tell("begin", runs)
 
+    def step(self, work: float, text: str) -> None:
+        pass
+
     def epoch(self, work: float) -> None:
         pass
 

@@ -183,6 +183,7 @@ crf: Any = {"loss": crf_loss, "decode": crf_decode, "weigh": lambda rows: 1 if r
 by_row: Any = {"weigh": lambda rows: rows}
 CASES = [
     HeadCase("classifier", ff_count, feed_forward, weigh=once, **softmax_of),
+    HeadCase("linear-classifier", layers_count, partial(affine, name="1"), weigh=once, **softmax_of),
     HeadCase("tagger", ff_count, feed_forward, **by_row, **softmax_of),
     HeadCase("linear-tagger", layers_count, partial(affine, name="1"), **by_row, **softmax_of),
     HeadCase("crf", lambda width, classes: ff_count(width, classes) + crf_count(classes), feed_forward, **crf),
@@ -193,6 +194,7 @@ CASES = [
         **crf,
     ),
     HeadCase("regressor", lambda width, classes: ff_count(width, 1), feed_forward, weigh=once, **number),
+    HeadCase("linear-regressor", lambda width, classes: width + 1, partial(affine, name="1"), weigh=once, **number),
     HeadCase("bcn", bcn_count, bcn, weigh=once, **softmax_of),
     HeadCase("esim", esim_count, esim, weigh=once, **softmax_of),
     HeadCase("esim-regressor", lambda width, classes: esim_count(width, 1), esim, weigh=once, **number),

@@ -54,7 +54,8 @@ def test_class_weights_are_no_part_of_the_weights_that_are_kept() -> None:
 
 def test_heads_that_do_not_decide_rows_by_softmax_are_told_apart() -> None:
     assert {name: decides_by_softmax(name) for name in HEADS} == {
-        "classifier": True, "tagger": True, "linear-tagger": True, "crf": False, "bilstm-crf": False,
-        "regressor": False, "bcn": True, "esim": True, "esim-regressor": False,
+        "classifier": True, "linear-classifier": True, "tagger": True, "linear-tagger": True,
+            "crf": False, "bilstm-crf": False,
+        "regressor": False, "linear-regressor": False, "bcn": True, "esim": True, "esim-regressor": False,
         "sigmoid-classifier": False,
     }  # fmt: skip

@@ -163,6 +163,9 @@ class Quiet:
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         self.left = epochs
 
+    def step(self, work: float, text: str) -> None:
+        pass
+
     def epoch(self, work: float) -> None:
         self.left -= 1
 

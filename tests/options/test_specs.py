@@ -25,6 +25,8 @@ OTHER: dict[str, Any] = {
     "evaluate_on": "89abcdef01234567", "init_from": "0123456789abcdef", "init_part": "fusion", "freeze": "head",
     "draw": "nested", "draw_ids": "0123456789abcdef", "validate_on": 800,  "order": "window",
     "validate_every": 5, "compute_dtype": "bfloat16", "max_steps": 100,
+    "method": "full", "encoder_lr": 1e-4, "layer_decay": 0.9, "encoder_dropout": 0.2, "accumulate": 2,
+    "checkpointing": True,
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
@@ -36,6 +38,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("label_smoothing", 1.0), ("patience", 0), ("joint_fusion", "both"), ("init_part", "all"), ("freeze", "none"),
     ("draw", "stratifeid"), ("draw", "ids"), ("draw_ids", "0123456789abcdef"), ("validate_on", 0), ("order", "sorted"),
     ("validate_every", 0), ("compute_dtype", "float16"), ("max_steps", 0),
+    ("encoder_lr", 0.0), ("layer_decay", 0.0), ("encoder_dropout", 1.0), ("accumulate", 0),
     ("epochs", 10**400), ("lr", 10**400), ("draw_ids", True), ("fusion_layers", ["0", "3"]),
     ("epochs", True),
 ]  # fmt: skip
@@ -84,8 +87,11 @@ FLOATS, INTS = ([name for name, entry in options_of(RunSpec).items() if entry.ki
 
 def test_equal_numbers_are_one_run_however_they_are_given() -> None:
     kinds = {field.name: str(field.type).split(" ")[0] for field in dataclasses.fields(RunSpec)}
-    assert kinds == {name: "float" if name in FLOATS else "int" if name in INTS else "str" for name in kinds}
-    whole = {"lr": 1, "clip_norm": 1}  # the others may be 0
+    marks = {name for name, kind in kinds.items() if kind == "bool"}
+    assert kinds == {
+        name: "float" if name in FLOATS else "int" if name in INTS else "str" for name in kinds
+    } | dict.fromkeys(marks, "bool")
+    whole = {"lr": 1, "clip_norm": 1, "encoder_lr": 1, "layer_decay": 1}  # the others may be 0
     pairs: list[tuple[str, Any, Any]] = [(name, float(whole.get(name, 0)), whole.get(name, 0)) for name in FLOATS]
     pairs += [(name, 0.0, -0.0) for name in FLOATS if name not in whole]
     pairs += [(name, 0.5, np.float32(0.5)) for name in FLOATS] + [(name, 0.1, np.float64(0.1)) for name in FLOATS]

@@ -129,6 +129,9 @@ class Watch:
     def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
         return
 
+    def step(self, work: float, text: str) -> None:
+        pass
+
     def epoch(self, work: float) -> None:
         for do in self.do:
             do()

@@ -117,7 +117,7 @@ class CostsAlone:
             test=None,
             tests={},
         )
-        clock = _clock(self._context.device)
+        clock = clock_of(self._context.device)
         marks = [clock()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
@@ -167,7 +167,7 @@ def some(split: TaskSplit, count: int) -> TaskSplit:
     return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
 
 
-def _clock(device: torch.device) -> Callable[[], float]:
+def clock_of(device: torch.device) -> Callable[[], float]:
     """What gives the seconds of a run by itself."""
     return time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 

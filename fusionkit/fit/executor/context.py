@@ -22,6 +22,7 @@ from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
+from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, TunedStep, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
@@ -32,7 +33,7 @@ from fusionkit.heads import reads_sequences
 from fusionkit.places import Place
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
-from fusionkit.store import Store, is_complete, open_store
+from fusionkit.store import Store, is_store, open_planned
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 
@@ -45,7 +46,7 @@ class SweepContext:
     Args:
         starts: the finished runs that the specs begin from. draws: ids of examples by their digest, which specs name.
         sharers: how many processes, this one among them, do the sweep's work in one memory. halving: whether the
-            worse settings stop early.
+            worse settings stop early. save_every: how often runs that train through the encoder keep their state.
 
     Attributes:
         seconds: how long the loading of task data has taken. costs: what kinds of runs cost by themselves, by kind.
@@ -59,7 +60,9 @@ class SweepContext:
         sharers: int = 1,
         device: torch.device = CPU,
         halving: bool = False,
+        save_every: str = SAVE_EVERY,
     ) -> None:
+        self.save_every = save_every
         self.seconds, self.sharers, self.device, self.halving = 0.0, sharers, device, halving
         self.draws = {digest: tuple(ids) for digest, ids in (draws or {}).items()}
         self.store = store
@@ -105,9 +108,20 @@ class SweepContext:
         data: TaskData | None = None,
         tell: Callable[[str], None] | None = None,
         halving: Halving | None = None,
+        on_step: OnStep | None = None,
+        state: Callable[[RunSpec], StateFile] | None = None,
     ) -> Iterator[Ended]:
-        """The runs of a unit, each as it ends; ``data``: other splits than :meth:`data`, ``tell``: for notes."""
+        """The runs of a unit, each as it ends.
+
+        Args:
+            data: other splits than :meth:`data`. tell: for notes. on_step, state: of a run that trains through the
+                encoder, what is told of its steps and where its state is kept.
+        """
         data, start = data or self.data(specs[0]), self.starts
+        if not specs[0].is_frozen:
+            (spec,) = specs  # such a run is a unit of its own
+            kept = None if state is None else state(spec)
+            return trainer().train(spec, self, on_epoch, on_step or _say_nothing, data, kept)  # type: ignore[no-any-return]
         hidden, sharers = self.store.hidden, self.sharers
         return train_unit(specs, data, self.positions, hidden, on_epoch, start, tell, sharers, self.device, halving)
 
@@ -120,6 +134,10 @@ class SweepContext:
         task, label = choose_task(self.store, spec.task, spec.label)
         whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
         return load_task(self.store, task, label, spec.pool, whole, unpooled)
+
+
+def _say_nothing(spec: RunSpec, step: TunedStep) -> None:
+    pass
 
 
 def opening_of(context: SweepContext) -> Opening | None:
@@ -144,16 +162,19 @@ def opening_of(context: SweepContext) -> Opening | None:
         "sharers": context.sharers,
         "device": str(context.device),
         "halving": context.halving,
+        "save_every": context.save_every,
     }
 
 
 def open_context(opening: Opening) -> SweepContext:
     """The context, opened anew; errors as those of stores, mixes and runs, and of a device that is not there."""
     starts, device = open_starts(opening["starts"]), device_of(opening["device"])
-    parts = [Share(open_store(place), part) for place, part in opening["parts"]]
-    evaluation_stores = [open_store(place) for place in opening["evaluate_on"]]
+    # What a run needs of a store that is only planned was checked before.
+    parts = [Share(open_planned(place), part) for place, part in opening["parts"]]
+    evaluation_stores = [open_planned(place) for place in opening["evaluate_on"]]
     store = Mix(parts, evaluation_stores) if evaluation_stores else parts[0].store
-    return SweepContext(store, starts, opening["draws"], opening["sharers"], device, opening["halving"])
+    halving, save_every = opening["halving"], opening["save_every"]
+    return SweepContext(store, starts, opening["draws"], opening["sharers"], device, halving, save_every)
 
 
 def address(place: Place) -> str:
@@ -163,7 +184,7 @@ def address(place: Place) -> str:
 
 def _opens_again(store: Store) -> bool:
     try:
-        return is_complete(store.path) and open_store(address(store.path)).digest == store.digest
+        return is_store(store.path) and open_planned(address(store.path)).digest == store.digest
     except StoppedError:
         raise
     except (FusionkitError, OSError):

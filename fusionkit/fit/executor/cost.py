@@ -5,7 +5,8 @@
 
 Symbols: P_f and P_h the fusion's and the head's numbers, frozen ones too, z those of a row's states; n_f and v_f the
 rows of training and validation that the fusion reads, n_h and v_h those that the head does: each number is multiplied
-with each row once on the way forward and twice on the way back; e epochs; P what a run learns.
+with each row once on the way forward and twice on the way back; e epochs; P what a run learns. Of a run that trains
+through the encoder the encoder's products are counted alone, 12 L d² for a sub-token of an encoder of L layers.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class CostModel:
     def products_over(self, spec: RunSpec, learned: int, scored: float) -> float:
         """Of an epoch that learns from so many examples and scores so many."""
         data, shape = self.context.data(spec), self._shape(spec)
+        if not spec.is_frozen:
+            return self._encoder_products() * (3.0 * learned + scored)
         states = len(self.context.positions(spec)) * self.context.store.hidden
         total = (shape.fusions + states) * (3 * learned * _rows(data.train) + scored * _rows(data.validation))
         for name, part in parts_of(spec).items():
@@ -98,6 +101,13 @@ class CostModel:
         """Of all runs of a unit."""
         return sum(map(self.seconds, unit))
 
+    def _encoder_products(self) -> float:
+        """Of an example through the encoder, whose products are nearly all that such a run computes."""
+        manifest = self.context.store.manifest
+        layers, splits = manifest["encoder"]["layers"] - 1, manifest["splits"].values()
+        tokens = sum(each["tokens"] for each in splits) / max(sum(each["examples"] for each in splits), 1)
+        return float(2 * 12 * layers * manifest["hidden"] ** 2 * tokens)
+
     def memory(self, units: Sequence[Unit]) -> int:
         """Bytes of a process that does these units one after another."""
         held = max(map(self._held, units), default=0)
@@ -105,10 +115,17 @@ class CostModel:
 
     def weights(self, units: Sequence[Unit]) -> int:
         """Bytes of what is learned in the largest of the units, with all that is kept beside it."""
-        return max((4 * COPIES * sum(self._shape(spec).learned for spec in unit) for unit in units), default=0)
+        return max((4 * COPIES * sum(map(self._learned, unit)) for unit in units), default=0)
+
+    def _learned(self, spec: RunSpec) -> int:
+        """Numbers that a run learns; through the encoder as many as that has at most."""
+        most = 0 if spec.is_frozen else self.context.store.manifest["encoder"]["parameters"]
+        return self._shape(spec).learned + int(most)
 
     def _held(self, unit: Unit) -> int:
         """Bytes of the unit's splits while they are held in memory."""
+        if not unit[0].is_frozen:
+            return 0
         data = self.context.data(unit[0])
         layers = tuple({layer for spec in unit for layer in self.context.positions(spec)})
         learned = {spec.data_seed: self.learned(spec) / max(len(data.train), 1) for spec in unit}

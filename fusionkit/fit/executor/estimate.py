@@ -35,7 +35,7 @@ from fusionkit.specs import SHUFFLE, RunSpec
 from fusionkit.store import Store
 
 # What a factor depends on; counting takes care of sizes, epochs and layers.
-KIND = ("task", "fusion", "head", "joint_fusion", "freeze", "batch_size", "optimizer", "compute_dtype")
+KIND = ("task", "method", "fusion", "head", "joint_fusion", "freeze", "batch_size", "optimizer", "compute_dtype")
 MEASURED_SECONDS = 5.0  # after which no further kind is sampled
 SAMPLE_SECONDS = 0.05  # of a sample's epoch, as counted
 EPOCHS, RUNS = 3, 8  # of a sample
@@ -47,7 +47,8 @@ PLAIN: dict[str, Any] = {
 
 Kind = tuple[Any, ...]
 SHOWN = (
-    "task", "label", "fusion", "fusion_layers", "head", "shots", "epochs", "max_steps", "batch_size", "compute_dtype",
+    "task", "label", "method", "fusion", "fusion_layers", "head", "shots", "epochs", "max_steps", "batch_size",
+    "compute_dtype",
 )  # fmt: skip
 
 
@@ -160,8 +161,9 @@ class Measurements:
             if self._known and self._left <= 0:
                 return
             began = time.monotonic()
+            together = min(len(alike), RUNS) if alike[0].is_frozen else 1
             try:
-                self._known[kind] = sampled(alike[0], min(len(alike), RUNS), cost)
+                self._known[kind] = sampled(alike[0], together, cost)
             except Exception as error:
                 if out_of_memory(error) is None:
                     raise

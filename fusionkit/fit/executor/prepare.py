@@ -13,6 +13,7 @@ from fusionkit.dataset.mixture import Mix
 from fusionkit.devices import CPU
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.through_encoder import SAVE_EVERY, StateFile
 from fusionkit.fit.executor.units import unit_key
 from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
@@ -21,8 +22,8 @@ from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.specs import RunSpec
-from fusionkit.store import Store
+from fusionkit.specs import FROZEN, RunSpec
+from fusionkit.store import Store, open_store
 from fusionkit.tasks import parts_of
 
 
@@ -53,15 +54,18 @@ def prepare(
     retry_failed: bool = False,
     device: torch.device = CPU,
     halving: bool = False,
+    save_every: str = SAVE_EVERY,
 ) -> Prepared:
     """Load what the missing runs need and try their choices, so that nothing is refused after hours of other runs.
 
     With ``retry_failed`` runs that are there as failed are missing too, without ``halving`` those that were stopped.
     Errors are those of :func:`fusionkit.fit.fit`, and StoreError for a damaged record in ``runs``.
     """
+    StateFile.of(runs.path, save_every)
     runs.claim()
     runs.all_records()  # of any sweep: the table needs them all, and would end this one in the middle
     context = SweepContext(store, starts, {one.digest: one.ids for one in draws}, device=device, halving=halving)
+    context.save_every = save_every
     records = {spec: record for spec in specs if (record := runs.record(spec)) is not None}
     failed = [spec for spec, record in records.items() if record["status"] == "failed"]
     stopped = [spec for spec, record in records.items() if record["status"] == "stopped" and not halving]
@@ -74,9 +78,12 @@ def prepare(
     if failed and not retry_failed:
         notes.append(f"{len(failed)} of them failed; --retry-failed tries them again")
     for spec in there:
+        runs.drop_state(spec)  # of a process that was killed between keeping the run and this
         changed = source_notes(spec, records[spec].get("sources"))
         notes += [f"{note}; runs that are there keep what they learned with it as it was" for note in changed]
     notes += strange_draws(draws, missing, store.name)
+    if any(spec.is_frozen for spec in missing):
+        _refuse_planned(store)
     for spec in missing:
         choose_fusion(store, spec.fusion, spec.fusion_layers)
         check_options(spec)
@@ -95,10 +102,24 @@ def prepare(
     return Prepared(context, missing, there, failed, stopped, list(dict.fromkeys(notes)))
 
 
+def _refuse_planned(store: Store | Mix) -> None:
+    """StoreError for a store without states, which frozen runs read."""
+    for each in store.stores if isinstance(store, Mix) else (store,):
+        if each.is_planned:
+            open_store(each.path)  # says what is missing
+
+
 def _check_halving(specs: Sequence[RunSpec], context: SweepContext) -> None:
     """Refuse runs that compete and cannot be trained side by side, or have nothing to compete by (UsageError)."""
     units: dict[Any, set[Any]] = {}
     for spec in specs:
+        if not spec.is_frozen:
+            raise UsageError(
+                "--halving stops runs that are trained side by side, and those through the encoder are not",
+                expected=f"--method {FROZEN} alone",
+                received=f"--method {spec.method}",
+                remedy="leave --halving out; `--epochs 1 --encoder-lr grid` tries rates first",
+            )
         if not len(context.data(spec).validation):
             raise UsageError(
                 "--halving chooses by validation scores, and this data has no validation examples",

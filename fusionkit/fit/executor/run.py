@@ -24,6 +24,7 @@ from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.plan import Plan, plan
 from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.scheduler import FitProgress, Schedule
+from fusionkit.fit.executor.through_encoder import SAVE_EVERY
 from fusionkit.fit.executor.unit_job import OnEvent
 from fusionkit.fit.executor.worker_pool import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
 from fusionkit.fit.model.warm_start import WarmStart
@@ -47,6 +48,7 @@ def fit(
     cluster: ExecutorFactory | None = None,
     device: str = "cpu",
     halving: bool = False,
+    save_every: str = SAVE_EVERY,
 ) -> list[dict[str, Any]]:
     """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
 
@@ -58,13 +60,15 @@ def fit(
         device: where heads are trained: cpu, cuda, cuda:1, …; auto is a GPU where there is one. A cluster has its
             workers' devices.
         halving: of the rates and choices of layers given, the worse half stops early, again and again
-            (:mod:`fusionkit.fit.train.halving`). Without it runs that were stopped before are trained to their end.
+            (:mod:`fusionkit.fit.train.halving`). save_every: how often a run that trains through the encoder keeps its
+            state, steps (``500``) or minutes (``10m``). Without halving runs that were stopped before are trained to
+            their end.
 
     Returns:
         the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
         train, or there is no such device; FusionkitError for a full disk.
     """
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device), halving)
+    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device), halving, save_every)
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:

@@ -38,6 +38,9 @@ class FitProgress(Protocol):
     def epoch(self, work: float) -> None:
         """One more epoch of one run is done, of this much work."""
 
+    def step(self, work: float, text: str) -> None:
+        """So much more work of a run that trains through the encoder is done; ``text`` says how far the run is."""
+
     def run(self, record: dict[str, Any]) -> None:
         """A run has ended."""
 
@@ -95,6 +98,8 @@ class Schedule:
         """What the executor reports of the units it has."""
         for _ in range(event.count):
             self._progress.epoch(event.work / event.count)
+        if event.kind == "step":
+            self._progress.step(event.work, event.text)
         if event.kind == "note" and event.text not in self._noted:  # each unit has the same to say
             self._noted.add(event.text)
             self._progress.say(event.text)

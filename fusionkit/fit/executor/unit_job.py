@@ -10,6 +10,7 @@ from fusionkit.dataset.mixture import Mix
 from fusionkit.fit.executor.alone import CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
+from fusionkit.fit.executor.through_encoder import StateFile, TunedStep, text_of
 from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
@@ -26,7 +27,8 @@ class Event:
     """Something that happened to a unit; of plain values, to be sent as JSON.
 
     Attributes:
-        kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``note`` (``text`` is for the user);
+        kind: ``epochs`` (``count`` more are done, of so much ``work`` together); ``step`` (of a run through the
+            encoder: so much ``work`` more is done, ``text`` says how far it is); ``note`` (``text`` is for the user);
             of ``runs``: ``run`` (kept), ``there`` (kept by another process), ``others`` (claimed by another, ``text``
             says whom), ``lost`` (not done, ``text`` says why), ``unstarted`` (its worker ended before it was ready).
         runs: digests.
@@ -39,6 +41,7 @@ class Event:
     text: str = ""
 
 
+BESIDE = ("weights", "delta", "costs")  # of a result: what its record does not hold as it is
 OnEvent = Callable[[Event], None]
 
 
@@ -54,6 +57,7 @@ def do_unit(
         if not claims.take(spec.digest):
             on_event(Event("others", (spec.digest,), text=claims.holder(spec.digest) or "unknown"))
         elif runs.has(spec.digest):
+            runs.drop_state(spec)
             claims.release(spec.digest)
             on_event(Event("there", (spec.digest,)))
         else:
@@ -67,30 +71,43 @@ def do_unit(
         on_event(Event("note", text=text))
 
     def kept(spec: RunSpec) -> None:
+        runs.drop_state(spec)
         claims.release(spec.digest)
         on_event(Event("run", (spec.digest,)))
 
     try:
         work = {spec: cost.products(spec) for spec in mine}
-        for spec in mine:
+        for spec in (spec for spec in mine if spec.is_frozen):
             alone.of(spec)  # now, and not between two epochs of others
         peak = PeakMemory(context.device)
         with RunWriter(runs, kept) as keeping:
 
             def on_epoch(spec: RunSpec) -> None:
-                on_event(Event("epochs", count=1, work=work[spec]))
+                on_event(Event("epochs", count=1, work=work[spec] if spec.is_frozen else 0.0))
                 keeping.tell()
+
+            def on_step(spec: RunSpec, step: TunedStep) -> None:
+                on_event(Event("step", work=work[spec] * step.epochs, text=text_of(spec, step)))
 
             # Of all runs of the folder: those that compete with these may have been trained before.
             halving = Halving(runs.all_records()) if context.halving else None
-            for spec, result in context.train(mine, on_epoch, tell=tell, halving=halving):
+            for spec, result in context.train(
+                mine,
+                on_epoch,
+                tell=tell,
+                halving=halving,
+                on_step=on_step,
+                state=lambda spec: StateFile.of(runs.state_path(spec), context.save_every),
+            ):
                 if isinstance(result, DivergenceError):
                     keeping.write(spec, failed_record(context, spec, str(result)), {})
                 elif isinstance(result, StoppedRun):
                     keeping.write(spec, stopped_record(context, spec, result), {})
                 else:
-                    told = {**alone.record(spec, result), "peak_memory": peak.read()}
-                    keeping.write(spec, finished_record(context, spec, result, told), result.weights)
+                    costs = alone.record(spec, result) if spec.is_frozen else result.costs
+                    told = {**costs, "peak_memory": peak.read()}
+                    record = finished_record(context, spec, result, told)
+                    keeping.write(spec, record, result.weights, result.delta)
                 ended += 1
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
@@ -109,7 +126,7 @@ def finished_record(
 ) -> dict[str, Any]:
     """The record of a run that came to its end, with what it cost; its weights are kept beside."""
     # asdict would copy every tensor.
-    values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name != "weights"}
+    values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name not in BESIDE}
     return _record(context, spec, {"status": "finished", **values, **costs})
 
 

@@ -28,7 +28,7 @@ def data_key(spec: RunSpec) -> tuple[Any, ...]:
 
 def pools_first(spec: RunSpec) -> bool:
     """Whether the means of sequences can be taken as they are read, for the same scores with fewer rows."""
-    alone = len(parts_of(spec)) == 1 and not reads_sequences(spec.head)
+    alone = len(parts_of(spec)) == 1 and not reads_sequences(spec.head) and spec.is_frozen
     return spec.pool == "mean" and alone and is_affine(spec.fusion)
 
 
@@ -36,7 +36,8 @@ def unit_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs of one unit share: they see the same minibatches."""
     drawn = (spec.shots, spec.draw, spec.draw_ids, spec.batch_size, spec.validate_on, spec.validate_every)
     seed = None if spec.order == SHUFFLE else spec.data_seed  # each seed would hold windows of its own
-    return (*data_key(spec), *drawn, spec.order, seed)
+    alone = None if spec.is_frozen else spec.digest  # it has an encoder of its own
+    return (*data_key(spec), *drawn, spec.order, seed, alone)
 
 
 def plan_units(specs: Sequence[RunSpec], widest: int = WIDEST, halving: bool = False) -> list[Unit]:

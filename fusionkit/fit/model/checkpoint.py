@@ -18,7 +18,7 @@ from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel, model_of
 from fusionkit.fit.model.own_code import sources_of, warn_of_sources
 from fusionkit.fusions import sees_examples
-from fusionkit.runs.folder import RECORD, WEIGHTS, others_of
+from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, others_of
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import TASKS, parts_of
@@ -36,7 +36,7 @@ class TrainedRun:
             layers that its fusion reads. encoding: the identity of the encoder and the form of its input. digest: the
             run's name. whole: the module whose weights were kept: the model, or the model of all tasks of a run. name:
             the name of this task, where a run has several. others: its other tasks by their names; the spec of each is
-            that of a single task.
+            that of a single task. delta: the file of what a method trained of the encoder, and its SHA-256.
     """
 
     folder: Path
@@ -52,6 +52,7 @@ class TrainedRun:
     whole: FusedModel | JointModel
     name: str = ""
     others: Mapping[str, TrainedRun] = dataclasses.field(default_factory=dict)
+    delta: tuple[Path, str] | None = None
 
     @property
     def parts(self) -> dict[str, TrainedRun]:
@@ -164,7 +165,9 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
     _load_weights(model, weights, record["weights_sha256"], remedy)
     warn_of_sources(spec, record.get("sources"))
+    trained = record.get("delta_sha256")
     shared = {
+        "delta": None if trained is None else (place.parent / DELTA, trained),
         "folder": place.parent, "rows": record["rows"], "layers": layers, "encoder": record["encoder"],
         "encoding": record["encoding"], "digest": spec.digest, "whole": model,
     }  # fmt: skip

@@ -174,7 +174,10 @@ def _differing(
 ) -> dict[str, tuple[Any, Any]]:
     """The fields that keep a run from being a start, each with the wanted and the found value."""
     theirs = run.encoding["encoder"]
-    fields = {f"encoder {name}": (str(encoder[name])[:12], str(theirs[name])[:12]) for name in ("weights", "tokenizer")}
+    # What a head learned over another encoder is of no use here.
+    method = {} if run.delta is None else {"method": ("frozen", run.spec.method)}
+    known = {name: (str(encoder[name])[:12], str(theirs[name])[:12]) for name in ("weights", "tokenizer")}
+    fields = method | {f"encoder {name}": pair for name, pair in known.items()}
     if part != "head":
         fields["fusion"] = (spec.fusion, run.spec.fusion)
         if len(parts_of(spec)) > 1 and len(run.parts) > 1:

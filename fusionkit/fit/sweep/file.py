@@ -22,6 +22,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.grid import check_watched
+from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
 from fusionkit.fusions import fusion_name
 from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
@@ -33,8 +34,8 @@ from fusionkit.tasks.head_check import check_name
 
 # Where and how it is run, not what it is.
 ELSEWHERE = (
-    "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed", "dry-run",
-    "log-to", "json",
+    "sweep", "out", "device", "threads", "workers", "cluster", "cluster-config", "print-job", "retry-failed",
+    "save-every", "dry-run", "log-to", "json",
 )  # fmt: skip
 # Ways to say the same: the one that is given later takes the place of the others.
 RIVALS = (("seeds", "data_seeds"), ("seeds", "init_seeds"), ("draw", "draw_from"))
@@ -105,6 +106,8 @@ CHECKS: Checks = {
     "task": tasks_of,
     "head": check_name,
     "fusion": fusion_name,
+    "method": method_spelling,
+    "encoder-lr": check_encoder_rate,
     "validate-on": check_watched,
 }
 

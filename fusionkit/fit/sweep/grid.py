@@ -14,11 +14,12 @@ from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
+from fusionkit.fit.sweep.method_choices import method_spelling, options_for, refuse_strays
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT
-from fusionkit.specs import AUTO, MASKED, SHUFFLE, RunSpec, parse_layers
+from fusionkit.specs import AUTO, FROZEN, MASKED, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
 from fusionkit.tasks.joint import fitting_heads, text_of
 
@@ -33,6 +34,7 @@ def expand(
     label: str | Mapping[str, str] | None = None,
     pool: str | None = None,
     head: str | Mapping[str, str] | None = None,
+    methods: Sequence[str] = (FROZEN,),
     fusions: Sequence[str] = (),
     fusion_layers: Sequence[str | None] = (None,),
     seeds: int | None = None,
@@ -56,7 +58,8 @@ def expand(
         task: a task, or several by their names, ``{"topic": "classification", "slots": "tagging"}``. label: the column;
             for several tasks the columns whose name is not the task's, by the task's name. head: for several tasks the
             heads that are not the default, by the task's name.
-        fusions: none are four that suit the store. seeds: trial k has k as ``data_seed`` and as ``init_seed``.
+        methods: what is trained of the encoder. fusions: none are four that suit the store.
+        seeds: trial k has k as ``data_seed`` and as ``init_seed``.
         data_seeds, init_seeds: counts too, each of the one with each of the other. draws: the examples to draw again,
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
@@ -93,7 +96,9 @@ def expand(
             received=f"--draw {draw} with --draw-from",
             remedy="leave --draw out",
         )
-    several, single = _split(options)
+    methods = tuple(dict.fromkeys(map(method_spelling, methods or (FROZEN,))))
+    refuse_strays(methods, options)
+    _check_methods(store, methods, whole)
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
@@ -121,11 +126,12 @@ def expand(
             mix=None if mix is None else mix.text,
             evaluate_on=None if mix is None else mix.evaluate_on,
             freeze=freeze,
-            **dict(zip(several, values, strict=True)),
-            **single,
+            method=method,
+            **trained,
         )
-        for (fusion, layers), shot, values, (data_seed, init_seed) in itertools.product(
-            fused, shots, itertools.product(*several.values()), seed_pairs(seeds, data_seeds, init_seeds)
+        for method in methods
+        for (fusion, layers), shot, trained, (data_seed, init_seed) in itertools.product(
+            fused, shots, _settings(options_for(method, options)), seed_pairs(seeds, data_seeds, init_seeds)
         )
     ]
     runs = with_draws(runs, draws) if draws else runs
@@ -141,8 +147,8 @@ def expand(
     return list(dict.fromkeys(runs))
 
 
-def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
-    """Options of training by field: the options with several values, and the others; UsageError for an unknown one."""
+def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Options of training by field, once for each combination of the values given; UsageError for an unknown one."""
     known = {entry.parameter: entry for entry in FIT.values() if entry.name != "halving"}  # of a sweep, not of a run
     for name in options:
         if name not in known:
@@ -152,7 +158,21 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Sequence[Any]], dict[s
         for name, entry in known.items()
         if name in options and entry.lists == SWEPT
     }
-    return swept, {name: value for name, value in options.items() if known[name].lists != SWEPT}
+    single = {known[name].name: value for name, value in options.items() if known[name].lists != SWEPT}
+    return [{**single, **dict(zip(swept, values, strict=True))} for values in itertools.product(*swept.values())]
+
+
+def _check_methods(store: Store | Mix, methods: Sequence[str], task: str) -> None:
+    """Refuse methods that train through the encoder over rows, or for a task, that cannot."""
+    if all(method == FROZEN for method in methods):
+        return
+    if task == "mlm" or store.rows != "tokens":
+        raise UsageError(
+            "a method that trains through the encoder reads whole sequences of sub-tokens",
+            expected="a store of rows of tokens",
+            received=f"rows of {store.rows}",
+            remedy="encode again with --rows tokens; `encode --parts 0/N` is enough where no run is frozen",
+        )
 
 
 def seed_pairs(

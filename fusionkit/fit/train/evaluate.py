@@ -22,7 +22,7 @@ from fusionkit.fit.train.f1 import Spans, best_threshold
 from fusionkit.fit.train.stopwatch import Runs, Stopwatch
 from fusionkit.fit.vectorized.bfloat16_decisions import decider_of
 from fusionkit.fit.vectorized.stack import Stack
-from fusionkit.metrics import class_scores, span_scores
+from fusionkit.metrics import class_scores, positive_scores, span_scores
 from fusionkit.tags import are_span_tags
 
 COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
@@ -100,7 +100,12 @@ class Evaluator:
         every = self._every(decided)
         if self._spans is None:
             gold = self._gold.cpu().numpy()
-            return [class_scores(gold, run) for run in every.cpu().numpy()]
+            found = [class_scores(gold, run) for run in every.cpu().numpy()]
+            if len(self._data.labels) == 2:  # numbered as they stand there
+                found = [
+                    each | positive_scores(gold, run, 1) for each, run in zip(found, every.cpu().numpy(), strict=True)
+                ]
+            return found
         found = []
         for some in self._parts(every):
             right, marked = (count.tolist() for count in self._spans.counts(some))

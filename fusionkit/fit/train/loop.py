@@ -37,6 +37,7 @@ from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.fit.vectorized.stack import Stack, stack_of
 from fusionkit.fit.vectorized.width import room, shape_of, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
+from fusionkit.lm_head import LmHead
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 from fusionkit.store.layer_positions import positions_of
@@ -109,7 +110,7 @@ def train_unit(
         runs = [run for group in groups for run in group.runs]
         if epoch:
             unit.train(groups, epoch)
-        failed = {run: _diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
+        failed = {run: diverged(run, epoch) for run in runs if not math.isfinite(run.loss)}
         unit.evaluate(groups, epoch, failed)
         gone = {run for run in runs if run in failed or not epoch or run.is_done(epoch)}
         stopped = halving.stopped(runs, failed, epoch) - gone if halving and epoch else set[RunState]()
@@ -198,19 +199,8 @@ class _Unit:
         return width
 
     def _model(self, run: RunState, starts: Mapping[str, WarmStart]) -> Model:
-        """A fresh model with the weights it starts from."""
-        spec, data = run.spec, self._data
-        labels = {name: part.labels for name, part in data.parts.items()}
-        classes = {name: len(known) for name, known in labels.items()}
-        model = model_of(spec, len(run.layers), self._hidden, classes, data.train.sides, self._lm_head)
-        load_start_weights(model, spec, None if spec.init_from is None else starts[spec.init_from], labels)
-        for name, taught in run.draw.parts.items():
-            part = model.parts[name]
-            if isinstance(part.head, Softmax):
-                part.head.label_smoothing = spec.label_smoothing
-                if spec.class_weights == "balanced":
-                    part.head.class_weights = balanced_weights(taught.targets, classes[name])
-        return model.to(self._device)
+        start = None if run.spec.init_from is None else starts[run.spec.init_from]
+        return fresh_model(run, self._data, self._hidden, start, self._lm_head).to(self._device)
 
     def train(self, groups: Sequence[_Group], epoch: int) -> None:
         """One epoch of all runs."""
@@ -306,7 +296,25 @@ class _Unit:
             yield from zip((run.spec for group in ended for run in group), results, strict=True)
 
 
-def _diverged(run: RunState, epoch: int) -> DivergenceError:
+def fresh_model(
+    run: RunState, data: TaskData, hidden: int, start: WarmStart | None = None, lm_head: LmHead | None = None
+) -> Model:
+    """A run's model with the weights that it starts from, ready to be trained on its draw."""
+    spec, labels = run.spec, {name: part.labels for name, part in data.parts.items()}
+    classes = {name: len(known) for name, known in labels.items()}
+    model = model_of(spec, len(run.layers), hidden, classes, data.train.sides, lm_head)
+    load_start_weights(model, spec, start, labels)
+    for name, taught in run.draw.parts.items():
+        part = model.parts[name]
+        if isinstance(part.head, Softmax):
+            part.head.label_smoothing = spec.label_smoothing
+            if spec.class_weights == "balanced":
+                part.head.class_weights = balanced_weights(taught.targets, classes[name])
+    return model
+
+
+def diverged(run: RunState, epoch: int) -> DivergenceError:
+    """The error of a run whose loss is no number any more."""
     return DivergenceError(
         f"the loss of {run.spec.fusion} + {run.spec.head} is no longer finite in epoch {epoch}",
         received=str(run.loss),

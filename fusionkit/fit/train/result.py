@@ -43,6 +43,8 @@ class RunResult:
             that is not frozen. tests: the scores on each store's test split by its name, where there are several.
         watched: the number of validation examples that chose the epoch; the curve's scores are of these.
         threshold: the probability above which an example has a class, where it may have several.
+        delta: what a method trained of the encoder, at the best epoch. costs: what the run cost, where it trained
+            through the encoder: there it is measured on the run itself.
         others: layer_weights, largest_weight and threshold of a run's other tasks by name; the attributes above are
             those of the first task.
     """
@@ -68,6 +70,8 @@ class RunResult:
     watched: int
     threshold: float | None = None
     others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    delta: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    costs: dict[str, Any] = field(default_factory=dict)
 
 
 class DivergenceError(FusionkitError):

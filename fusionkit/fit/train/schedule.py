@@ -24,14 +24,24 @@ from torch import Tensor
 from fusionkit.errors import UsageError
 from fusionkit.fit.model.precision import FLOAT32
 from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax, each_head, gives_numbers
-from fusionkit.specs import RunSpec
+from fusionkit.options.entry import options_of
+from fusionkit.specs import OF_METHODS, RunSpec
 
 
 def check_options(spec: RunSpec) -> None:
-    """Refuse, as UsageError, label smoothing and class weights for a head without a cross-entropy at each row, and
-    bfloat16 for one that gives a number.
+    """Refuse, as UsageError, label smoothing and class weights for a head without a cross-entropy at each row, bfloat16
+    for one that gives a number, and options of the encoder's training where it is frozen.
     """
     heads = each_head(spec.head)
+    if spec.is_frozen:
+        known = options_of(RunSpec)
+        for entry in (known[name] for name in OF_METHODS if getattr(spec, name) != known[name].default):
+            raise UsageError(
+                f"--{entry.flag} is of methods that train through the encoder",
+                expected=f"--{entry.flag} beside another --method than {spec.method}",
+                received=f"--method {spec.method}",
+                remedy=f"leave --{entry.flag} out, or choose another --method",
+            )
     if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)):
         raise UsageError(
             f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",

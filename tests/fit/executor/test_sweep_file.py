@@ -126,7 +126,16 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
     others = "label: tags\nfusion: last\ndata-seeds: 1\ninit-seeds: 2\ndraw-from: runs\n"
     given = expand_blocks(store, read_sweep(written(others)).blocks)
     assert [(s.draw, s.draw_ids, s.shots) for s in given.specs] == [("ids", given.draws[0].digest, 1)] * 2
-    assert {*values, "data-seeds", "init-seeds", "draw-from", "pool"} == set(FIT)
+    through = {
+        "method": "[frozen, 'top:2']", "encoder-lr": "[grid, 1e-5]", "layer-decay": "0.9", "encoder-dropout": "0",
+        "accumulate": "2", "checkpointing": "yes",
+    }  # fmt: skip
+    (block,) = read_sweep(written("\n".join(f"{name}: {value}" for name, value in through.items()))).blocks
+    assert block == {
+        "methods": ("frozen", "top:2"), "encoder_lrs": ("grid", "1e-5"), "layer_decay": 0.9, "encoder_dropout": 0.0,
+        "accumulate": 2, "checkpointing": True,
+    }  # fmt: skip
+    assert {*values, *through, "data-seeds", "init-seeds", "draw-from", "pool"} == set(FIT)
     pooled = read_sweep(written("label: label\npool: max\nfusion: last\n")).blocks
     assert [s.pool for s in expand_blocks(store, pooled).specs] == ["max"]
 
@@ -135,9 +144,9 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
 MISTAKES: list[tuple[str, str, str]] = [
     ("fusoin: last", ", line 1: unknown key 'fusoin'", "did you mean 'fusion'?"),
     ("batch_size: 8", ", line 1: unknown key 'batch_size'", "did you mean 'batch-size'?"),
-    ("runs: [{fusion: last}, {leran: 1}]", ", line 1: unknown key 'leran'", "one of batch-size"),
+    ("runs: [{fusion: last}, {leran: 1}]", ", line 1: unknown key 'leran'", "one of accumulate"),
     ("run: [{fusion: last}]", ", line 1: unknown key 'run'", "did you mean 'runs'?"),
-    ("runs: [{runs: [{fusion: last}]}]", ", line 1: unknown key 'runs'", "one of batch-size"),
+    ("runs: [{runs: [{fusion: last}]}]", ", line 1: unknown key 'runs'", "one of accumulate"),
     ("runs: [{store: a.store}]", ", line 1: 'store' is one for all runs", "above 'runs'"),
     ("out: runs", ", line 1: 'out' says where or how a sweep is run", "give --out on the command line"),
     ("runs: []", ", line 1: 'runs' is a list of blocks", "an empty list"),

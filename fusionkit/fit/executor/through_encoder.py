@@ -1,0 +1,76 @@
+"""Runs that train through the encoder, among the others of a sweep: how their trainer is found, told and kept.
+
+Stage two imports no encoder: the trainer is imported by its path when such a run is trained.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from fusionkit.errors import UsageError
+from fusionkit.specs import RunSpec
+
+TRAINER = "fusionkit.tuning.trainer"
+SAVE_EVERY = "2m"  # what a killed run may lose, unless the user says otherwise
+
+
+@dataclass(frozen=True)
+class TunedStep:
+    """A step of a run in training.
+
+    Attributes:
+        number: from 1, of so many ``steps``. loss: of the step's minibatch. seconds_left: of the run, at the pace since
+            it began. epochs: how many epochs were done since the last word, a part of one mostly.
+    """
+
+    number: int
+    steps: int
+    loss: float
+    seconds_left: float
+    epochs: float
+
+
+OnStep = Callable[[RunSpec, TunedStep], None]
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """Where the state of a run in training is kept, and how often: every so many ``steps`` where they are given, else
+    ``seconds``.
+    """
+
+    path: Path
+    seconds: float
+    steps: int | None = None
+
+    @classmethod
+    def of(cls, path: Path, every: str) -> Self:
+        """From the user's text, ``500`` steps or ``10m``; UsageError for any other."""
+        match = re.fullmatch(r"([0-9]*\.?[0-9]+)(m?)", every)
+        if match is None or not (number := float(match[1])) or not (match[2] or number.is_integer()):
+            raise UsageError(
+                "--save-every takes a number of steps, or minutes",
+                expected="like 500, or 10m",
+                received=every,
+            )
+        return cls(path, 60 * number) if match[2] else cls(path, math.inf, int(number))
+
+
+def text_of(spec: RunSpec, step: TunedStep) -> str:
+    """``full + last: step 120 of 486, loss 0.432, about 2:10 left of this run``."""
+    minutes, seconds = divmod(round(step.seconds_left), 60)
+    return (
+        f"{spec.method} + {spec.fusion}: step {step.number:,} of {step.steps:,}, loss {step.loss:.3g}, "
+        f"{minutes}:{seconds:02} left of this run"
+    )
+
+
+def trainer() -> Any:
+    """The module whose ``train`` trains one run; it loads transformers."""
+    return importlib.import_module(TRAINER)

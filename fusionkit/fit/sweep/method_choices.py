@@ -1,0 +1,84 @@
+"""What a method brings into a sweep: its spelling, its rates, and the options that its paper trains with.
+
+    --encoder-lr grid     the method's four rates, each a run
+    nothing given         its first rate, its epochs, a tenth of the steps as warm-up, and 0.01 of decay where it trains
+                          the encoder's own weights
+
+An option that the user gives wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fusionkit.errors import UsageError
+from fusionkit.methods.table import MethodEntry, parse_method
+from fusionkit.options.entry import options_of
+from fusionkit.specs import FROZEN, OF_METHODS, RunSpec
+
+GRID = "grid"
+WARMUP, DECAY = 0.1, 0.01
+
+
+def method_spelling(text: str) -> str:
+    """A method's one spelling; UsageError for an unknown one."""
+    return str(parse_method(text))
+
+
+def check_encoder_rate(text: str) -> None:
+    """Refuse what is neither a rate nor ``grid``; for files and flags."""
+    if text != GRID:
+        rate_of(text)
+
+
+def rate_of(given: float | str) -> float:
+    """A rate from a text or a number."""
+    try:
+        value = float(given)
+    except ValueError as error:
+        raise UsageError(
+            "--encoder-lr takes a rate, or the method's own four",
+            expected=f"a number like 2e-5, or {GRID}",
+            received=str(given),
+        ) from error
+    return float(options_of(RunSpec)["encoder_lr"].check(value))
+
+
+def options_for(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of training of a sweep's runs of one method, by parameter.
+
+    Args:
+        method: its spelling. given: what the user gave for all methods of the sweep.
+    """
+    if method == FROZEN:  # what is of methods alone says nothing to it
+        known = options_of(RunSpec)
+        return {
+            name: value for name, value in given.items() if name not in {known[each].parameter for each in OF_METHODS}
+        }
+    entry = parse_method(method).entry
+    rates = given.get("encoder_lrs") or (entry.rates[0],)
+    rates = rates if isinstance(rates, (tuple, list)) else (rates,)
+    every = [rate for each in rates for rate in (entry.rates if each == GRID else (rate_of(each),))]
+    return {**usual(entry), **given, "encoder_lrs": tuple(dict.fromkeys(every))}
+
+
+def usual(entry: MethodEntry) -> dict[str, Any]:
+    """What a method is trained with where nothing is said."""
+    decay = {"weight_decay": DECAY} if entry.shared == "encoder" else {}
+    return {"epochs": (entry.epochs,), "warmup": WARMUP, **decay}
+
+
+def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Refuse options of methods where no run has one (UsageError)."""
+    if any(method != FROZEN for method in methods):
+        return
+    known = options_of(RunSpec)
+    for name in OF_METHODS:
+        if known[name].parameter in given:
+            raise UsageError(
+                f"--{known[name].flag} is of methods that train through the encoder",
+                expected="such a --method",
+                received=f"--method {FROZEN} alone",
+                remedy=f"leave --{known[name].flag} out, or add a --method like full",
+            )

@@ -1,0 +1,69 @@
+"""Methods that train through the encoder: one file a method, one table of them all.
+
+    spec = parse_method("houlsby:64,share=layer")     # loads no transformers; str(spec) is its one spelling
+    spec.entry                                        # its row: summary, paper, rates, merges, starts_as_encoder …
+    attached = apply(encoder.model, spec)             # the model is changed in place
+    attached.train()                                  # dropout from attached.lowest_layer up, not below
+    states = encoder.model(input_ids=…, attention_mask=…, token_type_ids=…, output_hidden_states=True).hidden_states
+    loss = task_loss(states) + (attached.penalty() if attached.penalty else 0)
+    attached.trainable                                # name → Parameter: exactly these have requires_grad
+    attached.rates                                    # name → rate, for those that do not take the run's rate
+    attached.begin_step(done, steps)                  # where it is not None: phases; call it before each step
+    kept = attached.delta()                           # name → CPU tensor: all that was trained, for safetensors
+    apply(fresh, spec).load_delta(kept)               # the same output
+    attached.merge()                                  # where the row says so: a plain model of transformers
+
+:class:`~fusionkit.methods.attached.Attached` has the rest: ``lowest_layer``, ``positions_added``, ``count``,
+``detach``. What a method adds to a model is registered in it as ``model.method_parts``, so that ``model.to``, DDP and
+``named_parameters`` see it. Never ``deepcopy`` a model with a method: its hooks would call the original's parts. Load
+the encoder again, apply the method and load the delta. ``inference_mode`` tensors cannot train: a model that is to be
+trained is loaded outside of it. Parts of a method start from torch's global generator: seed it before ``apply``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fusionkit.methods.table import (
+    METHODS,
+    REGISTRY,
+    Method,
+    MethodEntry,
+    MethodSpec,
+    method_class,
+    method_entry,
+    method_named,
+    method_usages,
+    parse_method,
+)
+
+if TYPE_CHECKING:
+    from fusionkit.methods.attached import Attached
+
+__all__ = [
+    "METHODS",
+    "REGISTRY",
+    "Method",
+    "MethodEntry",
+    "MethodSpec",
+    "apply",
+    "method_class",
+    "method_entry",
+    "method_named",
+    "method_usages",
+    "parse_method",
+]
+
+
+def apply(model: Any, spec: MethodSpec) -> Attached:
+    """Put a method in effect in a model, in place.
+
+    Args:
+        model: a ``transformers.PreTrainedModel`` without a method; its weights may lie on the meta device.
+
+    Raises:
+        UsageError: this encoder cannot take the method.
+    """
+    from fusionkit.methods.attach import attach
+
+    return attach(model, spec)

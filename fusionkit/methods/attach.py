@@ -1,0 +1,22 @@
+"""Putting a method in effect in a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusionkit.errors import UsageError
+from fusionkit.methods.attached import PARTS, Attached
+from fusionkit.methods.structure import structure_of
+from fusionkit.methods.table import MethodSpec
+
+
+def attach(model: Any, spec: MethodSpec) -> Attached:
+    """Put a method in effect in a model; see :func:`fusionkit.methods.apply`."""
+    if hasattr(model, PARTS):
+        raise UsageError(
+            f"{type(model).__name__} has a method already",
+            expected="an encoder as it was loaded",
+            received="one with a method's parts",
+            remedy="take the other one out with detach(), or load the encoder again",
+        )
+    return spec.build().attach(model, structure_of(model))

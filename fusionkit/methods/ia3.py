@@ -1,0 +1,28 @@
+"""(IA)³: keys ``l_k ⊙ K x``, values ``l_v ⊙ V x``, and ``W_down (l_ff ⊙ u)`` in the feed-forward network.
+
+Symbols: ``l`` trained vectors that start at one, so that the encoder starts as it was; ``K``, ``V``, ``W_down`` frozen;
+``u`` the input of the feed-forward network's last map.
+Source: Liu et al. (2022, t-few), by peft. Where one map gives query, key and value (ModernBERT, GPT-2), queries are
+scaled too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusionkit.methods.attached import Attached
+from fusionkit.methods.peft_layers import KEYS, VALUES, attach_peft, down_names, linear_names
+from fusionkit.methods.structure import Structure
+
+
+class Ia3:
+    """Trains: three vectors in each layer. Parameters: L (2 d + f)."""
+
+    def __init__(self) -> None:
+        pass
+
+    def attach(self, model: Any, structure: Structure) -> Attached:
+        """UsageError for an encoder whose maps have other names, or without peft."""
+        down = down_names(model, structure)
+        names = [*linear_names(model, structure, "ia3", KEYS, VALUES), *down]
+        return attach_peft(model, structure, "IA3Config", target_modules=names, feedforward_modules=down)

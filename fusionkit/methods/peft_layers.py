@@ -1,0 +1,99 @@
+"""What LoRA and IA3 have in common: layers of peft in the place of some of the encoder's linear maps.
+
+An architecture is a table of names: what the linear maps of attention are called in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from fusionkit.errors import UsageError
+from fusionkit.methods.attached import Attached, trains
+from fusionkit.methods.structure import Structure
+
+# The last part of a linear map's name. One map gives all three in ModernBERT and GPT-2: it stands for each.
+QUERIES = ("query", "q_lin", "query_proj", "q_proj", "q", "Wqkv", "c_attn")
+KEYS = ("key", "k_lin", "key_proj", "k_proj", "k", "Wqkv", "c_attn")
+VALUES = ("value", "v_lin", "value_proj", "v_proj", "v", "Wqkv", "c_attn")
+
+
+def linear_names(model: Any, structure: Structure, method: str, *lists: tuple[str, ...]) -> list[str]:
+    """The names of each layer's linear maps that a list names, for every list.
+
+    Raises:
+        UsageError: a list names none in some layer.
+    """
+    found: dict[str, None] = {}
+    for layer in structure.layers:
+        inside = set(layer.modules())
+        leaves = [name for name, module in model.named_modules() if module in inside and _is_leaf(module)]
+        for names in lists:
+            wanted = [name for name in leaves if name.rpartition(".")[2] in names]
+            if not wanted:
+                raise UsageError(
+                    f"{method} cannot be used with {type(model).__name__}",
+                    expected=f"a linear map in each layer with one of the names {', '.join(names)}",
+                    received=", ".join(sorted({name.rpartition(".")[2] for name in leaves})),
+                    remedy="choose another method, for example houlsby:64",
+                )
+            found.update(dict.fromkeys(wanted))
+    return list(found)
+
+
+def down_names(model: Any, structure: Structure) -> list[str]:
+    """The names of the last linear map of each layer's feed-forward network."""
+    wanted = {place.down for place in structure.places}
+    return [name for name, module in model.named_modules() if module in wanted]
+
+
+def attach_peft(model: Any, structure: Structure, config: str, **settings: Any) -> Attached:
+    """Put layers of peft into the model.
+
+    Args:
+        config: the class of ``settings`` in peft.
+
+    Raises:
+        UsageError: peft is not installed.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise UsageError(
+            "this method needs the package peft",
+            expected="fusionkit's optional dependencies `methods`",
+            received="no peft",
+            remedy="pip install 'fusionkit[methods]'",
+        ) from error
+    model.requires_grad_(False)
+    turned = any(hasattr(model.get_submodule(name), "nf") for name in settings["target_modules"])  # GPT-2's maps
+    made = getattr(peft, config)(task_type=peft.TaskType.FEATURE_EXTRACTION, fan_in_fan_out=turned, **settings)
+    peft.inject_adapter_in_model(made, model)
+    mine = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+    def fold() -> None:
+        _replace(model, merged=True)
+
+    def undo() -> None:
+        _replace(model, merged=False)
+
+    return Attached(model, structure, trains(model, mine), lowest_layer=1, fold=fold, undo=undo)
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    return next(module.children(), None) is None
+
+
+def _replace(model: Any, merged: bool) -> None:
+    """The encoder's own linear maps again, with what was learned merged into them, or as they were."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            if merged:
+                module.merge()
+            owner, _, last = name.rpartition(".")
+            setattr(model.get_submodule(owner), last, module.get_base_layer())
+    if hasattr(model, "peft_config"):
+        del model.peft_config

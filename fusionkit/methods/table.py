@@ -1,0 +1,246 @@
+"""The table of methods, and parsing one.
+
+Names alone, and what may be written behind them, load no torch: help and completion ask for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.options.spelling import named, outline, parse, spell, usage
+from fusionkit.registry import Registry
+
+if TYPE_CHECKING:
+    from fusionkit.methods.attached import Attached
+    from fusionkit.methods.structure import Structure
+
+Shared = Literal["encoder", "method", "nothing"]
+
+
+class Method(Protocol):
+    """The protocol of a method, built as ``Method(*, options)``; a plain class whose docstring says ``Trains:``."""
+
+    def attach(self, model: Any, structure: Structure) -> Attached:
+        """Put the method in effect in a model whose parameters are all frozen.
+
+        Args:
+            model: a ``transformers.PreTrainedModel``, changed in place. structure: its layers and places.
+
+        Raises:
+            UsageError: this encoder cannot take the method.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodEntry:
+    """One row: what is known of a method without an encoder.
+
+    Attributes:
+        path: ``MODULE:CLASS``. summary: a sentence for help. paper: its source. rates: four rates for a grid, the
+            default first. epochs: the paper's, or what is usual.
+        starts_as_encoder: the output is the encoder's own until the first step. merges: what it trains can be made part
+            of the encoder's weights, so that plain transformers loads the result.
+        shared: what several tasks may have in common: ``encoder``, the encoder that it trains; ``method``, the small
+            parts that it trains beside a frozen encoder; ``nothing``, where it trains nothing.
+        extra: the optional dependencies of fusionkit that it needs.
+    """
+
+    path: str
+    summary: str
+    paper: str
+    rates: tuple[float, ...]
+    epochs: int = 3
+    starts_as_encoder: bool = True
+    merges: bool = False
+    shared: Shared = "method"
+    extra: str | None = None
+
+
+METHODS = {
+    "frozen": MethodEntry(
+        path="fusionkit.methods.frozen:Frozen",
+        summary="Train the fusion and the head alone.",
+        paper="Cao et al. (2022)",
+        rates=(),
+        merges=True,
+        shared="nothing",
+    ),
+    "full": MethodEntry(
+        path="fusionkit.methods.full:Full",
+        summary="Train all weights of the encoder.",
+        paper="Devlin et al. (2019)",
+        rates=(2e-5, 3e-5, 5e-5, 1e-4),
+        merges=True,
+        shared="encoder",
+    ),
+    "top": MethodEntry(
+        path="fusionkit.methods.top:Top",
+        summary="Train the last m layers of the encoder.",
+        paper="Houlsby et al. (2019), section 3.4",
+        rates=(2e-5, 3e-5, 5e-5, 1e-4),
+        merges=True,
+        shared="encoder",
+    ),
+    "bitfit": MethodEntry(
+        path="fusionkit.methods.bitfit:BitFit",
+        summary="Train the biases of the encoder's layers.",
+        paper="Ben Zaken et al. (2022)",
+        rates=(4e-4, 1e-4, 1e-3, 3e-3),
+        merges=True,
+    ),
+    "houlsby": MethodEntry(
+        path="fusionkit.methods.houlsby:Houlsby",
+        summary="Train adapters of width m behind attention and feed-forward network.",
+        paper="Houlsby et al. (2019)",
+        rates=(3e-4, 1e-4, 1e-3, 3e-3),
+        epochs=10,
+    ),
+    "lora": MethodEntry(
+        path="fusionkit.methods.lora:Lora",
+        summary="Train a map of rank r beside those of query and value.",
+        paper="Hu et al. (2022)",
+        rates=(5e-4, 2e-4, 1e-3, 2e-3),
+        merges=True,
+        extra="methods",
+    ),
+    "ia3": MethodEntry(
+        path="fusionkit.methods.ia3:Ia3",
+        summary="Train factors of keys, values and the feed-forward network's inner units.",
+        paper="Liu et al. (2022, t-few)",
+        rates=(3e-3, 1e-3, 1e-2, 3e-2),
+        merges=True,
+        extra="methods",
+    ),
+    "prompt": MethodEntry(
+        path="fusionkit.methods.prompt:Prompt",
+        summary="Train P vectors in front of the embeddings.",
+        paper="Lester et al. (2021)",
+        rates=(1e-2, 1e-3, 3e-3, 3e-2),
+        epochs=10,
+        starts_as_encoder=False,
+    ),
+    "prefix": MethodEntry(
+        path="fusionkit.methods.prefix:Prefix",
+        summary="Train P keys and values in front of each layer's own (P-tuning v2).",
+        paper="Liu et al. (2022, P-tuning v2)",
+        rates=(1e-2, 5e-3, 2e-2, 5e-2),
+        epochs=10,
+        starts_as_encoder=False,
+    ),
+    "diff-prune": MethodEntry(
+        path="fusionkit.methods.diff_prune:DiffPrune",
+        summary="Train a difference of all weights and keep a small share of it.",
+        paper="Guo et al. (2021)",
+        rates=(5e-5, 2e-5, 1e-4, 2e-4),
+        merges=True,
+    ),
+    "pals": MethodEntry(
+        path="fusionkit.methods.pals:Pals",
+        summary="Train the encoder with projected attention of width h beside each layer.",
+        paper="Stickland and Murray (2019)",
+        rates=(2e-5, 3e-5, 5e-5, 1e-4),
+        shared="encoder",
+    ),
+    "low-rank": MethodEntry(
+        path="fusionkit.methods.low_rank:LowRank",
+        summary="Train the encoder with a bottleneck of width h beside each layer.",
+        paper="Stickland and Murray (2019)",
+        rates=(2e-5, 3e-5, 5e-5, 1e-4),
+        shared="encoder",
+    ),
+}
+REGISTRY = Registry("method", "fusionkit.methods", {name: entry.path for name, entry in METHODS.items()})
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method with all of its options. Equal methods are equal, and have one spelling.
+
+    Attributes:
+        name: of the table, of an installed package or an import path. options: all, defaults included.
+    """
+
+    name: str
+    spelling: str
+    options: Mapping[str, Any] = field(compare=False, hash=False)
+
+    def __str__(self) -> str:
+        return self.spelling
+
+    @property
+    def entry(self) -> MethodEntry:
+        """Its row of the table."""
+        return method_entry(self.name)
+
+    def build(self) -> Method:
+        """The method with these options.
+
+        Raises:
+            UsageError: an option is out of range.
+        """
+        made: Method = method_class(self.name)(**self.options)
+        return made
+
+
+@cache
+def parse_method(text: str) -> MethodSpec:
+    """A method and its options, ``houlsby:64,share=layer``.
+
+    Raises:
+        UsageError: an unknown name or option (with the nearest), a value that does not fit, or a module that cannot be
+            imported.
+    """
+    name, options = REGISTRY.split(text)
+    made = method_class(name)
+    values = parse("method", name, made, options)
+    spec = MethodSpec(name, spell(name, made, values), values)
+    spec.build()
+    return spec
+
+
+@cache
+def method_entry(name: str) -> MethodEntry:
+    """The row of a method; of one that is not in the table, its class's ``entry``."""
+    found: MethodEntry = METHODS[name] if name in METHODS else method_class(name).entry
+    return found
+
+
+@cache
+def method_class(name: str) -> type[Any]:
+    """The class behind a name of the table, of an installed package or an import path.
+
+    Raises:
+        UsageError: the name is unknown, its module cannot be imported, or the object there is no method.
+    """
+    if name not in REGISTRY.names() and ":" not in name:
+        raise unknown_name("method", name, [usage.partition("[")[0] for usage in method_usages().values()])
+    found = REGISTRY.load(name).value
+    if REGISTRY.is_own(name) and not (
+        callable(getattr(found, "attach", None)) and isinstance(getattr(found, "entry", None), MethodEntry)
+    ):
+        raise UsageError(
+            f"{name!r} is no method",
+            expected="a class, built as (*, options), with attach(model, structure) and entry, a MethodEntry",
+            received=f"{found!r}",
+            remedy="see fusionkit.methods.table.Method",
+        )
+    return found  # type: ignore[no-any-return]
+
+
+@cache
+def method_usages() -> dict[str, str]:
+    """Every name with all that may be written behind it; those of installed packages by their names alone."""
+    return {
+        name: usage(name, outline(METHODS[name].path)) if name in METHODS else f"{name}[:…]"
+        for name in REGISTRY.names()
+    }
+
+
+def method_named(name: str) -> str:
+    """A name as help shows it, its argument behind: ``top:m``."""
+    return named(name, outline(METHODS[name].path))

@@ -1,0 +1,61 @@
+"""What PALs and low rank have in common: a task's own function of a layer's input, added at its second layer norm.
+
+    h^{l+1} = LN(h^l + SA(h^l) + TS(h^l))
+
+Symbols: ``h^l`` the input of layer l + 1, ``SA`` its self-attention and feed-forward network, ``TS`` the task's own.
+The text and the authors' published code differ, and this is the code's: ``TS`` reads the layer's input and is added
+where the feed-forward network's output is.
+Source: Stickland and Murray (2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from fusionkit.methods.attached import Attached, attached_parts
+from fusionkit.methods.structure import Structure
+
+# A layer's input [batch, length, hidden], and where it is real [batch, length] or None → what is added to it.
+Function = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def attach_functions(
+    model: Any, structure: Structure, parts: nn.Module, functions: dict[int, Function], encoder_trains: bool
+) -> Attached:
+    """Add a function to each of some layers.
+
+    Args:
+        parts: the modules of the functions. functions: by layer, 1 … L. encoder_trains: all of the encoder trains too.
+    """
+    seen: dict[str, Tensor | None] = {"mask": None}
+    waiting = {layer: list[Tensor]() for layer in functions}  # a layer's input, until it is added
+
+    def begin(module: nn.Module, inputs: Any, named: dict[str, Any]) -> None:
+        seen["mask"] = named.get("attention_mask")
+        for kept in waiting.values():
+            kept.clear()  # checkpointing may stop before it takes an input that it has kept again
+
+    # Hooks on the layer itself would be lost under gradient checkpointing; those on its leaves run again.
+    hooks = [model.register_forward_pre_hook(begin, with_kwargs=True)]
+    for layer, function in functions.items():
+        place, kept = structure.places[layer - 1], waiting[layer]
+
+        def keep_input(module: nn.Module, inputs: tuple[Tensor, ...], kept: list[Tensor] = kept) -> None:
+            if not kept:  # DeBERTa calls it once more, on positions
+                kept.append(inputs[0])  # [batch, length, hidden]
+
+        def add(
+            module: nn.Module,
+            inputs: Any,
+            output: Tensor,
+            kept: list[Tensor] = kept,
+            function: Function = function,
+        ) -> Tensor:
+            return output + function(kept.pop(), seen["mask"])  # [batch, length, hidden]
+
+        hooks += [place.first.register_forward_pre_hook(keep_input), place.feed_forward.register_forward_hook(add)]
+    encoder = {name: parameter for name, (_, parameter) in structure.parameters().items() if encoder_trains}
+    return attached_parts(model, structure, parts, 0 if encoder_trains else min(functions), encoder, hooks=hooks)

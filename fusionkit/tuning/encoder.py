@@ -1,0 +1,88 @@
+"""The encoder of a store, ready to be trained: loaded by its identity, in float32, with a run's method in effect."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fusionkit.dataset.mixture import Mix
+from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.errors import EncoderError
+from fusionkit.methods import apply, parse_method
+from fusionkit.methods.attached import Attached
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+
+
+@dataclasses.dataclass(frozen=True)
+class TunedEncoder:
+    """An encoder and the method that trains it."""
+
+    encoder: Encoder
+    attached: Attached
+
+
+def load_tuned(store: Store | Mix, spec: RunSpec, device: torch.device, place: str | None = None) -> TunedEncoder:
+    """The encoder whose identity a store has, with the method of a run.
+
+    What a method adds starts from the global generator.
+
+    Args:
+        place: where the encoder is now, if no longer where it was when the store was encoded.
+
+    Raises:
+        EncoderError: it cannot be loaded, or its weights or tokenizer are others than the store's.
+        UsageError: it cannot take the method.
+    """
+    identity, words = store.manifest["identity"], store.manifest["columns"]["tokens"] is not None
+    name = place or store.manifest["encoder"]["name"]
+    return tuned(encoder_of(name, identity["encoder"], identity["compute_dtype"], words, str(device)), spec)
+
+
+def encoder_of(
+    name: str, identity: Mapping[str, Any], dtype: str, words: bool, device: str, trust_remote_code: bool = False
+) -> Encoder:
+    """An encoder in float32, checked by the hashes of its weights and tokenizer; ``dtype`` is the one that these
+    hashes are of.
+    """
+    options: dict[str, Any] = {"device": device, "words": words, "trust_remote_code": trust_remote_code}
+    options["revision"] = None if Path(name).expanduser().is_dir() else identity.get("revision")
+    loaded = load_encoder(name, compute_dtype=dtype, **options)
+    for part in ("weights", "tokenizer"):
+        if loaded.identity[part] != identity[part]:
+            raise EncoderError(
+                f"encoder {name!r} is not the one that the store was encoded with: another {part}",
+                expected=f"sha256 {identity[part]}",
+                received=f"sha256 {loaded.identity[part]}",
+                remedy="put that encoder back, or encode again with this one",
+            )
+    return loaded if dtype == "float32" else load_encoder(name, compute_dtype="float32", **options)
+
+
+def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:
+    """An encoder with the method and the dropout of a run, its weights those of the encoder; changed in place."""
+    attached = apply(encoder.model, parse_method(spec.method))
+    if spec.encoder_dropout is not None:
+        set_dropout(encoder.model, spec.encoder_dropout)
+    if spec.checkpointing:
+        attached.checkpoint()
+    return TunedEncoder(encoder, attached)
+
+
+def set_dropout(model: nn.Module, rate: float) -> None:
+    """Give every dropout of a model this rate: its modules, and the rates that attention keeps as numbers."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+        for name in RATES:
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, rate)
+
+
+# As transformers' layers name the rates that they hand to a function.
+RATES = ("attention_dropout", "dropout_prob", "attn_dropout", "dropout")

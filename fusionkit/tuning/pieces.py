@@ -1,0 +1,58 @@
+"""A minibatch in pieces whose gradients add up to the whole one's: less memory for the same step.
+
+    loss of the minibatch = Σ_pieces (n_piece / n) · loss of the piece
+
+Symbols: ``n`` what a head's loss is the mean over: examples or words, sentences for a CRF; rows weigh as much as their
+class where classes have weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.split import TaskSplit
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.joint import Model
+from fusionkit.heads.crf import Crf
+from fusionkit.heads.softmax import Softmax
+from fusionkit.ragged import IntArray
+
+
+def pieces_of(split: TaskSplit, examples: IntArray, count: int) -> list[IntArray]:
+    """A minibatch's examples in at most so many pieces, those of like length together."""
+    if count == 1:
+        return [examples]
+    lengths = np.diff(split.offsets[:: split.sides])[examples]
+    ordered = examples[np.argsort(lengths, kind="stable")]
+    return [piece for piece in np.array_split(ordered, count) if len(piece)]
+
+
+def shares_of(model: Model, batches: Sequence[Batch]) -> list[dict[str, float]]:
+    """What the pieces weigh in the minibatch's mean, by task; of each task they sum up to 1, or all are 0."""
+    if len(batches) == 1:
+        return [dict.fromkeys(batches[0].parts, 1.0)]
+    weights = [{name: _weight(model.parts[name], own) for name, own in batch.parts.items()} for batch in batches]
+    whole = {name: sum(each[name] for each in weights) or 1.0 for name in weights[0]}
+    return [{name: weight / whole[name] for name, weight in each.items()} for each in weights]
+
+
+def _weight(part: FusedModel, batch: Batch) -> float:
+    head = part.head
+    if isinstance(head, Crf):
+        return float((batch.read_offsets.diff() > 0).sum())
+    if isinstance(head, Softmax) and head.class_weights is not None:
+        return float(head.class_weights[batch.targets].sum())
+    return float(len(batch.targets))
+
+
+def weighed_loss(model: Model, batch: Batch, shares: Mapping[str, float]) -> Tensor:
+    """The loss of a piece, that of each task times the piece's share of the minibatch."""
+    if isinstance(model, FusedModel):
+        return model.loss(batch) * shares[""]
+    scores = model(batch)
+    losses = [model.parts[name].loss_of(scores[name], own) * shares[name] for name, own in batch.parts.items()]
+    return sum(losses[1:], start=losses[0])

@@ -1,0 +1,81 @@
+"""The state of a run in training, as one file: what a killed process leaves for the next one to go on with.
+
+    RUNS/{digest}/state.safetensors     the numbers as tensors, all else as JSON in the file's metadata
+
+The file is written aside, synced and renamed, so that at any moment it is absent, old or complete. It holds what is
+trained alone: the encoder's other weights are those of its identity.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from fusionkit.errors import StoreError
+from fusionkit.files import write_durably
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """Tensors by group and name, and plain values.
+
+    Attributes:
+        groups: of ``model``, ``method`` and ``moments``, and the best epoch's ``best-model`` and ``best-delta``, each
+            by its name there.
+    """
+
+    groups: Mapping[str, Mapping[str, Tensor]]
+    values: Mapping[str, Any]
+
+
+def write_state(path: Path, state: SavedState) -> None:
+    """Keep a state; errors are those of :func:`fusionkit.files.write_durably`."""
+    tensors = {
+        f"{group}/{name}": tensor.detach().cpu().contiguous()
+        for group, found in state.groups.items()
+        for name, tensor in found.items()
+    }
+    values = json.dumps({"format": FORMAT, "torch": torch.__version__, **state.values})
+    write_durably(path, save(tensors, {"state": values}))
+
+
+def read_state(path: Path) -> SavedState | None:
+    """The state that was kept, or None.
+
+    Raises:
+        StoreError: the file is damaged, or of another release.
+    """
+    if not path.exists():
+        return None
+    groups: dict[str, dict[str, Tensor]] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            values = json.loads((file.metadata() or {})["state"])
+            for name in file.keys():  # noqa: SIM118 (no mapping)
+                group, _, own = name.partition("/")
+                groups.setdefault(group, {})[own] = file.get_tensor(name)
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise _unusable(path, "the state of a run in training", str(error).splitlines()[0]) from error
+    for name, known in (("format", FORMAT), ("torch", torch.__version__)):
+        if values.pop(name, None) != known:
+            raise _unusable(path, f"a state of {name} {known}", "a state of another release")
+    return SavedState(groups, values)
+
+
+def _unusable(path: Path, expected: str, received: str) -> StoreError:
+    return StoreError(
+        f"{path} cannot be gone on with",
+        expected=expected,
+        received=received,
+        remedy="remove that file: the run is then trained from its start",
+    )

@@ -1,0 +1,104 @@
+"""The encoder of a finished run, with what its method trained in effect."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.encode.batching import Batching
+from fusionkit.encoder import Encoder
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.methods import parse_method
+from fusionkit.store import Store
+from fusionkit.tuning.encoder import encoder_of, tuned
+from fusionkit.tuning.live import live_data
+from fusionkit.tuning.tokens import TokenSource
+
+
+def trained_encoder(
+    run: TrainedRun, place: str | None = None, device: str = "cpu", trust_remote_code: bool = False
+) -> Encoder:
+    """The run's own encoder, frozen, in float32; a plain model of transformers where the method merges.
+
+    Args:
+        run: one that has a delta. place: where the encoder is now, if no longer where it was.
+
+    Raises:
+        EncoderError: it cannot be loaded, or is not the run's. StoreError: the delta is missing or damaged.
+    """
+    identity, words = run.encoding["encoder"], run.encoding["columns"]["tokens"] is not None
+    name, dtype = place or run.encoder, run.encoding["compute_dtype"]
+    loaded = encoder_of(name, identity, dtype, words, device, trust_remote_code)
+    method = tuned(loaded, dataclasses.replace(run.spec, checkpointing=False))
+    method.attached.load_delta(delta_of(run))
+    if parse_method(run.spec.method).entry.merges:
+        method.attached.merge()
+    method.attached.train(False)
+    loaded.model.requires_grad_(False)
+    return loaded
+
+
+def whole_encoder(run: TrainedRun, place: str | None = None) -> Encoder:
+    """The run's encoder as a plain model, what was trained of it in its weights; for a frozen run as it was.
+
+    Raises:
+        UsageError: the method cannot be part of the weights. Otherwise as :func:`trained_encoder`.
+    """
+    if run.delta is None:
+        identity, words = run.encoding["encoder"], run.encoding["columns"]["tokens"] is not None
+        return encoder_of(place or run.encoder, identity, run.encoding["compute_dtype"], words, "cpu")
+    if not parse_method(run.spec.method).entry.merges:
+        raise UsageError(
+            f"the method {run.spec.method} cannot be merged into the encoder's weights",
+            expected="a method that transformers needs not know: full, top, bitfit, lora, ia3 or diff-prune",
+            received=run.spec.method,
+            remedy="leave --with-encoder out: the delta is exported, and fusionkit puts it behind the encoder",
+        )
+    return trained_encoder(run, place)
+
+
+def delta_of(run: TrainedRun) -> dict[str, torch.Tensor]:
+    """What a run's method trained, by name; errors as :func:`delta_bytes`."""
+    try:
+        return load(delta_bytes(run))
+    except SafetensorError as error:
+        raise _damaged(run, str(error).splitlines()[0]) from error
+
+
+def delta_bytes(run: TrainedRun) -> bytes:
+    """The file of what a run's method trained; StoreError where it is missing or not the recorded one."""
+    if run.delta is None:
+        raise UsageError(f"the run {run.folder} trained nothing of its encoder", received=f"method {run.spec.method}")
+    path, wanted = run.delta
+    try:
+        content = path.read_bytes()
+        if (found := hashlib.sha256(content).hexdigest()) != wanted:
+            raise _damaged(run, f"{len(content):,} bytes with sha256 {found}")
+    except OSError as error:
+        raise _damaged(run, str(error).splitlines()[0]) from error
+    return content
+
+
+def live_data_of(run: TrainedRun, data: TaskData, store: Store | Mix) -> TaskData:
+    """The splits of a store over the states of the run's own encoder; the splits themselves for a frozen one."""
+    if run.delta is None:
+        return data
+    return live_data(data, TokenSource(store), trained_encoder(run), store.layers, Batching.on("cpu"))
+
+
+def _damaged(run: TrainedRun, received: str) -> StoreError:
+    assert run.delta is not None
+    path, wanted = run.delta
+    return StoreError(
+        f"{path} is damaged",
+        expected=f"what the method {run.spec.method} trained, with sha256 {wanted}",
+        received=received,
+        remedy="restore the file, or train the run again",
+    )

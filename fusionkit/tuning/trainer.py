@@ -1,0 +1,293 @@
+"""Training one run through the encoder: encoder with its method, then fusion, pool and head, over the same minibatches
+in the same order as a frozen head's.
+
+Nothing random is drawn in sequence: the order of an epoch is that of ``data_seed`` and the epoch, and each step seeds
+the generator by ``init_seed`` and its number. So what a killed process must leave is the weights, the optimizer's
+moments and how far it was (:mod:`fusionkit.tuning.state`), and the run ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fusionkit.dataset.draws import watched_split
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.encode.batching import Batching
+from fusionkit.fit.executor.alone import clock_of
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
+from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.model.precision import full_float32, products_in
+from fusionkit.fit.train.decisions import decide, score
+from fusionkit.fit.train.evaluate import Evaluator
+from fusionkit.fit.train.inputs import training_split
+from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_model
+from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
+from fusionkit.fit.train.stopwatch import Stopwatch
+from fusionkit.ragged import IntArray
+from fusionkit.specs import RunSpec
+from fusionkit.tuning.costs import costs_of
+from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tuning.live import live_data, refuse_long
+from fusionkit.tuning.optimizer import Optimizer
+from fusionkit.tuning.pieces import pieces_of, shares_of, weighed_loss
+from fusionkit.tuning.state import SavedState, read_state, write_state
+from fusionkit.tuning.tokens import TokenSource
+
+STEP, WEIGHTS = 11, 12  # streams of init_seed: dropout of a step, what a method adds
+TELL_SECONDS = 0.5  # between two words on the progress
+
+
+def train(
+    spec: RunSpec,
+    context: SweepContext,
+    on_epoch: Callable[[RunSpec], None],
+    on_step: Callable[[RunSpec, TunedStep], None],
+    data: TaskData | None = None,
+    keeping: StateFile | None = None,
+) -> Iterator[Ended]:
+    """Train a run to its end, from the state that a killed process left where there is one.
+
+    Args:
+        data: other splits than those of the context. keeping: None keeps no state.
+
+    Raises:
+        EncoderError: the encoder is not to be had, or not the store's; or it cannot take the method.
+        StoreError: the state that was left is damaged.
+    """
+    random = [context.device] if context.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=random), denormals_as_zero(), full_float32(context.device):
+        result = _TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
+    yield spec, result
+
+
+class _TunedRun:
+    """A run in training."""
+
+    def __init__(self, spec: RunSpec, context: SweepContext, data: TaskData) -> None:
+        self._spec, self._device = spec, context.device
+        self._clock, self._alone = clock_of(context.device), 0.0
+        self._began = self._clock()
+        self._watch = Stopwatch(context.device)
+        seed_of(spec, WEIGHTS)
+        self._encoder = load_tuned(context.store, spec, context.device)
+        batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
+        source = TokenSource(context.store)
+        refuse_long(self._encoder.encoder, self._encoder.attached.positions_added, source, data)
+        self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching)
+        draw = training_split(spec, self._data)
+        self._run = RunState(spec, context.positions(spec), draw)
+        self._watched = watched_split(spec, self._data)
+        self._order = Sampler(training_split(spec, data), spec.order, spec.data_seed)
+        self._model = fresh_model(self._run, self._data, context.store.hidden, context.start(spec)).to(self._device)
+        self._attached = self._encoder.attached
+        self._optimizer = self._fresh_optimizer()
+        self._evaluator = (
+            Evaluator(self._data, self._watched) if Evaluator.can(self._data) and len(self._watched) else None
+        )
+        self._total = 0.0  # of the losses of this epoch, an example each
+        self._best_delta: Mapping[str, torch.Tensor] = {}
+
+    def train(
+        self,
+        on_epoch: Callable[[RunSpec], None],
+        on_step: Callable[[RunSpec, TunedStep], None],
+        keeping: StateFile | None,
+    ) -> RunResult | Any:
+        """The run's result, or the error of a loss that is no number."""
+        spec, run, length = self._spec, self._run, self._run.length
+        costs = costs_of(self._encoder, self._model, run, self._optimizer)
+        self._watch.begin()
+        self._began = self._clock()
+        done = self._restored(keeping)
+        progress = _Progress(spec, run, done, on_step)
+        kept, at = time.monotonic(), done
+        while at < length.steps:
+            epoch, step = at // length.epoch + 1, at % length.epoch
+            examples = self._examples(epoch, step)
+            loss = self._step(examples, at)
+            if not math.isfinite(loss):
+                run.loss = loss
+                return diverged(run, epoch)
+            self._total, at = self._total + loss * len(examples), at + 1
+            progress.step(at, loss)
+            ended = at % length.epoch == 0 or at == length.steps
+            if ended:
+                self._end_epoch(epoch)
+                on_epoch(spec)
+                if run.is_done(epoch):
+                    for _ in range(epoch, length.epochs):
+                        on_epoch(spec)
+                    at = length.steps
+            due = time.monotonic() - kept > keeping.seconds if keeping and keeping.steps is None else ended
+            if keeping and (due or (keeping.steps and at % keeping.steps == 0)):
+                self._keep(keeping, at)
+                kept = time.monotonic()
+        if self._run.best is None:  # nothing was to be trained
+            self._end_epoch(0)
+        return self._result(costs)
+
+    def _fresh_optimizer(self) -> Optimizer:
+        head = [weights for weights in self._model.parameters() if weights.requires_grad]
+        return Optimizer(self._spec, head, self._attached, self._run.length.steps)
+
+    def _examples(self, epoch: int, step: int) -> IntArray:
+        size = self._spec.batch_size
+        if self._epoch_order is None or self._epoch_order[0] != epoch:
+            self._epoch_order = epoch, self._order.examples(epoch)
+        return self._epoch_order[1][step * size : (step + 1) * size]
+
+    _epoch_order: tuple[int, IntArray] | None = None
+
+    def _step(self, examples: IntArray, number: int) -> float:
+        """One step over a minibatch; its loss."""
+        spec, draw, layers = self._spec, self._run.draw, self._run.layers
+        seed_of(spec, STEP, number)
+        if self._attached.begin_step is not None and self._attached.begin_step(number, self._run.length.steps):
+            self._optimizer = self._fresh_optimizer()  # what trains has changed
+        self._attached.train()
+        self._model.train()
+        pieces, total = pieces_of(draw, examples, spec.accumulate), 0.0
+        shares = shares_of(self._model, [draw.batch(piece, layers, NOTHING) for piece in pieces])
+        for piece, share in zip(pieces, shares, strict=True):
+            with products_in(spec.compute_dtype, self._device, stacked=False):
+                batch = draw.batch(piece, layers).on(self._device)
+                loss = weighed_loss(self._model, batch, share)
+                if self._attached.penalty is not None:
+                    loss = loss + self._attached.penalty() / len(pieces)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        self._optimizer.step(number)
+        return total
+
+    def _end_epoch(self, epoch: int) -> None:
+        """Score validation, and keep what is the best so far."""
+        run = self._run
+        if epoch:
+            examples = min(run.left(epoch) * self._spec.batch_size, len(run.draw))
+            run.loss, self._total = self._total / max(examples, 1), 0.0
+            run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
+        if run.is_due(epoch):
+            metric, value, found = self._scored(epoch)
+            if run.note_score(metric, value, epoch):
+                own = {name: each.detach().clone() for name, each in self._model.state_dict().items()}
+                run.best = BestEpoch(value, epoch, own, **found)
+                self._best_delta = self._attached.delta()
+        self._charge()
+        if epoch:
+            run.epoch_seconds.append(run.seconds)
+
+    def _scored(self, epoch: int) -> tuple[str, float, dict[str, Any]]:
+        """The metric that chooses the epoch and its value on validation, and what the best epoch keeps of it."""
+        model, data, watched, layers = self._model, self._data, self._watched, self._run.layers
+        self._attached.train(False)
+        if self._evaluator is not None:
+            decided = decide(model, data, watched, layers)[data.name]
+            return self._evaluator.metric, self._evaluator.own(decided.unsqueeze(0))[0], {"decided": decided}
+        # Without examples to judge by, the last epoch is the best.
+        scores = score(model, data, watched, layers, choose=True) if len(watched) else {"epoch": float(epoch)}
+        return *next(iter(scores.items())), {"scores": scores}
+
+    def _charge(self) -> None:
+        """Count the seconds since it was last called: the clock's, and the run's own as frozen runs count them."""
+        self._run.seconds += self._watch.read({self._run: 1.0})[self._run]
+        now = self._clock()
+        self._alone, self._began = self._alone + now - self._began, now
+
+    def _result(self, costs: dict[str, Any]) -> RunResult:
+        """The run by its best epoch, scored on every split."""
+        run, attached = self._run, self._attached
+        run.model = self._model
+        attached.load_delta(self._best_delta)
+        attached.train(False)
+        self._watch.begin()
+        held = (self._watched, None)
+        with torch.no_grad():
+            (result,) = results_of([[run]], self._data, self._watched, held, self._evaluator, self._watch)
+        self._charge()
+        trained, delta = attached.count(), dict(self._best_delta)
+        kept = sum(tensor.nbytes for tensor in (*result.weights.values(), *delta.values()))
+        return dataclasses.replace(
+            result,
+            trained_parameters=result.trained_parameters + trained,
+            delta=delta,
+            costs={
+                **costs,
+                "kept_bytes": kept,
+                "delta_bytes": sum(tensor.nbytes for tensor in delta.values()),
+                "encoder_trained_parameters": trained,
+                "seconds_alone": self._alone,
+                "threads": torch.get_num_threads(),
+            },
+        )
+
+    def _keep(self, keeping: StateFile, done: int) -> None:
+        run, best = self._run, self._run.best
+        self._charge()
+        groups: dict[str, Mapping[str, torch.Tensor]] = {
+            "model": self._model.state_dict(), "method": self._attached.state(), "moments": self._optimizer.moments()
+        }  # fmt: skip
+        values: dict[str, Any] = {
+            "spec": self._spec.digest, "done": done, "total": self._total, "curve": run.curve, "metric": run.metric,
+            "seconds": run.seconds, "alone": self._alone, "epoch_seconds": run.epoch_seconds, "best": None,
+        }  # fmt: skip
+        if best is not None:
+            groups |= {"best-model": best.weights, "best-delta": self._best_delta}
+            groups |= {} if best.decided is None else {"best-decided": {"": best.decided}}
+            values["best"] = {"value": best.value, "epoch": best.epoch, "scores": best.scores}
+        write_state(keeping.path, SavedState(groups, values))
+
+    def _restored(self, keeping: StateFile | None) -> int:
+        """Go on from the state that is kept; the steps that are done."""
+        state = None if keeping is None else read_state(keeping.path)
+        if state is None:
+            return 0
+        run, values, groups = self._run, state.values, {name: dict(found) for name, found in state.groups.items()}
+        self._model.load_state_dict(groups.get("model", {}))
+        self._attached.load_state(groups.get("method", {}))
+        self._optimizer = self._fresh_optimizer()
+        self._optimizer.restore(groups.get("moments", {}))
+        run.curve[:], run.metric = values["curve"], values["metric"]
+        run.seconds, run.epoch_seconds[:] = values["seconds"], values["epoch_seconds"]
+        self._total, self._alone = values["total"], values["alone"]
+        if (best := values["best"]) is not None:
+            weights = {name: tensor.to(self._device) for name, tensor in groups["best-model"].items()}
+            decided = groups.get("best-decided", {}).get("")
+            run.best = BestEpoch(best["value"], best["epoch"], weights, decided, best["scores"])
+            self._best_delta = groups.get("best-delta", {})
+        return int(values["done"])
+
+
+class _Progress:
+    """Passes steps on, a few a second."""
+
+    def __init__(self, spec: RunSpec, run: RunState, done: int, on_step: Callable[[RunSpec, TunedStep], None]) -> None:
+        self._spec, self._length, self._on_step = spec, run.length, on_step
+        self._began, self._first, self._told = time.monotonic(), done, 0
+        self._last, self._told = self._began, done
+
+    def step(self, number: int, loss: float) -> None:
+        """A step is done."""
+        now, steps = time.monotonic(), self._length.steps
+        if now - self._last < TELL_SECONDS and number < steps:
+            return
+        left = (now - self._began) / (number - self._first) * (steps - number)
+        self._on_step(self._spec, TunedStep(number, steps, loss, left, (number - self._told) / self._length.epoch))
+        self._last, self._told = now, number
+
+
+# States of no rows: a batch's targets alone are asked for.
+NOTHING = torch.empty(0, 0, 0)
+
+
+def seed_of(spec: RunSpec, stream: int, number: int = 0) -> None:
+    """Seed the generators that dropout and new weights draw from."""
+    state = np.random.SeedSequence([spec.init_seed, stream, number]).generate_state(2, np.uint32)
+    torch.manual_seed(int(state[0]) << 31 | int(state[1]) >> 1)

@@ -1,0 +1,176 @@
+"""How methods are written, what is said of those misspelt, and what a row of the table says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fusionkit.errors import UsageError
+from fusionkit.methods import METHODS, apply, method_class, method_usages, parse_method
+from fusionkit.options.spelling import usage
+
+HOUSLBY = "houlsby:m[,share=no|layer|three,layers=TEXT,norms=yes|no]"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("full", "full"),
+        ("top:2", "top:2"),
+        ("top:m=02", "top:2"),
+        ("houlsby:64,share=no", "houlsby:64"),
+        ("houlsby:64,norms=yes,share=layer", "houlsby:64,share=layer,norms=yes"),
+        ("houlsby:64,layers=-3:", "houlsby:64,layers=-3:"),
+        ("lora:8,alpha=16,dropout=0.0", "lora:8"),
+        ("lora:8,dropout=1e-1", "lora:8,dropout=0.1"),
+        ("prompt:20", "prompt:20"),
+        ("prefix:P=20", "prefix:20"),
+        ("diff-prune:target=5e-3", "diff-prune"),
+        ("pals:204,encoder=frozen", "pals:204,encoder=frozen"),
+    ],
+)
+def test_a_method_has_one_spelling(text: str, name: str) -> None:
+    spec = parse_method(text)
+    assert str(spec) == name
+    assert parse_method(name) == spec
+    assert hash(parse_method(name)) == hash(spec)
+    assert spec.entry is METHODS[name.partition(":")[0]]
+
+
+def test_how_a_method_may_be_written_is_read_off_its_signature() -> None:
+    """And help, which imports no method, reads the same off its file."""
+    assert method_usages() == {name: usage(name, method_class(name)) for name in METHODS}
+    assert method_usages()["houlsby"] == HOUSLBY
+    assert [method_usages()[name] for name in ("full", "top", "ia3", "prefix")] == ["full", "top:m", "ia3", "prefix:P"]
+
+
+def test_help_loads_no_torch() -> None:
+    code = "import sys, fusionkit.methods as m; m.method_usages(); print({'torch', 'peft'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "expected", "remedy"),
+    [
+        ("houlsbi:64", "unknown method 'houlsbi'", "one of bitfit, diff-prune, frozen", "'houlsby:m'"),
+        ("ful", "unknown method 'ful'", "top:m", "'full'"),
+        ("houlsby", "method 'houlsby' is not complete", HOUSLBY, "write it as expected"),
+        ("houlsby:64,shar=no", "unknown option of method 'houlsby' 'shar'", "layers, m, norms, share", "'share'"),
+        ("houlsby:64,share=layers", "unknown share of method 'houlsby' 'layers'", "layer, no, three", "'layer'"),
+        ("houlsby:64,norms=maybe", "unknown norms of method 'houlsby' 'maybe'", "no, yes", ""),
+        ("houlsby:wide", "m of method 'houlsby' is no integer", HOUSLBY, "write it as expected"),
+        ("houlsby:0", "there are no such adapters", "m at least 1", "houlsby:64"),
+        ("lora:8,dropout=high", "dropout of method 'lora' is no number", "lora:r", "write it as expected"),
+        ("lora:8,dropout=1", "there is no such LoRA", "below 1", "lora:8"),
+        ("prompt:-1", "there is no such prompt", "P at least 1", "prompt:20"),
+        ("prefix:0", "there is no such prefix", "P at least 1", "prefix:20"),
+        ("top:0", "there are no such top layers", "m at least 1", "frozen"),
+        ("pals:205", "there are no such projected attention layers", "multiple of its heads", "204"),
+        ("low-rank:0", "there are no such low-rank layers", "h at least 1", "low-rank:100"),
+        ("diff-prune:target=0", "there is no such diff pruning", "target above 0", "in that range"),
+        ("diff-prune:target=nan", "there is no such diff pruning", "target above 0", "in that range"),
+        ("full:3", "method 'full' takes no options", "full", ""),
+    ],
+)
+def test_a_method_that_does_not_fit_is_refused(text: str, what: str, expected: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_method(text)
+    assert caught.value.what == what
+    assert expected in (caught.value.expected or "")
+    assert remedy in (caught.value.remedy or "")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        ("top:4", "the encoder has fewer than 4 layers"),
+        ("houlsby:4,layers=7:", "no layer is chosen"),
+        ("houlsby:4,layers=three", "these layers do not exist"),
+        ("houlsby:4,layers=:1", "houlsby has no such span of layers"),
+        ("pals:6,layers=9:12", "no layer is chosen"),
+    ],
+)
+def test_layers_that_an_encoder_does_not_have_are_refused(
+    encoder: Callable[[str], Any], method: str, what: str
+) -> None:
+    with pytest.raises(UsageError, match=what):
+        apply(encoder("bert"), parse_method(method))
+
+
+def test_a_text_that_leaves_no_room_for_the_prompt_is_refused(encoder: Callable[[str], Any]) -> None:
+    """The tables of the test's encoders have 40 positions; RoBERTa's first two stand for padding."""
+    for kind, most in (("bert", 40), ("roberta", 38), ("gpt2", 40)):
+        attached = apply(encoder(kind), parse_method("prompt:3"))
+        attached.model(input_ids=torch.full((1, most - 3), 7))
+        with pytest.raises(UsageError, match=f"a text of {most - 2} sub-tokens is too long") as caught:
+            attached.model(input_ids=torch.full((1, most - 2), 7))
+        assert f"at most {most - 3} sub-tokens" in (caught.value.expected or "")
+    apply(encoder("llama"), parse_method("prompt:3")).model(input_ids=torch.full((1, 60), 7))
+
+
+OWN = """
+from fusionkit.methods import MethodEntry
+from fusionkit.methods.attached import Attached, trains
+
+class Norms:
+    entry = MethodEntry(path="normlab:Norms", summary="Train the norms.", paper="none", rates=(1e-3, 2e-3, 3e-3, 4e-3))
+    def __init__(self, *, lowest: int = 1):
+        self.lowest = lowest
+    def attach(self, model, structure):
+        layers = structure.parameters().items()
+        found = {n: p for n, (layer, p) in layers if layer >= self.lowest and structure.is_norm(n)}
+        return Attached(model, structure, trains(model, found), self.lowest)
+
+class Nothing:
+    pass
+"""
+
+
+def test_a_method_of_your_own_is_named_by_its_import_path(
+    encoder: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "normlab.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = parse_method("normlab:Norms:lowest=3")
+    assert (str(spec), spec.entry.rates[0]) == ("normlab:Norms:lowest=3", 1e-3)
+    assert apply(encoder("bert"), spec).count() == 2 * 2 * 16
+    with pytest.raises(UsageError, match="'normlab:Nothing' is no method"):
+        parse_method("normlab:Nothing")
+
+
+def test_a_second_method_is_refused(encoder: Callable[[str], Any]) -> None:
+    model = encoder("bert")
+    apply(model, parse_method("houlsby:4"))
+    with pytest.raises(UsageError, match="has a method already"):
+        apply(model, parse_method("prompt:3"))
+
+
+def test_a_method_of_an_extra_names_it_where_it_is_not_installed(
+    encoder: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = {name for name, entry in METHODS.items() if entry.extra == "methods"}
+    assert needed == {"lora", "ia3"}
+    monkeypatch.setitem(sys.modules, "peft", None)
+    for method in ("lora:8", "ia3"):
+        with pytest.raises(UsageError, match="needs the package peft") as caught:
+            apply(encoder("bert"), parse_method(method))
+        assert caught.value.remedy == "pip install 'fusionkit[methods]'"
+    apply(encoder("bert"), parse_method("houlsby:4"))
+
+
+def test_every_row_is_complete() -> None:
+    assert len(METHODS) == 12
+    for name, entry in METHODS.items():
+        assert entry.summary.endswith(".")
+        assert "(" in entry.paper
+        assert len(set(entry.rates)) == (0 if name == "frozen" else 4)
+        assert entry.epochs > 0
+        assert callable(method_class(name).attach)

@@ -1,0 +1,126 @@
+"""Runs that trained through the encoder, used: predicted with, exported with their delta or with the whole encoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import fusionkit
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.exported import FusedHead, export_run
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.model.checkpoint import open_run
+from fusionkit.fit.train.decisions import predict
+from fusionkit.runs.folder import DELTA
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+from fusionkit.tuning.trained import live_data_of
+
+Train = Callable[..., dict[str, Any]]
+MERGES, STAYS = "bitfit", "houlsby:4"
+LEARNS: dict[str, Any] = {"epochs": (10,), "validate_every": 10, "lrs": (2e-2,)}
+hf: Any = transformers
+
+
+@pytest.fixture(scope="module")
+def texts(source_folder: Path) -> list[list[str]]:
+    return [json.loads(line)["tokens"] for line in (source_folder / "test.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def trained(store: Store, train: Train, tmp_path: Path) -> Callable[[str], Path]:
+    """The folder of a run of a method, far from where it began."""
+
+    def one(method: str) -> Path:
+        rates: dict[str, Any] = {} if method == "frozen" else {"encoder_lrs": (1e-2,)}
+        record = train(store, tmp_path / "runs", methods=[method], fusions=["attention"], **LEARNS, **rates)
+        folder: Path = record["folder"]
+        return folder
+
+    return one
+
+
+def answers(place: Path, texts: list[list[str]], **more: Any) -> list[list[str]]:
+    predictor = fusionkit.load(place, device="cpu", **more)
+    return tags_of(predictor.predict(texts), "tags")
+
+
+def tags_of(predictions: list[Any], name: str) -> list[list[str]]:
+    return [prediction[name].tags for prediction in predictions]
+
+
+@pytest.mark.parametrize("method", [MERGES, STAYS])
+def test_a_run_predicts_what_it_predicted_in_training_and_so_does_its_export(
+    store: Store, trained: Callable[[str], Path], texts: list[list[str]], tmp_path: Path, method: str
+) -> None:
+    folder = trained(method)
+    run = open_run(folder)
+    spec = RunSpec.from_dict(run.spec.to_dict())
+    data = live_data_of(run, SweepContext(store).data(spec), store)
+    assert data.test is not None
+    with torch.no_grad():
+        wanted = predict(run.whole, data, data.test, SweepContext(store).positions(spec))
+    assert len({tag for tags in wanted for tag in tags}) > 1
+    scored = json.loads((folder / "run.json").read_text())["scores"]["test"]
+    assert data.task.scores(data.test.gold, wanted, data.labels) == pytest.approx(scored)
+    assert answers(folder, texts) == wanted
+    export_run(folder, tmp_path / "export")
+    assert {path.name for path in (tmp_path / "export").iterdir()} == {
+        "config.json", "model.safetensors", DELTA, "README.md"
+    }  # fmt: skip
+    assert answers(tmp_path / "export", texts, encoder=str(store.manifest["encoder"]["name"])) == wanted
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert f"trained with the method {method}" in card
+
+
+def test_frozen_and_tuned_heads_are_loaded_together_each_behind_its_own_encoder(
+    trained: Callable[[str], Path], texts: list[list[str]]
+) -> None:
+    folders = [trained(method) for method in ("frozen", MERGES, STAYS)]
+    predictor = fusionkit.load(*folders, device="cpu")
+    assert len(predictor.passes) == 3
+    found = predictor.predict(texts)
+    for folder, name in zip(folders, predictor.runs, strict=True):
+        assert tags_of(found, name) == answers(folder, texts)
+
+
+def test_a_whole_encoder_is_written_that_transformers_loads(
+    trained: Callable[[str], Path], texts: list[list[str]], tmp_path: Path
+) -> None:
+    folder = trained(MERGES)
+    export_run(folder, tmp_path / "whole", with_encoder=True)
+    assert not (tmp_path / "whole" / DELTA).exists()
+    assert answers(tmp_path / "whole", texts) == answers(folder, texts)
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "whole").rename(moved)
+    assert answers(moved, texts) == answers(folder, texts)
+    head, tokenizer = FusedHead.from_pretrained(moved), hf.AutoTokenizer.from_pretrained(moved / "encoder")
+    model = hf.AutoModel.from_pretrained(moved / "encoder").eval()
+    with torch.no_grad():
+        states = model(**tokenizer(texts[0], is_split_into_words=True, return_tensors="pt"), output_hidden_states=True)
+        stacked = torch.stack(states.hidden_states, 2)[0, 1:-1]  # [words, layers, hidden]
+        scores = head.run.model(stacked, torch.tensor([0, len(stacked)]))
+    assert [head.labels[k] for k in scores.argmax(1)] == answers(folder, texts)[0]
+
+
+def test_a_method_that_does_not_merge_has_no_whole_encoder(trained: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be merged into the encoder's weights"):
+        export_run(trained(STAYS), tmp_path / "whole", with_encoder=True)
+    assert not (tmp_path / "whole").exists()
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+def test_a_delta_that_is_not_the_recorded_one_is_refused(trained: Callable[[str], Path], damage: str) -> None:
+    path = trained(MERGES) / DELTA
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(StoreError, match=r"delta\.safetensors is damaged"):
+        fusionkit.load(path.parent, device="cpu")

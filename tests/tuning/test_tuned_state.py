@@ -1,0 +1,105 @@
+"""A run in training that is killed at any moment, in a save too, goes on and ends with the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.fit.executor.through_encoder import StateFile
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+from fusionkit.tuning.state import SavedState, read_state, write_state
+
+KILLER = Path(__file__).with_name("killer.py")
+ROOT = Path(__file__).parents[2]
+TIMES = ("seconds", "epoch_seconds", "seconds_alone", "peak_memory")
+
+
+def kept(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The record of the one run there, but for its times, and its other files."""
+    (path,) = folder.glob("*/run.json")
+    record = {name: value for name, value in json.loads(path.read_text()).items() if name not in TIMES}
+    return record, {file.name: file.read_bytes() for file in path.parent.iterdir() if file != path}
+
+
+def assert_the_same(store: Store, specs: list[RunSpec], folder: Path, kills: int, seed: int) -> None:
+    """Kill each run so often, and compare what it comes to with what it is undisturbed."""
+    (folder / "specs.json").write_text(json.dumps([spec.to_dict() for spec in specs]))
+    given = map(str, (store.path, folder, kills, seed, folder / "specs.json"))
+    ours = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(KILLER), *given], capture_output=True, text=True, check=False, env=ours
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for number, steps in enumerate(found):
+        assert len(steps) == kills
+        assert all(before < after for before, after in pairwise([0, *steps]))  # each went on from the one before
+        one, other = kept(folder / str(number) / "whole"), kept(folder / str(number) / "killed")
+        assert one == other
+        assert set(one[1]) == {"delta.safetensors", "weights.safetensors"}
+    assert len(found) == len(specs)
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "float32": {"methods": ["full"], "dropout": 0.1, "fusions": ["attention"]},
+    "bfloat16": {"methods": ["houlsby:8"], "compute_dtype": "bfloat16", "dropout": 0.1},
+    "phases": {"methods": ["diff-prune"], "encoder_dropout": 0.2, "accumulate": 2},
+}
+
+
+Specs = Callable[..., list[RunSpec]]
+
+
+def chosen(store: Store, specs: Specs, names: Iterable[str], epochs: int) -> list[RunSpec]:
+    return [spec for name in names for spec in specs(store, **{**CHOICES[name], "epochs": (epochs,)})]
+
+
+def test_three_kills_leave_the_same_bytes(store: Store, specs: Specs, tmp_path: Path) -> None:
+    assert_the_same(store, chosen(store, specs, ("float32", "bfloat16"), 8), tmp_path, 3, seed=1)
+
+
+@pytest.mark.soak("kills")
+def test_ten_kills_leave_the_same_bytes(store: Store, specs: Specs, tmp_path: Path) -> None:
+    assert_the_same(store, chosen(store, specs, CHOICES, 40), tmp_path, 10, seed=2)
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    assert read_state(path) is None
+    groups = {"model": {"a/b": torch.arange(3.0)}, "moments": {"0/step": torch.tensor(7.0)}}
+    write_state(path, SavedState(groups, {"done": 3, "best": None}))
+    found = read_state(path)
+    assert found is not None
+    assert found.values == {"done": 3, "best": None}
+    assert {group: {n: t.tolist() for n, t in own.items()} for group, own in found.groups.items()} == {
+        "model": {"a/b": [0.0, 1.0, 2.0]},
+        "moments": {"0/step": 7.0},
+    }
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", b"garbage" * 9])
+def test_a_damaged_state_is_named_and_not_trained_over(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "state.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="cannot be gone on with") as caught:
+        read_state(path)
+    assert "remove that file" in str(caught.value)
+
+
+def test_a_state_is_kept_by_steps_or_by_minutes(tmp_path: Path) -> None:
+    assert StateFile.of(tmp_path, "500").steps == 500
+    assert StateFile.of(tmp_path, "0.5m").seconds == 30
+    for text in ("0", "2.5", "1h", "-3", "m"):
+        with pytest.raises(UsageError, match="--save-every takes a number of steps, or minutes"):
+            StateFile.of(tmp_path, text)
