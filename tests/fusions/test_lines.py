@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 from fusionkit.fusions.extra_layers import ExtraLayers
 from fusionkit.fusions.padding import PaddedExamples
 
-LENGTHS = [[3, 1, 4], [0, 2, 0, 5], [2, 2], [1], [4, 0]]
+LENGTHS = [[3, 1, 4], [0, 2, 0, 5], [2, 2], [1], [4, 0], [1, 30, 17, 0, 19, 2, 31]]  # the last in three groups
 HIDDEN = 6
 
 
@@ -19,14 +19,21 @@ def offsets_of(lengths: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_lines_hold_each_example_and_give_its_rows_back(lengths: list[int]) -> None:
+@pytest.mark.parametrize("heads", [1, 2])
+def test_lines_hold_each_head_of_each_example_and_give_its_rows_back(lengths: list[int], heads: int) -> None:
     rows = torch.randn(sum(lengths), HIDDEN)
-    lines = PaddedExamples(offsets_of(lengths))
-    laid = lines.laid(rows).reshape(len(lengths), max(lengths), HIDDEN)
-    for line, own in zip(laid, torch.split(rows, lengths), strict=True):
-        assert torch.equal(line[: len(own)], own)
-    assert torch.equal(lines.taken(laid.flatten(0, 1)), rows)
-    assert lines.seen.sum(1).tolist() == [max(length, 1) for length in lengths]
+    lines = PaddedExamples(offsets_of(lengths), heads)
+    laid = lines.lines(lines.laid(rows))
+    assert torch.equal(lines.taken(laid), rows)
+    held = []
+    for group, hidden in zip(laid, lines.hidden(rows.dtype), strict=True):
+        assert group.shape[1:] == (hidden.shape[2], HIDDEN // heads)
+        held += [line[there == 0] for line, (there,) in zip(group, hidden, strict=True)]
+        assert set(hidden.unique().tolist()) <= {0.0, -torch.inf}
+    assert sorted(map(len, held)) == sorted([max(length, 1) for length in lengths] * heads)
+    for own in torch.split(rows, lengths):
+        for of_head in own.unflatten(1, (heads, -1)).unbind(1):
+            assert not len(own) or any(torch.equal(of_head, line) for line in held)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
