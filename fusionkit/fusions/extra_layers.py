@@ -14,8 +14,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
-from fusionkit.fusions.padding import PaddedExamples
-from fusionkit.fusions.transformer_layer import TransformerLayer
+from fusionkit.fusions.example_attention import Lines
+from fusionkit.fusions.transformer_layer import TransformerLayer, heads_of
 
 HEAD, STD = 64, 0.02
 
@@ -35,6 +35,7 @@ class ExtraLayers(nn.Module):
                 remedy="choose --fusion last for none",
             )
         self.width = hidden
+        self.heads = heads_of(hidden, HEAD)
         self.layers = nn.ModuleList(TransformerLayer(hidden, head=HEAD, std=STD) for _ in range(n))
 
     @staticmethod
@@ -47,7 +48,7 @@ class ExtraLayers(nn.Module):
         x = states[:, -1]
         if not len(x):
             return x
-        lines = PaddedExamples(offsets, self.layers[0].heads)
+        lines = Lines(offsets, self.heads)
         for layer in self.layers:
             x = layer(x, lines)
         return x

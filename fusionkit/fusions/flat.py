@@ -15,8 +15,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from fusionkit.fusions.example_attention import Lines
 from fusionkit.fusions.narrow import narrow_layer, narrow_width
-from fusionkit.fusions.padding import PaddedExamples
 
 
 class Flat(nn.Module):
@@ -42,11 +42,11 @@ class Flat(nn.Module):
         """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         s = self.down(states.flatten(1)) / math.sqrt(self.count)  # [rows, w]
         if len(states):
-            s = self.layer(s, PaddedExamples(offsets, self.layer.heads))
+            s = self.layer(s, Lines(offsets, self.layer.heads))
         return states[:, -1] + self.up(s)  # type: ignore[no-any-return]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
         """The share of each layer, ``[rows, layers]``: ``‖D_i z_i‖`` of the sum of all."""
-        maps = self.down.weight.unflatten(1, (self.count, self.width))  # [w, layers, hidden]
-        sizes = torch.einsum("rld,wld->rlw", states, maps).norm(dim=-1)  # [rows, layers]
+        maps = self.down.weight.view(-1, self.count, self.width)  # [w, layers, hidden]
+        sizes: Tensor = torch.einsum("rld,wld->rlw", states, maps).norm(dim=-1)  # [rows, layers]
         return sizes / sizes.sum(-1, keepdim=True)

@@ -15,8 +15,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fusionkit.fusions.narrow import narrow_layer, narrow_width
-from fusionkit.fusions.padding import PaddedExamples
+from fusionkit.fusions.example_attention import Lines
+from fusionkit.fusions.narrow import HEAD, narrow_layer, narrow_width
+from fusionkit.fusions.transformer_layer import heads_of
 
 TEMPERATURE = 0.1
 
@@ -32,6 +33,7 @@ class Ladder(nn.Module):
         self.width = hidden
         self.downs = nn.ModuleList(nn.Linear(hidden, width) for _ in range(layers))
         self.layers = nn.ModuleList(narrow_layer(width) for _ in range(layers - 1))
+        self.heads = heads_of(width, HEAD)
         self.gates = nn.Parameter(torch.zeros(layers - 1))
         self.up = nn.Linear(width, hidden)
 
@@ -43,13 +45,13 @@ class Ladder(nn.Module):
         """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         s, *others = (down(state) for down, state in zip(self.downs, states.unbind(1), strict=True))  # [rows, w] each
         if len(states) and others:
-            lines = PaddedExamples(offsets, self.layers[0].heads)
+            lines = Lines(offsets, self.heads)
             for gate, layer, given in zip(self._gates(), self.layers, others, strict=True):
-                s = layer(torch.lerp(s, given, gate), lines)
-        return states[:, -1] + self.up(s)
+                s = layer(s + gate * (given - s), lines)
+        return states[:, -1] + self.up(s)  # type: ignore[no-any-return]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:
-        """The share of each layer, ``[rows, layers]``: ``μ_i Π_{k>i} (1 − μ_k) ‖D_i z_i‖``, of a sum of 1; ``μ_0`` = 1."""
+        """``μ_i Π_{k>i} (1 − μ_k) ‖D_i z_i‖`` by its sum over the layers, ``[rows, layers]``; ``μ_0`` is 1."""
         gates = self._gates()
         passed = torch.cat([1 - gates, gates.new_ones(1)]).flip(0).cumprod(0).flip(0)  # [layers]
         entered = torch.cat([gates.new_ones(1), gates])

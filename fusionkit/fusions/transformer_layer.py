@@ -10,13 +10,10 @@ Source: BERT's layer (Devlin et al. 2019), post-norm, without positions and with
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fusionkit.fusions.padding import PaddedExamples
+from fusionkit.fusions.example_attention import Lines, attend
 
 
 class TransformerLayer(nn.Module):
@@ -29,7 +26,7 @@ class TransformerLayer(nn.Module):
 
     def __init__(self, width: int, *, head: int, dropout: float = 0.0, std: float | None = None) -> None:
         super().__init__()
-        self.heads = next(h for h in range(max(width // head, 1), 0, -1) if width % h == 0)
+        self.heads = heads_of(width, head)
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.attention_norm, self.norm = (nn.LayerNorm(width, eps=1e-12) for _ in range(2))
@@ -39,17 +36,13 @@ class TransformerLayer(nn.Module):
                 nn.init.normal_(linear.weight, std=std)
                 nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor, lines: PaddedExamples) -> Tensor:
+    def forward(self, x: Tensor, lines: Lines) -> Tensor:
         """The next states of the rows, ``[rows, width]`` → ``[rows, width]``, laid out as ``lines`` say."""
-        a = self.attention_norm(x + self.dropout(self.out(self._attend(x, lines))))
+        attended = attend(self.query(x), self.key(x), self.value(x), lines)
+        a = self.attention_norm(x + self.dropout(self.out(attended)))
         return self.norm(a + self.dropout(self.down(functional.gelu(self.up(a)))))  # type: ignore[no-any-return]
 
-    def _attend(self, x: Tensor, lines: PaddedExamples) -> Tensor:
-        # Written out: torch's own attention is no faster over rows this short, and cannot be stacked over runs.
-        q, k, v = (lines.lines(lines.laid(f(x))) for f in (self.query, self.key, self.value))
-        scale = 1 / math.sqrt(x.shape[-1] // self.heads)
-        attended = []
-        for one, other, value, hidden in zip(q, k, v, lines.hidden(q[0].dtype), strict=True):
-            scores = torch.baddbmm(hidden, one, other.mT, alpha=scale)  # [lines, longest, longest]
-            attended.append(scores.softmax(-1) @ value)
-        return lines.taken(attended)  # [rows, width]
+
+def heads_of(width: int, head: int) -> int:
+    """The number of heads that are as wide as said; where that does not divide the width, the narrowest above it."""
+    return next(h for h in range(max(width // head, 1), 0, -1) if width % h == 0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fusionkit.errors import UsageError
 from fusionkit.fusions import build_fusion
-from fusionkit.fusions.padding import PaddedExamples
+from fusionkit.fusions.example_attention import Lines
 from fusionkit.fusions.transformer_layer import TransformerLayer
 
 OFFSETS = torch.tensor([0, 5, 6, 13])
@@ -44,7 +44,7 @@ def test_a_narrow_layer_is_pytorchs_with_heads_of_12_or_a_little_more(width: int
     theirs = pytorchs(ours, width, 0.1).eval()
     rows = torch.randn(13, width, dtype=torch.float64)
     expected = torch.cat([theirs(own[None])[0] for own in torch.tensor_split(rows, OFFSETS[1:-1])])
-    torch.testing.assert_close(ours(rows, PaddedExamples(OFFSETS, heads)), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(ours(rows, Lines(OFFSETS, heads)), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("name", "count"), [("ladder:8", 317_814), ("ladder:4", 967_014), ("flat:8", 176_160)])
