@@ -64,7 +64,7 @@ class _Products(torch.autograd.Function):
             if x.dim() == 3:
                 to_weight = given.mT @ x  # [R, h, w]
             else:  # one product for all runs: one a run takes a third longer where h is small
-                flat = given.transpose(0, 1).reshape(len(x), -1)  # [n, R · h]
+                flat = given.transpose(0, 1).reshape(len(x), weight.shape[0] * weight.shape[1])  # [n, R · h]
                 to_weight = (flat.mT @ x).unflatten(0, weight.shape[:2])
             to_weight = to_weight.to(dtype)
         return to_x, to_weight, to_bias
