@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,9 @@ class _Attention(torch.autograd.Function):
         laid = [_exact(each).reshape(-1, h).index_select(0, layout.places) for each in (q, k, v)]  # [places, h] each
         laid[0].mul_(1 / math.sqrt(h))
         found, weights = list[Tensor](), list[Tensor]()
-        with torch.autocast(q.device.type, enabled=False):
+        kind = q.device.type
+        known = torch.amp.is_autocast_available(kind)
+        with torch.autocast(kind, enabled=False) if known else nullcontext():
             for *group, hidden in zip(*map(layout.groups, laid), layout.hidden, strict=True):
                 one, other, value = group
                 scores = torch.baddbmm(hidden.to(one.dtype), one, other.mT)  # [lines, longest, longest]
