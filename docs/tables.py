@@ -91,8 +91,9 @@ def fusions_table() -> str:
     for name in FUSIONS:
         fusion = fusion_class(name)
         spelled = named(name, fusion)
-        counts = [count_of(re.sub(":[a-z]+$", ":1", spelled), *size) for size in (MINILM, LARGE)]
-        each = " a layer" if spelled.endswith(":n") else ""
+        argument = ":8" if spelled.endswith(":r") else ":1"
+        counts = [count_of(re.sub(":[a-z]+$", argument, spelled), *size) for size in (MINILM, LARGE)]
+        each = {"n": " a layer", "r": " at r = 8"}.get(spelled.rpartition(":")[2], "")
         rows.append(
             [
                 f"`{spelled}`",
@@ -253,7 +254,7 @@ def parameters_said(thing: Any, known: Mapping[str, int]) -> float:
     plain = re.sub(
         r"(?<=[0-9.a-zA-Z)]) +(?=[a-zA-Z(])", " * ", formula.replace(",", "").replace("²", "**2").replace("·", "*")
     )
-    if re.fullmatch(r"[0-9.a-zA-Z+*/() ]+", plain) is None:
+    if re.fullmatch(r"[-0-9.a-zA-Z+*/() ]+", plain) is None:
         raise ValueError(f"{formula!r} is no formula")
     found: float = eval(plain, {"__builtins__": {}}, dict(known))
     return found

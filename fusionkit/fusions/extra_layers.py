@@ -11,14 +11,11 @@ dropout and without positions, which ``z_L`` knows already.
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.fusions.padding import PaddedExamples
+from fusionkit.fusions.example_attention import Lines
+from fusionkit.fusions.transformer_layer import TransformerLayer, heads_of
 
 HEAD, STD = 64, 0.02
 
@@ -38,7 +35,8 @@ class ExtraLayers(nn.Module):
                 remedy="choose --fusion last for none",
             )
         self.width = hidden
-        self.layers = nn.ModuleList(TransformerLayer(hidden) for _ in range(n))
+        self.heads = heads_of(hidden, HEAD)
+        self.layers = nn.ModuleList(TransformerLayer(hidden, head=HEAD, std=STD) for _ in range(n))
 
     @staticmethod
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
@@ -50,7 +48,7 @@ class ExtraLayers(nn.Module):
         x = states[:, -1]
         if not len(x):
             return x
-        lines = PaddedExamples(offsets)
+        lines = Lines(offsets, self.heads)
         for layer in self.layers:
             x = layer(x, lines)
         return x
@@ -58,33 +56,3 @@ class ExtraLayers(nn.Module):
     def layer_weights(self, states: Tensor) -> Tensor | None:
         """One layer carries all the weight: none to show."""
         return None
-
-
-class TransformerLayer(nn.Module):
-    """One layer of BERT. Rows are padded for the attention between them alone: the products are most of the work."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.heads = next(h for h in range(max(hidden // HEAD, 1), 0, -1) if hidden % h == 0)
-        self.query, self.key, self.value, self.out = (nn.Linear(hidden, hidden) for _ in range(4))
-        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
-        self.attention_norm, self.norm = (nn.LayerNorm(hidden, eps=1e-12) for _ in range(2))
-        for linear in (self.query, self.key, self.value, self.out, self.up, self.down):
-            nn.init.normal_(linear.weight, std=STD)
-            nn.init.zeros_(linear.bias)
-
-    def forward(self, x: Tensor, lines: PaddedExamples) -> Tensor:
-        """The next states of the rows, ``[rows, hidden]`` → ``[rows, hidden]``, laid out as ``lines`` say."""
-        a = self.attention_norm(x + self.out(self._attend(x, lines)))
-        return self.norm(a + self.down(functional.gelu(self.up(a))))  # type: ignore[no-any-return]
-
-    def _attend(self, x: Tensor, lines: PaddedExamples) -> Tensor:
-        # Written out: torch's own attention on CPUs cannot be stacked over runs.
-        q, k, v = (self._side_by_side(f(x), lines) for f in (self.query, self.key, self.value))
-        scores = q @ k.mT / math.sqrt(q.shape[-1])  # [examples, heads, longest, longest]
-        weights = scores.masked_fill(~lines.seen[:, None, None, :], -torch.inf).softmax(-1)
-        return lines.taken((weights @ v).transpose(1, 2).reshape(-1, x.shape[-1]))  # [rows, hidden]
-
-    def _side_by_side(self, x: Tensor, lines: PaddedExamples) -> Tensor:
-        """``[rows, hidden]`` → ``[examples, heads, longest, width of a head]``."""
-        return lines.laid(x).reshape(*lines.seen.shape, self.heads, -1).transpose(1, 2)

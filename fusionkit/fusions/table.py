@@ -56,6 +56,8 @@ FUSIONS = {
     "attention": "fusionkit.fusions.attention:Attention",
     "dwatt": "fusionkit.fusions.dwatt:DWAtt",
     "extra-layers": "fusionkit.fusions.extra_layers:ExtraLayers",
+    "ladder": "fusionkit.fusions.ladder:Ladder",
+    "flat": "fusionkit.fusions.flat:Flat",
     "element-wise": "fusionkit.fusions.element_wise:ElementWise",
     "mlp-weights": "fusionkit.fusions.mlp_weights:MlpWeights",
     "depth-lstm": "fusionkit.fusions.depth_lstm:DepthLstm",

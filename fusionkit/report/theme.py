@@ -32,6 +32,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "attention": ("#3f7de0", "diamond"),
     "dwatt": ("#b455c8", "cross"),
     "extra-layers": ("#3a9a3f", "triangle-right"),
+    "ladder": ("#c2408f", "wedge"),
+    "flat": ("#5f7f3a", "M-1,-1L1,-1L0,0L1,1L-1,1L0,0Z"),
     "element-wise": ("#16958c", "triangle-left"),
     "mlp-weights": ("#8b6fe0", "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z"),
     "depth-lstm": ("#808a1e", "M-1,-0.4L1,-0.4L1,0.4L-1,0.4Z"),

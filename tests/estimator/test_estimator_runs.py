@@ -34,7 +34,7 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("tokens", "classification", "extra-layers:1", {"pool": "cls"}),
     ("words", "tagging", "attention", WEIGHED),
     ("words", "tagging", "linear", {"head": "crf"}),
-    ("words", "tagging", "extra-layers:1", {"head": "linear-tagger"}),
+    ("words", "tagging", "flat:8", {"head": "linear-tagger"}),
     ("tokens", "classification", "last", {"head": "bcn"}),
     ("mean", "regression", "linear:gamma=no", OPTIONS),
     ("mean", "regression", "layer:3", {}),

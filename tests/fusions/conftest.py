@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fusionkit.testing import FusionCase
-from fusionkit.testing.fusion_checks import HIDDEN, Formula
+from fusionkit.testing.fusion_checks import HIDDEN, LAYERS, Formula
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]
@@ -109,7 +109,7 @@ def depth_lstm(z: Array, w: Weights) -> Array:
 
 
 def transformer_layer(x: Array, w: Weights, name: str) -> Array:
-    """One head over one example, ``[rows, hidden]``."""
+    """One head over one example, ``[rows, width]``."""
     q, k, v = (affine(x, w, f"{name}.{part}") for part in ("query", "key", "value"))
     attended = softmax(q @ k.T / math.sqrt(x.shape[-1])) @ v
     a = layer_norm(x + affine(attended, w, f"{name}.out"), w, f"{name}.attention_norm", 1e-12)
@@ -121,6 +121,53 @@ def extra_layers(z: Array, w: Weights, count: int) -> Array:
     for n in range(count):
         x = transformer_layer(x, w, f"layers.{n}")
     return x
+
+
+def down(z: Array, w: Weights, i: int) -> Array:
+    return affine(z[:, i], w, f"downs.{i}")
+
+
+def ladder(z: Array, w: Weights) -> Array:
+    s = down(z, w, 0)
+    for i in range(1, z.shape[1]):
+        gate = sigmoid(w["gates"][i - 1] / 0.1)
+        s = transformer_layer(gate * down(z, w, i) + (1 - gate) * s, w, f"layers.{i - 1}")
+    return np.asarray(z[:, -1] + affine(s, w, "up"))
+
+
+def ladder_weights(z: Array, w: Weights) -> Array:
+    entered = np.array([1.0, *sigmoid(w["gates"] / 0.1)])
+    shares = [
+        entered[i] * np.prod(1 - entered[i + 1 :]) * np.linalg.norm(down(z, w, i), axis=-1) for i in range(z.shape[1])
+    ]
+    return np.asarray(np.stack(shares, -1) / sum(shares)[:, None])
+
+
+def flat(z: Array, w: Weights) -> Array:
+    s = affine(z.reshape(len(z), -1), w, "down") / math.sqrt(z.shape[1])
+    return np.asarray(z[:, -1] + affine(transformer_layer(s, w, "layer"), w, "up"))
+
+
+def flat_weights(z: Array, w: Weights) -> Array:
+    maps = np.split(w["down.weight"], z.shape[1], axis=1)
+    sizes = np.stack([np.linalg.norm(z[:, i] @ each.T, axis=-1) for i, each in enumerate(maps)], -1)
+    return np.asarray(sizes / sizes.sum(-1, keepdims=True))
+
+
+def narrow_layer_count(width: int) -> int:
+    """Four square maps and two of 4 × width, their biases, two norms."""
+    return 4 * (width**2 + width) + (width * 4 * width + 4 * width) + (4 * width * width + width) + 2 * 2 * width
+
+
+def ladder_count(layers: int, hidden: int, r: int) -> int:
+    width = hidden // r
+    steps = (layers - 1) * (narrow_layer_count(width) + 1)
+    return layers * (hidden * width + width) + steps + width * hidden + hidden
+
+
+def flat_count(layers: int, hidden: int, r: int) -> int:
+    width = hidden // r
+    return layers * hidden * width + width + narrow_layer_count(width) + width * hidden + hidden
 
 
 @dataclass(frozen=True)
@@ -241,6 +288,16 @@ CASES = [
         )
         for n in (1, 2)
     ),
+    case_of(
+        "ladder:2",
+        ALL,
+        partial(ladder_count, r=2),
+        ladder,
+        ladder_weights,
+        tuple(f"layers.{k}.key.bias" for k in range(LAYERS - 1)),
+        whole=True,
+    ),
+    case_of("flat:2", ALL, partial(flat_count, r=2), flat, flat_weights, ("layer.key.bias",), whole=True),
     case_of(
         "element-wise",
         ALL,

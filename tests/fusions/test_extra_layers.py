@@ -12,7 +12,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 from fusionkit.errors import UsageError
 from fusionkit.fusions import build_fusion
-from fusionkit.fusions.extra_layers import TransformerLayer
+from fusionkit.fusions.transformer_layer import TransformerLayer
 
 # BERT's name for each of our parts.
 PARTS = {

@@ -1,67 +1,84 @@
-"""Rows in lines and back, with gradients that autograd's own selections would have where padding counts for nothing."""
+"""Attention in lines, beside attention of each example and head alone: values and gradients, of one run and of many."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
-from fusionkit.fusions.extra_layers import ExtraLayers
-from fusionkit.fusions.padding import PaddedExamples
+from fusionkit.fusions.example_attention import Lines, attend
 
-LENGTHS = [[3, 1, 4], [0, 2, 0, 5], [2, 2], [1], [4, 0]]
-HIDDEN = 6
+LENGTHS = [[3, 1, 4], [0, 2, 0, 5], [2, 2], [1], [4, 0], [1, 30, 17, 0, 19, 2, 31]]  # the last in three groups
+WIDTH = 6
 
 
 def offsets_of(lengths: list[int]) -> Tensor:
     return torch.tensor([0, *lengths]).cumsum(0)
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_lines_hold_each_example_and_give_its_rows_back(lengths: list[int]) -> None:
-    rows = torch.randn(sum(lengths), HIDDEN)
-    lines = PaddedExamples(offsets_of(lengths))
-    laid = lines.laid(rows).reshape(len(lengths), max(lengths), HIDDEN)
-    for line, own in zip(laid, torch.split(rows, lengths), strict=True):
-        assert torch.equal(line[: len(own)], own)
-    assert torch.equal(lines.taken(laid.flatten(0, 1)), rows)
-    assert lines.seen.sum(1).tolist() == [max(length, 1) for length in lengths]
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], heads: int) -> Tensor:
+    """The formula, an example and a head at a time."""
+    found = []
+    for own in zip(*(torch.split(each, lengths) for each in (q, k, v)), strict=True):
+        of_heads = []
+        for one, other, value in zip(*(each.chunk(heads, 1) for each in own), strict=True):
+            of_heads.append((one @ other.T / math.sqrt(WIDTH // heads)).softmax(-1) @ value)
+        found.append(torch.cat(of_heads, 1))
+    return torch.cat(found)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_gradients_are_those_of_each_example_alone(lengths: list[int]) -> None:
-    """No padding, no lines: an example is alone in its batch."""
-    fusion = ExtraLayers(1, HIDDEN, n=2).double()
-    states = torch.randn(sum(lengths), 1, HIDDEN, dtype=torch.float64, requires_grad=True)
-    wanted = [states, *fusion.parameters()]
-    weighing = torch.randn(sum(lengths), HIDDEN, dtype=torch.float64)
-    together = (fusion(states, offsets_of(lengths)) * weighing).sum()
-    pieces = [
-        own for own in zip(torch.split(states, lengths), torch.split(weighing, lengths), strict=True) if len(own[0])
-    ]
-    alone = torch.stack([(fusion(own, offsets_of([len(own)])) * weights).sum() for own, weights in pieces]).sum()
-    for ours, theirs in zip(torch.autograd.grad(together, wanted), torch.autograd.grad(alone, wanted), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+@pytest.mark.parametrize("heads", [1, 2])
+def test_each_head_of_an_example_attends_to_its_own_rows(lengths: list[int], heads: int) -> None:
+    q, k, v, weighing = torch.randn(4, sum(lengths), WIDTH, dtype=torch.float64)
+    q, k, v = given = [each.clone().requires_grad_() for each in (q, k, v)]
+    found, expected = attend(q, k, v, Lines(offsets_of(lengths), heads)), one_by_one(q, k, v, lengths, heads)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    ours, theirs = (torch.autograd.grad((each * weighing).sum(), given) for each in (found, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_runs_side_by_side_have_the_gradients_that_they_have_alone(lengths: list[int]) -> None:
-    fusion = ExtraLayers(1, HIDDEN, n=1).double()
-    states, offsets = torch.randn(sum(lengths), 1, HIDDEN, dtype=torch.float64), offsets_of(lengths)
-    runs = {
-        name: torch.stack([value.detach(), torch.randn_like(value)]).requires_grad_()
-        for name, value in fusion.named_parameters()
-    }
-    weighing = torch.randn(2, sum(lengths), HIDDEN, dtype=torch.float64)
+def test_runs_side_by_side_have_what_they_have_alone(lengths: list[int]) -> None:
+    """The keys are the same for all runs; the queries lie along another axis."""
+    rows, lines = sum(lengths), Lines(offsets_of(lengths), 2)
+    q = torch.randn(rows, 3, WIDTH, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(rows, WIDTH, dtype=torch.float64, requires_grad=True)
+    v, weighing = torch.randn(2, 3, rows, WIDTH, dtype=torch.float64)
+    v.requires_grad_()
+    found = vmap(lambda q, v: attend(q, k, v, lines), (1, 0))(q, v)
+    expected = torch.stack([attend(q[:, run], k, v[run], lines) for run in range(3)])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    ours, theirs = (torch.autograd.grad((each * weighing).sum(), (q, k, v)) for each in (found, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
-    def one(own: dict[str, Tensor]) -> Tensor:
-        found: Tensor = functional_call(fusion, own, (states, offsets))
-        return found
 
-    together = torch.autograd.grad((vmap(one)(runs) * weighing).sum(), list(runs.values()))
-    for run in range(2):
-        own = {name: value[run].detach().requires_grad_() for name, value in runs.items()}
-        alone = torch.autograd.grad((one(own) * weighing[run]).sum(), list(own.values()))
-        for ours, theirs in zip(together, alone, strict=True):
-            torch.testing.assert_close(ours[run], theirs, rtol=0, atol=1e-10)
+def test_an_example_that_is_nan_reaches_no_other() -> None:
+    q, k, v = torch.randn(3, 9, WIDTH)
+    q, k, v = given = [each.clone().requires_grad_() for each in (q, k, v)]
+    with torch.no_grad():
+        for each in given:
+            each[:4] = torch.nan
+    found = attend(q, k, v, Lines(torch.tensor([0, 4, 4, 6, 9]), 2))
+    assert found[:4].isnan().all()
+    assert found[4:].isfinite().all()
+    for gradient in torch.autograd.grad(found[4:].square().sum(), given):
+        assert gradient[4:].isfinite().all()
+
+
+def test_in_bfloat16_products_are_float32s_on_a_cpu() -> None:
+    q, k, v = torch.randn(3, 9, WIDTH).bfloat16()
+    lines = Lines(torch.tensor([0, 4, 9]), 2)
+    found = attend(q, k, v, lines)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, attend(q.float(), k.float(), v.float(), lines).bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(
+            attend(q.float(), k.float(), v.float(), lines), attend(q.float(), k.float(), v.float(), lines)
+        )
+        assert attend(q.float(), k.float(), v.float(), lines).dtype == torch.float32

@@ -23,7 +23,7 @@ MakeStore = Callable[..., Store]
 FitRun = Callable[..., Path]
 CHOICES: list[dict[str, Any]] = [
     {"task": "tagging", "head": "crf", "fusions": ["attention"]},
-    {"task": "classification", "head": "classifier", "fusions": ["extra-layers:1"], "pool": "mean"},
+    {"task": "classification", "head": "classifier", "fusions": ["ladder:8"], "pool": "mean"},
     {"task": "regression", "label": "share", "fusions": ["linear"], "pool": "cls"},
     {"task": "joint", "fusions": ["attention"], "pool": "mean"},
     {"task": "joint", "fusions": ["linear"], "pool": "mean", "joint_fusion": "each", "head": "classifier+crf"},

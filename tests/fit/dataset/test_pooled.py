@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from fusionkit.fit import expand
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.train.result import RunResult
-from fusionkit.fusions import FUSIONS, is_affine
+from fusionkit.fusions import FUSIONS, fusion_class, is_affine, named
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tasks import TASKS
@@ -38,7 +39,7 @@ def trained(context: SweepContext, spec: RunSpec, data: Any = None) -> RunResult
 
 
 def test_these_fusions_are_affine_maps() -> None:
-    built = [name if name not in ("layer", "extra-layers") else f"{name}:1" for name in FUSIONS]
+    built = [re.sub(":[a-z]+$", ":1", named(name, fusion_class(name))) for name in FUSIONS]
     assert [name for name in built if is_affine(name)] == ["last", "layer:1", *AFFINE[2:3], *AFFINE[4:], "element-wise"]
     assert not is_affine("linear:norm=token")
     assert all(map(is_affine, ["linear:gamma=no", *VARIANTS]))

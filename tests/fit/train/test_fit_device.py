@@ -43,7 +43,17 @@ GPU = pytest.param(
 )
 # The others, whose steps are of the same products, are for the soak: a fusion takes five seconds here.
 FUSIONS = ("last", "attention", "concat", "extra-layers:1")
-MORE = ("layer:1", "linear", "linear:gamma=yes", "element-wise", "concat-affine", "dwatt", "mlp-weights")
+MORE = (
+    "layer:1",
+    "linear",
+    "linear:gamma=yes",
+    "element-wise",
+    "concat-affine",
+    "dwatt",
+    "mlp-weights",
+    "ladder:2",
+    "flat:2",
+)
 
 
 @cache

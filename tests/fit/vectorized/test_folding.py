@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from fusionkit.fit.vectorized.bfloat16_decisions import CpuDecider
 from fusionkit.fit.vectorized.folding import Folding
 from fusionkit.fit.vectorized.stack import Stacked
 from fusionkit.fit.vectorized.stack import stack_of as of_one
-from fusionkit.fusions import FUSIONS
+from fusionkit.fusions import FUSIONS, fusion_class, named
 from fusionkit.fusions.concat import Concat
 from fusionkit.specs import RunSpec
 
@@ -107,8 +108,8 @@ def test_few_tags_fold_and_few_rows_do_not() -> None:
 
 @pytest.mark.parametrize("fusion", [*sorted(set(FUSIONS) - set(FOLDED)), "concat:first=yes"])
 def test_what_is_no_linear_map_is_not_folded(fusion: str) -> None:
-    named = {"layer": "layer:1", "extra-layers": "extra-layers:1"}.get(fusion, fusion)
-    spec = RunSpec(store="s", task="t", label="l", fusion=named, head="linear-tagger")
+    spelled = re.sub(":[a-z]+$", ":1", named(fusion, fusion_class(fusion))) if ":" not in fusion else fusion
+    spec = RunSpec(store="s", task="t", label="l", fusion=spelled, head="linear-tagger")
     assert Folding.of(build_model(spec, 1 if fusion in ("last", "layer", "extra-layers") else 3, 12, 2)) is None
 
 

@@ -27,7 +27,7 @@ LAYERS, HIDDEN, CLASSES, STEPS = 4, 16, 5, 20
 NAMES = (
     "last", "layer:1", "linear", "linear:gamma=no", "linear:norm=token", "concat", "concat-affine", "attention",
     "attention:scale=yes", "dwatt", "dwatt:scale=yes", "extra-layers:1", "element-wise", "mlp-weights", "depth-lstm",
-    "element-wise:softmax=no", "mlp-weights:softmax=no", "concat:first=yes",
+    "element-wise:softmax=no", "mlp-weights:softmax=no", "concat:first=yes", "ladder:2", "flat:2",
 )  # fmt: skip
 ONE_LAYER = ("last", "layer", "extra-layers")
 # Every form that is written out, and one beside it; `fusionkit.testing` stacks every fusion and every head.
@@ -165,7 +165,7 @@ def test_runs_of_several_data_seeds_share_a_stack_where_minibatches_have_one_sha
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("fusion", ["last", "attention", "concat", "dwatt"])
+@pytest.mark.parametrize("fusion", ["last", "attention", "concat", "dwatt", "ladder:2", "flat:2"])
 @pytest.mark.parametrize("head", ["tagger", "linear-tagger", "crf", "classifier"])
 def test_each_run_drops_out_what_it_would_alone(fusion: str, head: str) -> None:
     check_like_alone(varied(fusion, head, dropout=0.4))
