@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from math import nan
-from numbers import Real
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fusionkit.metrics import LESS_IS_BETTER
@@ -80,6 +80,6 @@ def cell(value: Any) -> str:
     """A value of a column that groups are named by."""
     if value is None or (isinstance(value, float) and pd.isna(value)):
         return NOTHING
-    if isinstance(value, Real) and value >= THOUSANDS and value == int(value):
-        return f"{int(value):,}"
+    if isinstance(value, (int, np.integer, float)) and value >= THOUSANDS and float(value).is_integer():
+        return f"{value:,.0f}"
     return f"{value:g}" if isinstance(value, float) else str(value)
