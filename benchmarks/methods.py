@@ -161,7 +161,11 @@ def frozen_step(ids: np.ndarray[Any, Any], batch: int) -> Callable[[int], None]:
     states, offsets = torch.randn(batch, 1, hidden), torch.arange(batch + 1)
     given = Batch(states, offsets, torch.arange(batch) % CLASSES, None, offsets)
     stack = stack_of([spec], [build_model(spec, 1, hidden, CLASSES)])
-    return lambda number: stack.step([given], [1e-3]) and None
+
+    def step(number: int) -> None:
+        stack.step([given], [1e-3])
+
+    return step
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "fit {store} --out {out} --label slots --head crf --label-smoothing 0.1": (
         2,
         "head 'crf' cannot use --label-smoothing",
-        "one of the heads classifier, tagger, linear-tagger",
+        "one of the heads classifier, linear-classifier, tagger",
     ),
     "fit {small} --out {out} --warmup 1": (2, "warmup is out of range", "a share of the steps"),
     "fit {small} --out {out} --lr 0": (2, "lr is out of range", "above 0"),

@@ -24,7 +24,8 @@ FIT_KEYS = {
     "largest_weight", "fusion_layers", "seconds", *COSTS, "optimizer", "warmup", "clip_norm", "label_smoothing",
     "class_weights", "patience", "sides", "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
     "trained_parameters", "evaluated", "init_data", "draw", "draw_ids", "validate_on", "order",
-    "validate_every", "compute_dtype", "max_steps", "steps",
+    "validate_every", "compute_dtype", "max_steps", "steps", "method", "encoder_lr", "layer_decay", "encoder_dropout",
+    "accumulate", "checkpointing",
 }  # fmt: skip
 
 
