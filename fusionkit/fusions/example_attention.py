@@ -78,12 +78,16 @@ class Layout:
         self._shapes, self.hidden = [each.shape for each in places], list[Tensor]()
         for each in seen:
             each[:, 0] = True  # a softmax over no places would make all gradients NaN
-            self.hidden.append(torch.from_numpy(np.where(each, np.float32(0), -np.float32(np.inf)))[:, None].to(device))
+            hidden = np.where(each[:, None], np.float32(0), np.float32(-np.inf))
+            self.hidden.append(torch.from_numpy(hidden).to(device))
 
     def groups(self, laid: Tensor) -> list[Tensor]:
         """``[places, h]`` → of each group ``[lines, longest, h]``."""
-        parts = torch.split(laid, [lines * longest for lines, longest in self._shapes])
-        return [part.view(*shape, -1) for part, shape in zip(parts, self._shapes, strict=True)]
+        found, start = list[Tensor](), 0
+        for lines, longest in self._shapes:
+            found.append(laid[start : start + lines * longest].view(lines, longest, -1))
+            start += lines * longest
+        return found
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, lines: Lines) -> Tensor:
@@ -106,7 +110,7 @@ class _Attention(torch.autograd.Function):
         with torch.autocast(kind, enabled=False) if known else nullcontext():
             for *group, hidden in zip(*map(layout.groups, laid), layout.hidden, strict=True):
                 one, other, value = group
-                scores = torch.baddbmm(hidden.to(one.dtype), one, other.mT)  # [lines, longest, longest]
+                scores = torch.bmm(one, other.mT).add_(hidden)  # [lines, longest, longest]
                 weights.append(scores.softmax(-1))
                 found.append((weights[-1] @ value).flatten(0, 1))
         return torch.cat(found).index_select(0, layout.own).view_as(q).to(q.dtype), *laid, *weights
