@@ -67,6 +67,8 @@ class EncodeSpec:
     compute_dtype: str = option("float32", "Precision of the forward pass.", choices=COMPUTE_DTYPES)
     max_length: int | None = option(None, "Sub-tokens an example may have. [default: the encoder's limit]", ge=3,
                                     unit="sub-tokens")  # fmt: skip
+    limit: int | None = option(None, "Only the first N examples of each split, for a first try.", ge=1,
+                               unit="examples", metavar="N")  # fmt: skip
     pair_as: str | None = option(None, "A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS)
     task: str | None = option(None, "mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
     mask_seed: int = option(0, "With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)

@@ -139,6 +139,7 @@ def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encod
         mlm = {"mlm": {**facts, "lm_head": lm_head_facts(lm.head)}}
     # Stores from before there was a choice are of one sequence a pair, and keep their names.
     pairs = {"pair_as": "two"} if choose_pair_as(spec.pair_as, columns, encoder) == "two" else {}
+    limit = {} if spec.limit is None else {"limit": spec.limit}
     return {
         "encoder": encoder.identity,
         "rows": rows,
@@ -149,6 +150,7 @@ def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encod
         "max_length": _max_length(spec, encoder),
         "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
         **pairs,
+        **limit,
         "data": {split: fingerprint(examples) for split, examples in source.splits.items()},
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
         **mlm,
