@@ -18,9 +18,11 @@ from typing import Any, Self
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.options.entry import SWEPT, WHOLE, about, check_options, documented, option, options_of
 
-ROWS = ("tokens", "words", "words-mean", "cls", "mean")
+ROWS = ("tokens", "words", "words-mean", "cls", "last", "mean")
+PER_SEQUENCE = ("cls", "last", "mean")  # those that are one a sequence
 MASKED = "masked-tokens"  # rows of a store for masked LM: no choice of its own, the task brings it
-POOLS = ("cls", "mean", "max")
+POOLS = ("cls", "last", "mean", "max")
+ONE_TOKEN = ("cls", "last")  # pools that read the first or the last token of a sequence alone
 PAIR_FORMS = ("one", "two")
 STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
 COMPRESSIONS = ("none", "zstd")

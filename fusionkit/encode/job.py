@@ -13,7 +13,7 @@ from fusionkit.encode.masking import required_lm
 from fusionkit.encode.publish import refuse_foreign
 from fusionkit.encode.text_pairs import choose_pair_as
 from fusionkit.encoder import Encoder
-from fusionkit.errors import UsageError
+from fusionkit.errors import UsageError, first_has_seen_nothing
 from fusionkit.files import disk_errors
 from fusionkit.places import Place, place_errors
 from fusionkit.sources import Columns, Examples, Source, prepared
@@ -124,6 +124,8 @@ def _choose_rows(spec: EncodeSpec, columns: Columns, encoder: Encoder) -> str:
             received=f"texts in column {columns.text!r}",
             remedy="choose --rows tokens, cls or mean",
         )
+    if asked == "cls" and encoder.causal:
+        raise first_has_seen_nothing(f"encoder {encoder.name!r}", "--rows")
     if asked is not None:
         return asked
     if columns.tags:

@@ -117,6 +117,7 @@ def open_source(
         )
     if limit is not None:
         tables = {split: examples.limited(limit) for split, examples in tables.items()}
+        name = f"{name} (first {limit:,})"
         notes.append(f"limit: the first {limit:,} examples of each split")
     return _checked(name, source, tables, notes)
 

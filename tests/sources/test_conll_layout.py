@@ -191,6 +191,7 @@ def test_a_limit_reads_no_more_of_a_file_than_it_needs(tmp_path: Path, suffix: s
     path = tmp_path / f"train{suffix}"
     path.write_bytes((first + line * 100_000).encode() + b"\xff\n")  # whoever reads to the end fails
     source = open_source(str(path), limit=3)
+    assert source.name == "train (first 3)"
     assert (source.splits["train"].num_rows, source.notes) == (3, ["limit: the first 3 examples of each split"])
     with pytest.raises(FusionkitError, match="not UTF-8"):
         open_source(str(path))
