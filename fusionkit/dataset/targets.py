@@ -18,6 +18,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.errors import DataError, UsageError
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store
+from fusionkit.store.layout import damaged
 from fusionkit.tasks import UNSEEN, Task
 
 VALIDATION_SHARE = 0.1
@@ -118,6 +119,9 @@ def _words(split: Split, store: Store, examples: IntArray) -> tuple[IntArray, In
     if store.rows == "tokens":
         tokens = store.manifest["columns"]["tokens"]
         counts = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
+        lengths = np.diff(split.token_offsets)
+        if (split.word_index >= np.repeat(counts, lengths)).any():
+            raise damaged(store.path, ValueError(f"{split.name}: word_index has words that the examples have not"))
         laid = lay_rows("words", split.token_offsets, split.word_index, counts)
         words, word_offsets = flat_rows(laid.row_offsets, examples)
         return laid.first[words], word_offsets, laid.mask[words]

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.files import write_durably
+from fusionkit.printable import spreadsheet_safe
 from fusionkit.report.altair import vl_convert
 from fusionkit.report.figures import FIGURES
 from fusionkit.report.predictions import AllPredictions
@@ -78,7 +79,7 @@ def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
         content = {
             ".svg": library.vegalite_to_svg(spec).encode(),
             ".png": library.vegalite_to_png(spec, scale=PIXELS),
-            ".csv": one.data.to_csv(index=False).encode(),
+            ".csv": one.data.map(spreadsheet_safe).to_csv(index=False).encode(),
             ".vl.json": spec.encode(),
         }
         for suffix, bytes_ in content.items():

@@ -7,6 +7,7 @@ split: ``007`` and numbers of more digits than a float holds stay text.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -40,9 +41,9 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
     block = min(max(BLOCK_BYTES, longest), LARGEST_BLOCK_BYTES)
     # One thread: only then does Arrow name the row of a ragged line.
     read = pacsv.ReadOptions(use_threads=False, block_size=block)
-    final = None
+    final, open_file = None, partial(pa.OSFile, os.fsencode(path))  # a name may be no UTF-8
     try:
-        header = pacsv.open_csv(path, read_options=read, parse_options=parse).schema.names
+        header = pacsv.open_csv(open_file(), read_options=read, parse_options=parse).schema.names
         if repeated := sorted({name for name in header if header.count(name) > 1}):
             raise DataError(
                 f"{path}: two columns are called {repeated[0]!r}",
@@ -51,7 +52,7 @@ def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[
                 remedy="rename one of them in the header line",
             )
         convert = pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False)
-        for batch in pacsv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert):
+        for batch in pacsv.open_csv(open_file(), read_options=read, parse_options=parse, convert_options=convert):
             if batch.num_rows:
                 yield batch
                 final = batch

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.printable import one_line
 from fusionkit.sources.conll import read_conll
 from fusionkit.sources.conll_layout import looks_like_conll
 from fusionkit.sources.delimited import read_csv, read_tsv, with_numbers
@@ -86,7 +87,7 @@ def open_source(
     """
     path, notes = Path(source).expanduser(), list[str]()
     try:
-        name = path.resolve().name.split(".")[0] if path.exists() else source
+        name = one_line(path.resolve().name.split(".")[0] if path.exists() else source)
     except OSError as error:  # longer than a name may be, or not to be looked into
         received = f"{source[:60]!r}: {error.strerror}"
         raise UsageError("no such source", received=received, remedy="check the path") from error
