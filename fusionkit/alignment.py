@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.ragged import IntArray, offsets_of
-from fusionkit.specs import MASKED
+from fusionkit.specs import MASKED, PER_SEQUENCE
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def lay_rows(
     """The rows of examples under one kind of rows.
 
     Args:
-        kind: ``tokens``, ``words``, ``words-mean``, ``cls``, ``mean`` or ``masked-tokens``.
+        kind: ``tokens``, ``words``, ``words-mean``, ``cls``, ``last``, ``mean`` or ``masked-tokens``.
         token_offsets: int64 ``[examples + 1]`` into the sub-tokens.
         word_index: int32 ``[tokens]``: the word each sub-token belongs to, -1 for special tokens.
         word_counts: int64 ``[examples]``: words each example has; needed for ``words`` kinds alone.
@@ -55,10 +55,11 @@ def lay_rows(
     if kind == "tokens":
         at = np.arange(token_offsets[-1], dtype=np.int64)
         return Rows(token_offsets, at, at + 1)
-    if kind in ("cls", "mean"):
+    if kind in PER_SEQUENCE:
         # A decoder's tokenizer adds nothing to an empty text: no sub-token, a masked row.
+        first = np.maximum(ends - 1, starts) if kind == "last" else starts
         last = np.minimum(starts + 1, ends) if kind == "cls" else ends
-        return Rows(np.arange(len(starts) + 1, dtype=np.int64), starts, last)
+        return Rows(np.arange(len(starts) + 1, dtype=np.int64), first, last)
     if kind == MASKED:
         if masked is None:
             raise ValueError("rows of masked-tokens need to know which sub-tokens were masked")

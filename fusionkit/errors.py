@@ -55,6 +55,16 @@ class SourceWarning(UserWarning):
     """A run's own fusion or head is imported from a file that is not what it was when the run was trained."""
 
 
+def first_has_seen_nothing(encoder: str, option: str) -> UsageError:
+    """The error for ``cls`` rows or pools of a decoder-only encoder."""
+    return UsageError(
+        f"the first token of {encoder} has seen nothing of the text: it is decoder-only",
+        expected=f"{option} last (the last token has seen all of it) or mean",
+        received=f"{option} cls",
+        remedy=f"choose {option} last",
+    )
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a misspelt name: lists the choices and the nearest of them."""
     choices = sorted(known)

@@ -15,6 +15,7 @@ from fusionkit.alignment import Rows
 from fusionkit.encode.batches import PaddedBatch, PartInput, batch_rows
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
+from fusionkit.specs import ONE_TOKEN
 from fusionkit.store.layer_positions import positions_of
 
 
@@ -23,7 +24,7 @@ class Reader:
     """A run, by the name of its head, and how it reads a batch's rows.
 
     Attributes:
-        reading: the rows that the head reads: ``all``, the ``words`` (first sub-tokens) or ``cls``.
+        reading: the rows that the head reads: ``all``, the ``words`` (first sub-tokens), ``cls`` or ``last``.
         shares: True where another run has the same fusion.
     """
 
@@ -49,7 +50,7 @@ def readers_of(runs: Iterable[tuple[str, TrainedRun]]) -> list[Reader]:
 def _reading(run: TrainedRun) -> str:
     if run.rows != "tokens":
         return "all"
-    return "words" if run.of_words else "cls" if run.spec.pool == "cls" else "all"
+    return "words" if run.of_words else str(run.spec.pool) if run.spec.pool in ONE_TOKEN else "all"
 
 
 @dataclass(eq=False)
@@ -95,7 +96,7 @@ class SharedRows:
 
     def _reads(self, reading: str) -> tuple[Tensor | None, IntArray]:
         if reading not in self.read:
-            wanted = self.rows.row_offsets[:-1]
+            wanted = self.rows.row_offsets[1:] - 1 if reading == "last" else self.rows.row_offsets[:-1]
             if reading == "words":
                 assert self.words is not None
                 wanted = self.words.first[self.words.mask]

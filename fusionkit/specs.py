@@ -18,9 +18,11 @@ from typing import Any, Self
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.options.entry import SWEPT, WHOLE, about, check_options, documented, option, options_of
 
-ROWS = ("tokens", "words", "words-mean", "cls", "mean")
+ROWS = ("tokens", "words", "words-mean", "cls", "last", "mean")
+PER_SEQUENCE = ("cls", "last", "mean")  # those that are one a sequence
 MASKED = "masked-tokens"  # rows of a store for masked LM: no choice of its own, the task brings it
-POOLS = ("cls", "mean", "max")
+POOLS = ("cls", "last", "mean", "max")
+ONE_TOKEN = ("cls", "last")  # pools that read the first or the last token of a sequence alone
 PAIR_FORMS = ("one", "two")
 STATE_DTYPES = ("float16", "bfloat16", "float32", "int8")
 COMPRESSIONS = ("none", "zstd")
@@ -69,6 +71,8 @@ class EncodeSpec:
     compute_dtype: str = option("float32", "Precision of the forward pass.", choices=COMPUTE_DTYPES)
     max_length: int | None = option(None, "Sub-tokens an example may have. [default: the encoder's limit]", ge=3,
                                     unit="sub-tokens")  # fmt: skip
+    limit: int | None = option(None, "Only the first N examples of each split, for a first try.", ge=1,
+                               unit="examples", metavar="N")  # fmt: skip
     pair_as: str | None = option(None, "A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS)
     task: str | None = option(None, "mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
     mask_seed: int = option(0, "With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)

@@ -18,6 +18,7 @@ BY_HAND = {
     "words": ([0, 2, 5], [(1, 2), (3, 4), (6, 7), None, None]),
     "words-mean": ([0, 2, 5], [(1, 3), (3, 4), (6, 7), None, None]),
     "cls": ([0, 1, 2], [(0, 1), (5, 6)]),
+    "last": ([0, 1, 2], [(4, 5), (7, 8)]),
     "mean": ([0, 1, 2], [(0, 5), (5, 8)]),
 }
 
@@ -38,7 +39,7 @@ def test_rows_are_those_told_by_hand(kind: str) -> None:
 
 
 def test_every_kind_of_rows_was_seen() -> None:
-    assert sorted(BY_HAND) == ["cls", "mean", "tokens", "words", "words-mean"]
+    assert sorted(BY_HAND) == ["cls", "last", "mean", "tokens", "words", "words-mean"]
 
 
 def random_tokens(seed: int) -> tuple[list[list[int]], list[int]]:
@@ -72,9 +73,9 @@ def test_words_are_those_that_a_loop_finds(kind: str, seed: int) -> None:
     assert rows.row_offsets.tolist() == [sum(counts[:i]) for i in range(len(counts) + 1)]
 
 
-def test_an_example_without_sub_tokens_has_a_masked_first_and_a_masked_mean() -> None:
+def test_an_example_without_sub_tokens_has_one_masked_row() -> None:
     offsets = np.array([0, 0, 2, 2])
-    for kind, span in (("cls", (0, 1)), ("mean", (0, 2))):
+    for kind, span in (("cls", (0, 1)), ("last", (1, 2)), ("mean", (0, 2))):
         assert spans(lay_rows(kind, offsets, np.array([0, 1], dtype=np.int32), None)) == [None, span, None]
 
 

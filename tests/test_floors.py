@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "fusionkit"
 FLOORS = {
     0: (
         "ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "child_processes", "machine",
-        "names", "options", "registry", "devices", "plural", "memory", "object_storage",
+        "names", "options", "registry", "devices", "plural", "printable", "memory", "object_storage",
     ),
     1: ("sources", "tasks", "metrics", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),

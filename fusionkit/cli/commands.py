@@ -14,7 +14,7 @@ import torch
 from fusionkit.cli.comparison_notes import comparison_notes
 from fusionkit.cli.console import log, stopped_by_sigterm
 from fusionkit.cli.encode import encode_into
-from fusionkit.cli.paper_tables import latex, markdown
+from fusionkit.cli.paper_tables import csv_text, latex, markdown
 from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.cli.work_options import on_cpus
 from fusionkit.dataset.mixture import Mix
@@ -114,7 +114,7 @@ class CliCommands:
         """Markdown, and the forms of ``fusionkit results --format``."""
         return {
             "md": markdown(summary, notes, across),
-            "csv": summary.to_csv(index=False),
+            "csv": csv_text(summary),
             "tex": latex(summary, notes) + "\n",
         }
 

@@ -20,10 +20,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
+from rich.text import Text
 
 from fusionkit.cli.completion import folders
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.places import Place, is_there, place_errors, place_of
+from fusionkit.printable import json_escaped, one_line, printable
 
 if TYPE_CHECKING:
     from fusionkit.dataset.share import Share
@@ -34,17 +36,25 @@ PLAIN_SECONDS = 10.0  # between two plain lines of progress
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
+class _Escaping(Console):
+    """A console on which no text can command the terminal. Rich asks for each text here, whatever it stands in."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **how)
+
+
 def out() -> Console:
     """Standard output; no markup in texts, so brackets in data stay brackets. A pipe has no width."""
-    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return _Escaping(markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def log() -> Console:
-    return Console(stderr=True, markup=False, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
+    return _Escaping(stderr=True, markup=False, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
 
 
-def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+def print_json(value: Any, indent: int | None = 1) -> None:
+    """JSON, with the control characters escaped that JSON allows in a text."""
+    click.echo(json_escaped(json.dumps(value, indent=indent, ensure_ascii=False)))
 
 
 def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
@@ -203,7 +213,7 @@ class ProgressBars:
             self._console.print(f"{task.description}: {done} {task.fields['unit']}" + (f", {note}" if note else ""))
 
     def note(self, text: str) -> None:
-        self._bar.update(self._task, note=text)
+        self._bar.update(self._task, note=one_line(text))
 
     def say(self, line: str) -> None:
         self._console.print(line)

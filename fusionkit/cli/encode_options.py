@@ -32,29 +32,35 @@ def load_inputs(
     text: str | None,
     pair: str | None,
     tokens: str | None,
+    columns: str | None,
     device: str,
     **spec: Any,
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
-    """The source, encoder and columns that the options name; prints the columns' roles."""
-    from fusionkit.encode.text_pairs import choose_pair_as
-    from fusionkit.encoder import load_encoder
-    from fusionkit.sources import guess_columns, open_source
+    """The source, encoder and columns that the options name; prints the columns' roles and the first example."""
+    from fusionkit.sources import column_names, first_example, guess_columns, open_source
 
     chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
-    opened = open_source(source, config=config, revision=revision, lines=chosen.task == "mlm")
-    columns = guess_columns(opened, text=text, pair=pair, tokens=tokens)
-    say(f"columns: {columns}")
+    names = column_names(columns)
+    opened = open_source(
+        source, config=config, revision=revision, lines=chosen.task == "mlm", columns=names, limit=chosen.limit
+    )
+    roles = guess_columns(opened, text=text, pair=pair, tokens=tokens)
+    say(f"columns: {roles}")
+    say(f"first example: {first_example(opened, roles)}")
+    from fusionkit.encode.text_pairs import choose_pair_as
+    from fusionkit.encoder import load_encoder
+
     loaded = load_encoder(
         encoder,
         revision=encoder_revision,
         device=device,
         compute_dtype=chosen.compute_dtype,
-        words=columns.tokens is not None,
+        words=roles.tokens is not None,
         trust_remote_code=chosen.trust_remote_code,
         masked_lm=chosen.task == "mlm",
     )
-    taken = choose_pair_as(chosen.pair_as, columns, loaded)
+    taken = choose_pair_as(chosen.pair_as, roles, loaded)
     if taken is not None and chosen.pair_as is None:
         why = "was" if loaded.of_sentences else "was not"
         say(f"pairs: as {taken} ({encoder!r} {why} trained to encode single sentences; --pair-as chooses)")
-    return opened, columns, chosen, loaded
+    return opened, roles, chosen, loaded

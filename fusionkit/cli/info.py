@@ -68,6 +68,7 @@ def info(path: Place, as_json: bool) -> None:
         ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB)"),
         ("read by", summary["reads"]),
         ("source", f"{summary['source']} · " + ", ".join(f"{k} {_text(v)}" for k, v in columns.items())),
+        *([("limit", f"the first {limit:,} examples of each split")] if (limit := identity.get("limit")) else []),
         *([("pairs", f"each as {summary['pair_as']}")] if summary["pair_as"] else []),
         ("encoder", f"{summary['encoder']} · weights {identity['encoder']['weights'][:12]}"),
         ("states", f"{shape}, {summary['dtype']}" + ("" if packed == "none" else f", {packed}")),

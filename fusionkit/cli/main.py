@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
+from fusionkit.printable import printable
 
 COMMANDS = {
     "estimate": "Say what an encode would cost, before it starts.",
@@ -59,13 +61,20 @@ def group() -> None:
     """Encode once with a frozen transformer, then train many late-fusion heads over every layer."""
 
 
+class _EscapingErrors(io.StringIO):
+    """Standard error for click's messages: they hold what the user gave, and a shell's ``*`` may give a file's name."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(printable(text))
+
+
 _usual = warnings.showwarning
 
 
 def _shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """Notes of ours as such, without the line of code that they come from."""
     if issubclass(category, SourceWarning):
-        click.echo(f"fusionkit: {message}", err=True)
+        click.echo(printable(f"fusionkit: {message}"), err=True)
     else:
         _usual(message, category, *where, **more)
 
@@ -80,10 +89,10 @@ def main() -> None:
         try:
             sys.exit(group.main(standalone_mode=False) or 0)
         except FusionkitError as error:
-            click.echo(f"fusionkit: {error}", err=True)
+            click.echo(printable(f"fusionkit: {error}"), err=True)
             sys.exit(error.exit_code)
         except click.ClickException as error:
-            error.show()
+            error.show(_EscapingErrors())
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             click.echo("fusionkit: interrupted; finished work is kept, run the same command to go on", err=True)

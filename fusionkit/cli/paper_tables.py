@@ -12,6 +12,7 @@ import pandas as pd
 
 from fusionkit.cli.format_cells import NOTHING, cell, chosen_columns, group_keys, rows_of, runs_text, texts_of, times_of
 from fusionkit.metrics import is_better, metric_name
+from fusionkit.printable import one_line, printable, spreadsheet_safe
 
 # Rows that agree in these compete for the bold.
 SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", "shots")
@@ -24,7 +25,7 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
     header += ["runs", "parameters"]
-    lines = [f"% {' '.join(note.split())}" for note in notes]
+    lines = [f"% {printable(' '.join(note.split()))}" for note in notes]
     lines += [f"\\begin{{tabular}}{{{'l' * len(keys)}{'r' * (len(header) - len(keys))}}}", "\\toprule"]
     lines += [" & ".join(header) + " \\\\", "\\midrule"]
     for row, bold in _rows(summary):
@@ -40,6 +41,11 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
         cells += [*(text.replace("…", "\\dots") for text in numbers), str(row["runs"]), texts["parameters"]]
         lines.append(" & ".join(cells) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A frame as CSV, whose texts neither a terminal nor a spreadsheet obeys."""
+    return str(frame.map(spreadsheet_safe).to_csv(index=False))
 
 
 def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | None = None) -> str:
@@ -77,7 +83,7 @@ def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
 
 def _latex_escape(text: str) -> str:
     words = {"\\": "textbackslash{}", "~": "textasciitilde{}", "^": "textasciicircum{}"}
-    return "".join("\\" + words.get(c, c) if c in words or c in "&%$#_{}" else c for c in text)
+    return "".join("\\" + words.get(c, c) if c in words or c in "&%$#_{}" else c for c in one_line(text))
 
 
 def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
@@ -127,5 +133,5 @@ def _markdown_score(row: dict[str, Any], bold: bool) -> str:
 
 def _markdown_escape(text: str) -> str:
     # A name from a data set could otherwise end a cell or open a tag.
-    marked = "".join(f"\\{c}" if c in "\\|*_`<>[]" else c for c in text)
+    marked = "".join(f"\\{c}" if c in "\\|*_`<>[]" else c for c in printable(text))
     return " ".join(marked.split())

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import click
-
-from fusionkit.cli.console import log, out, table
+from fusionkit.cli.console import log, out, print_json, table
 from fusionkit.errors import DataError, UsageError, unknown_name
 from fusionkit.exported import find_heads
 from fusionkit.predict import Answer, Label, Labels, Number, Prediction, Predictor
@@ -106,7 +103,7 @@ def print_answers(
     if as_json:
         for at, prediction in enumerate(found):
             given = {"text": shown[at]} if second is None else {"text": shown[at], "pair": second[at]}
-            click.echo(json.dumps({**given, **prediction.to_dict()}, ensure_ascii=False))
+            print_json({**given, **prediction.to_dict()}, indent=None)
         return
     if second is not None:
         shown = [f"{one} | {other}" for one, other in zip(shown, second, strict=True)]

@@ -58,7 +58,7 @@ def results(
         if given and not baseline:
             raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
     from fusionkit.cli.comparison_notes import comparison_notes
-    from fusionkit.cli.paper_tables import latex
+    from fusionkit.cli.paper_tables import csv_text, latex
     from fusionkit.cli.summary_table import summary_table
     from fusionkit.runs.choice import chosen_by
     from fusionkit.runs.comparison import compare
@@ -84,7 +84,7 @@ def results(
     if kind == "json":
         print_json(json.loads(summary.to_json(orient="records")))
     elif kind == "csv":
-        click.echo(summary.to_csv(index=False), nl=False)
+        click.echo(csv_text(summary), nl=False)
     else:
         out().print(summary_table(summary))
     for note in notes:

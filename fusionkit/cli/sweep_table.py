@@ -19,6 +19,7 @@ from fusionkit.cli.console import PLAIN_SECONDS, clock, log, table
 from fusionkit.cli.format_cells import score_text, times_of
 from fusionkit.cli.sweep_tally import Tally, TallyRow
 from fusionkit.plural import counted
+from fusionkit.printable import one_line
 from fusionkit.specs import RunSpec
 
 FRAMES = 4  # a second
@@ -95,7 +96,7 @@ class SweepTable:
         self._console.print(line)
 
     def note(self, text: str) -> None:
-        self._tally.note = text
+        self._tally.note = one_line(text)
 
     def _line(self) -> None:
         if self._live is None and not self._console.is_terminal and time.monotonic() - self._last > PLAIN_SECONDS:

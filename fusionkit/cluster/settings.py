@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.options.entry import YES_NO
+from fusionkit.options.yaml_file import shown
+from fusionkit.options.yaml_texts import read_texts
 from fusionkit.specs import parse_bytes
 
 KINDS = ("local", "slurm")
@@ -189,13 +190,10 @@ def _value(name: str, kind: str, value: Any) -> Any:
         if not all(isinstance(line, str) for line in lines):
             raise _wrong(name, "lines of text", value)
         return tuple(line for each in lines for line in each.splitlines())
-    if name == "walltime" and isinstance(value, int) and not isinstance(value, bool):
-        # YAML 1.1 reads an unquoted 04:00:00 as a number of base sixty, and 90 as it stands.
-        raise _wrong(name, 'a text in quotes, walltime: "04:00:00"', value)
     if kind.startswith("bool"):
-        if not isinstance(value, bool) and value not in ("true", "false"):
+        if not isinstance(value, bool) and value not in YES_NO:
             raise _wrong(name, "true or false", value)
-        return value in (True, "true")
+        return value if isinstance(value, bool) else YES_NO[value]
     if kind.startswith(("int", "float")):
         try:
             if isinstance(value, bool):
@@ -209,32 +207,24 @@ def _value(name: str, kind: str, value: Any) -> Any:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(
-            f"{path} is no cluster configuration that can be read",
-            expected="a YAML file of cluster settings",
-            received=" ".join(str(error).split()),
-            remedy="check the path" if isinstance(error, OSError) else "mend that line",
-        ) from error
+    found, _ = read_texts(path, "cluster configuration", "a YAML file of cluster settings", "mend that line")
     if isinstance(found, dict) and "cluster" in found:
         found = found["cluster"]
     if not isinstance(found, dict):
         raise UsageError(
             f"{path} holds no cluster settings",
             expected="settings like `workers: 4`, or `cluster:` with settings below it",
-            received="nothing" if found is None else repr(found),
+            received=shown(found),
             remedy="write one setting a line, like `kind: local`",
         )
-    return found
+    return {name: value for name, value in found.items() if value != ""}  # `partition:` alone leaves the default
 
 
 def _wrong(name: str, expected: str, received: object) -> UsageError:
     return UsageError(
         f"cluster setting {name!r} is out of range",
         expected=expected,
-        received=repr(received),
+        received=shown(received) if isinstance(received, (list, dict)) else repr(received)[:60],
         remedy="choose a value in that range",
     )
 

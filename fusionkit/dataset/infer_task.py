@@ -12,10 +12,10 @@ import torch
 
 from fusionkit.dataset.compatibility import usual_examples
 from fusionkit.dataset.mlm import choose_mlm, refuse_misfit
-from fusionkit.errors import UsageError, unknown_name
+from fusionkit.errors import UsageError, first_has_seen_nothing, unknown_name
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences, sequences_of
-from fusionkit.specs import MASKED, parse_layers
+from fusionkit.specs import MASKED, ONE_TOKEN, PER_SEQUENCE, parse_layers
 from fusionkit.store import Store
 from fusionkit.tasks import ALONE, SHORT, TASKS, Task, tasks_of
 from fusionkit.tasks.joint import columns_of
@@ -164,7 +164,7 @@ def choose_fusion(store: StoreFacts, fusion: str, layers: str | None) -> tuple[s
     name, count = fusion_name(fusion), store.manifest["encoder"]["layers"]
     if store.rows == MASKED:
         refuse_misfit(name, len(store.layers), store.hidden)
-    if sees_examples(name) and store.rows in ("cls", "mean"):
+    if sees_examples(name) and store.rows in PER_SEQUENCE:
         raise UsageError(
             f"fusion {name!r} looks at an example's rows side by side; rows of {store.rows} are one an example",
             expected="rows of tokens or words",
@@ -213,13 +213,15 @@ def choose_pool(store: StoreFacts, task: Task, pool: str | None, head: str | Non
                 remedy="leave --pool out" if task.unit != "example" else "encode with --rows tokens to pool at fit",
             )
         return None
-    if pool == "cls" and store.rows != "tokens":
+    if pool in ONE_TOKEN and store.rows != "tokens":
         raise UsageError(
-            "rows of words have no first token",
+            "rows of words have no first and no last token",
             expected="rows of tokens",
-            received=f"--pool cls over rows of {store.rows}",
+            received=f"--pool {pool} over rows of {store.rows}",
             remedy="choose --pool mean or max",
         )
+    if pool == "cls" and store.manifest["encoder"].get("causal"):
+        raise first_has_seen_nothing(f"encoder {store.manifest['encoder']['name']!r}", "--pool")
     return pool or (store.manifest["encoder"].get("sentence_rows", "mean") if store.rows == "tokens" else "mean")
 
 

@@ -14,8 +14,8 @@ from fusionkit.dataset.mlm import load_masked
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.errors import DataError, UsageError
-from fusionkit.specs import RunSpec
+from fusionkit.errors import UsageError
+from fusionkit.specs import PER_SEQUENCE, RunSpec
 from fusionkit.store import Store
 from fusionkit.tags import are_span_tags
 from fusionkit.tasks import TASKS, Task, parts_of
@@ -38,8 +38,8 @@ def load_task(
         unpooled: the head reads all rows of each example, none of them pooled.
         among: by split bool ``[examples]``, those that may be used; None is all.
 
-    UsageError if the rows or the column cannot carry the task or there is no train split; DataError for fewer than two
-    classes or numbers to learn, a number missing, or too little to set a validation aside.
+    UsageError if the rows or the column cannot carry the task or there is no train split, or if it has fewer than two
+    classes or numbers to learn; DataError for a number missing, or too little to set a validation aside.
     """
     if "train" not in store.splits:
         raise UsageError(
@@ -75,7 +75,7 @@ def label_columns(
     UsageError if the rows or the column cannot carry the task, DataError if a number is missing.
     """
     tokens = store.manifest["columns"]["tokens"]
-    if task.unit == "word" and (store.rows in ("cls", "mean") or tokens is None):
+    if task.unit == "word" and (store.rows in PER_SEQUENCE or tokens is None):
         raise UsageError(
             f"rows of {store.rows} carry no words to tag",
             expected="rows of words, words-mean or tokens, of a column with lists of words",
@@ -94,18 +94,18 @@ def label_columns(
 
 
 def class_names(gold: list[Any], task: Task, label: str) -> list[str]:
-    """The classes of train's labels in their order, DataError for fewer than two; a task of numbers has none."""
+    """The classes of train's labels in their order, UsageError for fewer than two; a task of numbers has none."""
     seen = {one for row in gold if row is not None for one in task.classes(row)}
     try:
         names = sorted(seen, key=lambda name: (int(name), name))
     except ValueError:
         names = sorted(seen)
     if len(names) < 2:
-        raise DataError(
+        raise UsageError(
             f"column {label!r} of train has fewer than two {'different numbers' if task.numeric else 'classes'}",
             expected="two or more",
             received=", ".join(names) or "none",
-            remedy="choose another --label",
+            remedy="choose another --label, or encode data with more of them",
         )
     return [] if task.numeric else names
 

@@ -18,6 +18,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.errors import DataError, UsageError
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store
+from fusionkit.store.layout import damaged
 from fusionkit.tasks import UNSEEN, Task
 
 VALIDATION_SHARE = 0.1
@@ -41,7 +42,8 @@ def match_splits(
             notes.append(f"{name} has no labels: not used")
             continue
         examples, pooled = np.flatnonzero(present), unpooled or pool in ("mean", "max")
-        split = _match(store[name], store, task, [gold[i] for i in examples], examples, names, pooled)
+        reads = "all" if pooled else "last" if pool == "last" else "first"
+        split = _match(store[name], store, task, [gold[i] for i in examples], examples, names, reads)
         if whole:
             split = _with_all_rows(split, store[name], examples)
         unseen = 0 if task.numeric else _unseen(split, task, names)
@@ -79,12 +81,13 @@ def carve_validation(
 
 
 def _match(
-    split: Split, store: Store, task: Task, told: list[Any], examples: IntArray, names: list[str], pooled: bool
+    split: Split, store: Store, task: Task, told: list[Any], examples: IntArray, names: list[str], reads: str
 ) -> TaskSplit:
     """Some examples with their labels: a row a word, the rows that are pooled, or the one that stands for a sequence.
 
     Args:
-        told: the labels of the examples. pooled: all rows of an example are read, to be pooled later.
+        told: the labels of the examples. reads: of a sequence ``all`` rows, to be pooled later, the
+            ``first`` or the ``last``.
     """
     targets = task.targets(told, {name: k for k, name in enumerate(names)})
     column = next((name for name in ("id", "idx", "guid") if name in split.examples.columns), None)
@@ -96,17 +99,18 @@ def _match(
             split.hidden_states, words[mask], offsets, targets[mask], told, ids, kept=mask, word_offsets=word_offsets
         )
     sequences = split.pairs[examples].ravel()
-    if pooled:
+    if reads == "all":
         rows, offsets = _rows_with_states(split, sequences)
-    else:  # cls, or rows that are one a sequence already
+    else:  # cls, last, or rows that are one a sequence already
         if empty := int((np.diff(split.row_offsets)[sequences] == 0).sum()):
             raise UsageError(
-                f"{empty} texts of {split.name} have no first token",
+                f"{empty} texts of {split.name} have no {reads} token",
                 expected="a sub-token in every text",
                 received="empty texts, to which this encoder's tokenizer adds nothing",
                 remedy="choose --pool mean or max, or remove these examples",
             )
-        rows, offsets = split.row_offsets[sequences], np.arange(len(sequences) + 1, dtype=np.int64)
+        ends = split.row_offsets[sequences + 1] - 1 if reads == "last" else split.row_offsets[sequences]
+        rows, offsets = ends, np.arange(len(sequences) + 1, dtype=np.int64)
     return TaskSplit(split.hidden_states, rows, offsets, targets, told, ids, sides=split.sides)
 
 
@@ -115,6 +119,9 @@ def _words(split: Split, store: Store, examples: IntArray) -> tuple[IntArray, In
     if store.rows == "tokens":
         tokens = store.manifest["columns"]["tokens"]
         counts = np.array([len(words) for words in split.examples[tokens]], dtype=np.int64)
+        lengths = np.diff(split.token_offsets)
+        if (split.word_index >= np.repeat(counts, lengths)).any():
+            raise damaged(store.path, ValueError(f"{split.name}: word_index has words that the examples have not"))
         laid = lay_rows("words", split.token_offsets, split.word_index, counts)
         words, word_offsets = flat_rows(laid.row_offsets, examples)
         return laid.first[words], word_offsets, laid.mask[words]

@@ -21,7 +21,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows, segment_mean
 from fusionkit.specs import MASKED
-from fusionkit.store.layout import NOT_MASKED, SmallArray, small_arrays
+from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, small_arrays, states_path
 from fusionkit.store.manifest import sequences_of, split_layout
 
 NONE = -1  # the number of no example
@@ -117,7 +117,7 @@ class PartReader:
     """Reads the inputs of a planned store's parts; opens each array once."""
 
     def __init__(self, store: Place, plan: dict[str, Any]) -> None:
-        self._plan = plan
+        self._store, self._plan = store, plan
         names = small_arrays(plan["rows"])
         self._arrays = {split: {name: SmallArray(store, split, name) for name in names} for split in plan["splits"]}
         self._row_offsets: dict[str, IntArray] = {}
@@ -134,7 +134,8 @@ class PartReader:
         row_start, row_stop = split_layout(self._plan, part.split).chunk_rows(part.chunk)
         first = int(np.searchsorted(row_offsets, row_start, side="right")) - 1
         last = int(np.searchsorted(row_offsets, row_stop, side="left"))
-        offsets = arrays["token_offsets"].read(first, last + 1)
+        path = states_path(self._store) / part.split / "token_offsets"
+        offsets = checked_offsets(arrays["token_offsets"].read(first, last + 1), None, path)
         start, stop = int(offsets[0]), int(offsets[-1])
         offsets = offsets - start
         words = arrays["word_index"].read(start, stop)
@@ -166,7 +167,9 @@ class PartReader:
 
     def _row_offsets_of(self, split: str) -> IntArray:
         if split not in self._row_offsets:
-            self._row_offsets[split] = self._arrays[split]["row_offsets"].read()
+            path = states_path(self._store) / split / "row_offsets"
+            rows = self._plan["splits"][split]["rows"]
+            self._row_offsets[split] = checked_offsets(self._arrays[split]["row_offsets"].read(), rows, path)
         return self._row_offsets[split]
 
 

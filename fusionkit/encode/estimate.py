@@ -26,7 +26,7 @@ from fusionkit.encode.repeats import CACHED_BYTES
 from fusionkit.encode.text_pairs import choose_pair_as, paired
 from fusionkit.encoder import Encoder
 from fusionkit.sources import Columns, Examples, Source, prepared
-from fusionkit.specs import MASKED, EncodeSpec, canonical_json
+from fusionkit.specs import MASKED, PER_SEQUENCE, EncodeSpec, canonical_json
 from fusionkit.store.chunks import compressed
 from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_rows_per_chunk, row_bytes
 from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layout
@@ -195,7 +195,7 @@ def _choices(
 
     rest = size - stored(rows, layers, dtype)
     found = {}
-    if plan["rows"] not in ("cls", "mean", MASKED) and not columns.tags:
+    if plan["rows"] not in (*PER_SEQUENCE, MASKED) and not columns.tags:
         found["--rows mean or cls"] = rest + stored(sequences, layers, dtype)
     if layers > 4:
         found["--layers -4:"] = rest + stored(rows, 4, dtype)

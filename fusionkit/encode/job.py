@@ -13,7 +13,7 @@ from fusionkit.encode.masking import required_lm
 from fusionkit.encode.publish import refuse_foreign
 from fusionkit.encode.text_pairs import choose_pair_as
 from fusionkit.encoder import Encoder
-from fusionkit.errors import UsageError
+from fusionkit.errors import UsageError, first_has_seen_nothing
 from fusionkit.files import disk_errors
 from fusionkit.places import Place, place_errors
 from fusionkit.sources import Columns, Examples, Source, prepared
@@ -124,6 +124,8 @@ def _choose_rows(spec: EncodeSpec, columns: Columns, encoder: Encoder) -> str:
             received=f"texts in column {columns.text!r}",
             remedy="choose --rows tokens, cls or mean",
         )
+    if asked == "cls" and encoder.causal:
+        raise first_has_seen_nothing(f"encoder {encoder.name!r}", "--rows")
     if asked is not None:
         return asked
     if columns.tags:
@@ -139,6 +141,7 @@ def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encod
         mlm = {"mlm": {**facts, "lm_head": lm_head_facts(lm.head)}}
     # Stores from before there was a choice are of one sequence a pair, and keep their names.
     pairs = {"pair_as": "two"} if choose_pair_as(spec.pair_as, columns, encoder) == "two" else {}
+    limit = {} if spec.limit is None else {"limit": spec.limit}
     return {
         "encoder": encoder.identity,
         "rows": rows,
@@ -149,6 +152,7 @@ def _identity_of(source: Source, columns: Columns, encoder: Encoder, spec: Encod
         "max_length": _max_length(spec, encoder),
         "columns": {"text": columns.text, "pair": columns.pair, "tokens": columns.tokens},
         **pairs,
+        **limit,
         "data": {split: fingerprint(examples) for split, examples in source.splits.items()},
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
         **mlm,

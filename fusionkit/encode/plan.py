@@ -59,6 +59,7 @@ def write_plan(job: Job) -> None:
                 "layers": encoder.layers,
                 "parameters": encoder.parameters,
                 "sentence_rows": encoder.sentence_rows,
+                **({"causal": True} if encoder.causal else {}),
             },
             "rows": identity["rows"],
             "layers": identity["layers"],

@@ -90,7 +90,7 @@ def load_encoder(
     refuse_random_weights(reference, whole, model, report["missing_keys"])
     # Frozen: no dropout, no gradients.
     model = model.eval().requires_grad_(False).to(target)
-    layers, hidden = probe(reference, model, target)
+    layers, hidden, causal = probe(reference, model, target)
     pooling = _pooling_of(place, revision)
     return Encoder(
         name=reference,
@@ -100,7 +100,7 @@ def load_encoder(
         hidden=hidden,
         max_length=_max_length_of(config, tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
-        sentence_rows=_sentence_rows_of(pooling, config, tokenizer),
+        sentence_rows=_sentence_rows_of(pooling, config, tokenizer, causal),
         identity={
             "weights": _weights_hash(model, report["missing_keys"]),
             "tokenizer": _tokenizer_hash(tokenizer),
@@ -109,6 +109,7 @@ def load_encoder(
         device=target,
         accepts=_accepted(model, tokenizer),
         masked_lm=load_masked_lm(reference, place, tokenizer, options) if masked_lm else None,
+        causal=causal,
         of_sentences=pooling is not None,
         loading={
             "reference": str(Path(place).resolve()) if named_folder else reference,
@@ -185,11 +186,15 @@ def _pooling_of(place: str, revision: str | None) -> dict[str, Any] | None:
     return json.loads(Path(pooling).read_text()) if pooling else None
 
 
-def _sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any) -> str:
-    """``mean`` where the model was trained with mean pooling or has no CLS token, else ``cls``."""
+def _sentence_rows_of(pooling: dict[str, Any] | None, config: Any, tokenizer: Any, causal: bool) -> str:
+    """``mean`` where the model was trained with mean pooling or has no CLS token, ``last`` where it was trained with
+    the last token or no other token has seen all, else ``cls``.
+    """
     fields = pooling or {}
     if fields.get("pooling_mode_mean_tokens") or fields.get("pooling_mode") == "mean":
         return "mean"
+    if causal or fields.get("pooling_mode_lasttoken") or fields.get("pooling_mode") == "lasttoken":
+        return "last"
     return "cls" if tokenizer.cls_token_id is not None and not config.is_encoder_decoder else "mean"
 
 

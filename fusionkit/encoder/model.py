@@ -40,9 +40,10 @@ class Encoder:
     Attributes:
         name: as the user gave it. layers: how many hidden states it has, L + 1. hidden: width.
         max_length: sub-tokens it accepts. parameters: their real count, for percentages.
-        sentence_rows: ``cls`` or ``mean``, how its training made a sentence's vector.
+        sentence_rows: ``cls``, ``last`` or ``mean``, how its training made a sentence's vector.
         identity: what determines its numbers: hashes of weights and tokenizer, revision.
         masked_lm: its mask token and LM head, where they were asked for.
+        causal: True where a token sees those before it alone, as in decoder-only models.
         of_sentences: True where its folder says that it was trained as a sentence encoder.
         loading: arguments by which ``load_encoder`` makes the same in another process; None where it did not make it.
     """
@@ -59,6 +60,7 @@ class Encoder:
     device: torch.device
     accepts: frozenset[str] = field(default_factory=frozenset)
     masked_lm: MaskedLm | None = None
+    causal: bool = False
     of_sentences: bool = False
     loading: dict[str, Any] | None = None
 

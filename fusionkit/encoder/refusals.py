@@ -95,12 +95,16 @@ def refuse_random_weights(reference: str, whole: Any, model: Any, missing_keys: 
         )
 
 
-def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int]:
-    """Layers and width, read off a real forward pass of a few tokens."""
+def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int, bool]:
+    """Layers, width, and whether the first token sees no other, read off two real forward passes of a few tokens."""
     ids = torch.zeros(1, 8, dtype=torch.int64, device=device)
+    others = torch.tensor([[0, 1, 0, 1, 1, 0, 1, 1]], device=device)  # the same first token
+    mask = torch.ones_like(ids)
     try:
         with torch.inference_mode():
-            output = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+            output, varied = (
+                model(input_ids=each, attention_mask=mask, output_hidden_states=True) for each in (ids, others)
+            )
     except Exception as error:
         raise EncoderError(
             f"encoder {reference!r} does not run on text alone",
@@ -123,4 +127,6 @@ def probe(reference: str, model: Any, device: torch.device) -> tuple[int, int]:
             received=f"(length, width) of {', '.join(map(str, dict.fromkeys(shapes)))}",
             remedy="choose an encoder that neither pools nor projects between its layers",
         )
-    return len(states), int(states[-1].shape[-1])
+    # Of equal shapes the arithmetic is the same, so a token that sees nothing new has the same bits.
+    causal = torch.equal(states[-1][:, 0], varied.hidden_states[-1][:, 0])
+    return len(states), int(states[-1].shape[-1]), causal

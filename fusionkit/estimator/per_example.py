@@ -22,7 +22,8 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
     Args:
         fusion: with its options, like ``dwatt:scale=yes``. fusion_layers: the layers it reads, like ``"0,3,6"``.
         head: ``classifier``, or ``bcn``, which pools by itself.
-        pool: how several rows become one vector: ``cls``, ``mean`` or ``max``; None takes the only row, or the mean.
+        pool: how several rows become one vector: ``cls``, ``last``, ``mean`` or ``max``; None takes the only
+            row, or the mean.
         lr, epochs, max_steps, batch_size, weight_decay, dropout: as :class:`~fusionkit.specs.RunSpec` has them.
         optimizer, schedule, warmup, clip_norm, label_smoothing: the same. class_weight: ``balanced`` or None.
         validation_fraction: share of the examples that the best epoch is chosen by; None keeps the last.

@@ -21,10 +21,10 @@ from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
-from fusionkit.fit.model.checkpoint import NEEDED, TrainedRun, damaged, run_of
+from fusionkit.fit.model.checkpoint import TrainedRun, damaged, run_of
 from fusionkit.fit.model.own_code import refuse_untrusted
-from fusionkit.runs.folder import COSTS, others_of
-from fusionkit.specs import ROWS
+from fusionkit.fit.model.record_shape import FIELDS, misfit, one_of
+from fusionkit.runs.folder import COSTS
 
 CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
 FORMAT, VERSION = "fusionkit-head", 3
@@ -33,11 +33,7 @@ BUNDLED = "minilm"
 # Of a run's record: the training examples' ids, the loss by epoch and this machine's time stay at home.
 LEFT_OUT = ("draw", "curve", "seconds", "epoch_seconds", "error", "status", *COSTS)
 AGAIN = "export the run again, or download the head again"
-KINDS: dict[str, type | tuple[type, ...]] = {
-    "spec": dict, "encoder": str, "encoder_kind": str, "rows": str, "layers": list, "labels": list, "default": str,
-    "hidden": int, "encoding": dict, "weights_sha256": str, "scores": dict, "data": str,
-}  # fmt: skip
-ENCODING: dict[str, type] = {"encoder": dict, "compute_dtype": str, "max_length": int, "columns": dict}
+ENCODER_KINDS = ("bundled", "hub", "folder", INSIDE)
 
 
 def config_of(record: dict[str, Any]) -> dict[str, Any]:
@@ -89,34 +85,9 @@ def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, 
             received=f"format_version {version!r}",
             remedy="install a newer fusionkit",
         )
-    _refuse_unfit(config, place)
+    if (wrong := misfit(config, {**FIELDS, "encoder_kind": one_of(ENCODER_KINDS)})) is not None:
+        raise damaged(place, *wrong, AGAIN)
     if config["encoder_kind"] == INSIDE:
         config["encoder"] = str((folder / ENCODER).resolve())
     refuse_untrusted(config["spec"]["fusion"], config["spec"]["head"], tuple(trusted), place)
     return run_of(config, place, folder / WEIGHTS, AGAIN), config
-
-
-def _refuse_unfit(config: dict[str, Any], place: Path) -> None:
-    """A config from elsewhere is not trusted to have the right types."""
-    for fields, values in ((KINDS, config), (ENCODING, config.get("encoding", {}))):
-        for name, kind in fields.items():
-            if not isinstance(values, dict) or not isinstance(values.get(name), kind):
-                received = "none" if not isinstance(values, dict) else repr(values.get(name))[:60]
-                raise damaged(place, f"{name!r}, a {getattr(kind, '__name__', kind)}", received, AGAIN)
-    identity, columns = config["encoding"]["encoder"], config["encoding"]["columns"]
-    wrong = [name for name in NEEDED if name not in config]
-    wrong += [name for name in ("weights", "tokenizer") if not isinstance(identity.get(name), str)]
-    wrong += [name for name in ("text", "pair", "tokens") if not isinstance(columns.get(name), (str, type(None)))]
-    wrong += [] if config["rows"] in ROWS else ["rows"]
-    wrong += [name for name in ("fusion", "head") if not isinstance(config["spec"].get(name), str)]
-    others = list(others_of(config).values()) if isinstance(config.get("others", {}), dict) else [None]
-    sound = all(
-        isinstance(other, dict) and isinstance(other.get("labels"), list) and isinstance(other.get("default"), str)
-        for other in others
-    )
-    wrong += [] if sound else ["others"]
-    labels = [*config["labels"], *(label for other in others if sound and other for label in other["labels"])]
-    wrong += [] if all(isinstance(label, str) for label in labels) else ["labels"]
-    wrong += [] if all(isinstance(layer, int) for layer in config["layers"]) else ["layers"]
-    if wrong:
-        raise damaged(place, "what an exported head needs", f"no sound {', '.join(wrong)}", AGAIN)

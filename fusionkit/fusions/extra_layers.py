@@ -17,7 +17,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fusions.example_attention import Lines
 from fusionkit.fusions.transformer_layer import TransformerLayer, heads_of
 
-HEAD, STD = 64, 0.02
+HEAD, STD, MOST_LAYERS = 64, 0.02, 64
 
 
 class ExtraLayers(nn.Module):
@@ -27,10 +27,10 @@ class ExtraLayers(nn.Module):
 
     def __init__(self, layers: int, hidden: int, *, n: int) -> None:
         super().__init__()
-        if n < 1:
+        if not 1 <= n <= MOST_LAYERS:
             raise UsageError(
                 "there are no such extra layers",
-                expected="extra-layers:n with n at least 1",
+                expected=f"extra-layers:n with n from 1 to {MOST_LAYERS}",
                 received=f"extra-layers:{n}",
                 remedy="choose --fusion last for none",
             )

@@ -129,6 +129,12 @@ ENCODE = {
         OptionInfo(name="text", help="Column with the text. [default: guessed]"),
         OptionInfo(name="pair", help="Column with the second text of a pair. [default: guessed]"),
         OptionInfo(name="tokens", help="Column with lists of words. [default: guessed]"),
+        OptionInfo(
+            name="columns",
+            help="Names of a CoNLL file's columns, like index,word,_,tag: index counts words, _ is left out. "
+            "[default: guessed]",
+            metavar="NAME,…",
+        ),
         OptionInfo(name="device", help="auto, cpu or cuda:0.", default="auto"),
     ).items()
 }

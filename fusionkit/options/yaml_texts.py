@@ -6,6 +6,7 @@ Values are read as text, as the command line reads them: YAML's own rules would 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fusionkit.errors import UsageError
 
 Keys = tuple[str, ...]  # the way to a value: names of keys, numbers of a list's items from 0
 Places = dict[Keys, str]  # of each value ``line 12``
-DEEPEST, MOST = 8, 100_000
+DEEPEST, MOST, MOST_CHARACTERS = 8, 100_000, 1 << 18  # blocks in each other; values, and characters, of a file
 
 
 def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, Places]:
@@ -25,11 +26,13 @@ def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, 
         kind: what the file should be; ``expected`` and ``remedy`` are for the error where the file is not YAML.
 
     Raises:
-        UsageError: no such file, no YAML, a key twice in one block, or blocks more than :data:`DEEPEST` deep.
+        UsageError: no such file, no YAML, a key twice in one block, or more than a file may hold (:data:`DEEPEST`,
+            :data:`MOST`, :data:`MOST_CHARACTERS`; an alias counts as what it stands for).
     """
     places: Places = {}
     try:
-        return parse_texts(path.read_text(encoding="utf-8"), path, (), places), places
+        with path.open(encoding="utf-8") as file:
+            return parse_texts(file.read(MOST_CHARACTERS + 1), path, (), places), places
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(
             f"{path} is no {kind} that can be read",
@@ -45,44 +48,63 @@ def parse_texts(content: str, path: Path, keys: Keys, places: Places) -> Any:
     Raises:
         yaml.YAMLError: it is none. UsageError: as above.
     """
-    node = yaml.compose(content, Loader=yaml.BaseLoader)
-    return "" if node is None else _plain(node, path, keys, places)
+    if len(content) > MOST_CHARACTERS:
+        raise _too_much(path, "characters", MOST_CHARACTERS, "write a shorter one")
+    try:
+        node = yaml.compose(content, Loader=yaml.BaseLoader)
+    except RecursionError:
+        raise _too_deep(str(path)) from None
+    return "" if node is None else _Texts(path, places).plain(node, keys)
 
 
-def _plain(node: Any, path: Path, keys: Keys, places: Places) -> Any:
-    # An alias inside what it names has no end, and aliases of aliases are written out: nine of nine of nine …
-    if len(places) > MOST:
-        raise UsageError(
-            f"{path}, {_line(node)}: more than {MOST:,} values",
-            expected=f"at most {MOST:,}",
-            remedy="use fewer aliases",
-        )
-    if len(keys) > DEEPEST:
-        raise UsageError(
-            f"{path}, {_line(node)}: blocks lie too deep in each other",
-            expected=f"at most {DEEPEST} of them",
-            remedy="write it with fewer",
-        )
-    if isinstance(node, yaml.ScalarNode):
-        return str(node.value)
-    if isinstance(node, yaml.SequenceNode):
-        found = []
-        for number, item in enumerate(node.value):
-            places[*keys, str(number)] = _line(item)
-            found.append(_plain(item, path, (*keys, str(number)), places))
-        return found
-    block: dict[str, Any] = {}
-    for key, item in node.value:
-        name = str(key.value)
-        if name in block:  # YAML would keep the last of them and say nothing
-            raise UsageError(
-                f"{path}, {_line(key)}: {name!r} is given twice in one block",
-                expected="each key once",
-                remedy="make it one, or one list",
-            )
-        places[*keys, name] = _line(key)
-        block[name] = _plain(item, path, (*keys, name), places)
-    return block
+@dataclass
+class _Texts:
+    """The values of a file, written out; an alias inside what it names has no end, and aliases of aliases grow without
+    bound: nine of nine of nine …
+    """
+
+    path: Path
+    places: Places
+    characters: int = 0
+
+    def plain(self, node: Any, keys: Keys) -> Any:
+        where = f"{self.path}, {_line(node)}"
+        if len(self.places) > MOST:
+            raise _too_much(where, "values", MOST, "use fewer aliases")
+        if len(keys) > DEEPEST:
+            raise _too_deep(where)
+        if isinstance(node, yaml.ScalarNode):
+            self.characters += len(node.value)
+            if self.characters > MOST_CHARACTERS:
+                raise _too_much(where, "characters in its values", MOST_CHARACTERS, "use fewer aliases")
+            return str(node.value)
+        if isinstance(node, yaml.SequenceNode):
+            found = []
+            for number, item in enumerate(node.value):
+                self.places[*keys, str(number)] = _line(item)
+                found.append(self.plain(item, (*keys, str(number))))
+            return found
+        block: dict[str, Any] = {}
+        for key, item in node.value:
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or block"
+            if name in block:  # YAML would keep the last of them and say nothing
+                raise UsageError(
+                    f"{self.path}, {_line(key)}: {name!r} is given twice in one block",
+                    expected="each key once",
+                    remedy="make it one, or one list",
+                )
+            self.places[*keys, name] = _line(key)
+            block[name] = self.plain(item, (*keys, name))
+        return block
+
+
+def _too_much(where: object, what: str, most: int, remedy: str) -> UsageError:
+    return UsageError(f"{where}: more than {most:,} {what}", expected=f"at most {most:,}", remedy=remedy)
+
+
+def _too_deep(where: str) -> UsageError:
+    what = f"{where}: blocks lie too deep in each other"
+    return UsageError(what, expected=f"at most {DEEPEST} of them", remedy="write it with fewer")
 
 
 def _line(node: Any) -> str:

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.files import write_durably
+from fusionkit.printable import spreadsheet_safe
 from fusionkit.report.altair import vl_convert
 from fusionkit.report.figures import FIGURES
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.theme import THEMES, config
 
+MOST_ROWS = 5000  # that a figure draws: each is a mark of the page, and Altair refuses more
 PIXELS = 2.0  # of a PNG for each of the SVG's
 
 
@@ -59,10 +62,11 @@ def draw(study: ReportData, looks: AllPredictions, names: Sequence[str] | None =
                 received=", ".join(map(str, study.folders)),
                 remedy="leave the figure out, or fit what it needs",
             )
+        shown, left_out = _thinned(data, figure.thinned_by)
         # Numbers to seven digits: a page is read, not computed with. The CSV has them all.
-        spec = figure.chart(study, _short(_bounded(data))).to_dict()
+        spec = figure.chart(study, _short(_bounded(shown))).to_dict()
         spec.pop("config", None)
-        caption = " ".join(part for part in (figure.caption, figure.about(data)) if part)
+        caption = " ".join(part for part in (figure.caption, figure.about(data), left_out) if part)
         drawn.append(RenderedFigure(name, figure.title, caption, data, spec))
     return drawn
 
@@ -75,7 +79,7 @@ def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
         content = {
             ".svg": library.vegalite_to_svg(spec).encode(),
             ".png": library.vegalite_to_png(spec, scale=PIXELS),
-            ".csv": one.data.to_csv(index=False).encode(),
+            ".csv": one.data.map(spreadsheet_safe).to_csv(index=False).encode(),
             ".vl.json": spec.encode(),
         }
         for suffix, bytes_ in content.items():
@@ -83,6 +87,22 @@ def write_figures(drawn: Iterable[RenderedFigure], folder: Path) -> list[Path]:
             write_durably(path, bytes_)
             files.append(path)
     return files
+
+
+def _thinned(data: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """At most :data:`MOST_ROWS` rows, and a sentence where some are left out: those of evenly spaced values of ``by``,
+    the first and the last among them, or else the first rows.
+    """
+    if len(data) <= MOST_ROWS:
+        return data, ""
+    shown, how = data, "the first"
+    if by:
+        number = data.groupby(list(by), sort=False, dropna=False).ngroup()
+        count = int(number.max()) + 1
+        kept = np.linspace(0, count - 1, max(2, count * MOST_ROWS // len(data))).round()
+        shown, how = data[number.isin(kept)], f"evenly spaced by {' and '.join(by).replace('_', ' ')}"
+    shown = shown.head(MOST_ROWS)
+    return shown, f"Of {len(data):,} rows {len(shown):,} are drawn, {how}; the CSV that --figures writes has all."
 
 
 def _bounded(data: pd.DataFrame) -> pd.DataFrame:

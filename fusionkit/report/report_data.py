@@ -85,10 +85,14 @@ class ReportData:
         kept: pd.DataFrame = self.chosen[size == size.groupby(self.chosen["task_name"]).transform("max")]
         return kept
 
+    @cached_property
+    def _metrics(self) -> dict[object, str]:
+        named = self.frame.dropna(subset="metric").drop_duplicates("task_name")
+        return dict(zip(named["task_name"], named["metric"].astype(str), strict=True))
+
     def metric(self, task: object) -> str | None:
         """The score that a task's runs have."""
-        found = self.frame.loc[self.frame["task_name"] == task, "metric"].dropna()
-        return str(found.iloc[0]) if len(found) else None
+        return self._metrics.get(task)
 
     def task_with_unit(self, task: object, more: str = "") -> str:
         """A task with the unit of its score: ``atis · slots (F1, %)``; ``more`` stands before the unit."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from fusionkit.errors import FusionkitError
 from fusionkit.ragged import IntArray
+from fusionkit.specs import PER_SEQUENCE
 from fusionkit.store import Store
 from fusionkit.store.layout import read_small
 
@@ -28,7 +29,7 @@ class Texts:
 
     def rows(self, rows: IntArray) -> list[str]:
         """The texts of some rows."""
-        if self._store.rows in ("cls", "mean"):
+        if self._store.rows in PER_SEQUENCE:
             return [WHOLE for _ in rows]
         if self._store.rows == "tokens":
             return [self._pieces[row] for row in rows]

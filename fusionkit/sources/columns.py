@@ -8,20 +8,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.printable import one_line
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
 
 LOOKED_AT = 1000  # examples, to guess by
 
-TOKENS = ("tokens", "words", "token", "word")
+TOKENS = ("tokens", "words", "token", "word", "form")
 TEXTS = ("text", "sentence", "sentence1", "premise", "question1", "question", "utterance", "document", "content")
 PAIRS = {
     "sentence1": "sentence2", "premise": "hypothesis", "question1": "question2",
     "question": "sentence", "text": "text_pair", "text1": "text2", "text_a": "text_b",
 }  # fmt: skip
 LABELS = ("label", "labels", "intent", "category", "class", "target", "score", "sentiment", "topic")
-TAGS = ("tags", "ner_tags", "slots", "ner", "labels", "pos_tags", "pos", "chunk_tags", "chunk")
+TAGS = ("tags", "ner_tags", "slots", "slot", "tag", "ner", "labels", "upos", "pos_tags", "pos", "chunk_tags", "chunk")
 IDS = ("id", "idx", "guid")
+NUMBER = r"^[0-9]+([-.,][0-9]+)?$"
+SHOWN, SHOWN_CHARACTERS = 2, 60  # columns of a role, and characters of a value, in the first example
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,38 @@ def guess_columns(
         )
     if pair is None and text is not None and (second := PAIRS.get(text.lower())):
         pair = _first((second,), strings)
+    if tokens is not None:
+        _refuse_numbers(source, first, tokens)
     used = {text, pair, tokens}
     tags = _tag_columns(first, tokens, [n for n in lists if n not in used]) if tokens else ()
     labels = tuple(n for n in _by_name(LABELS, names) if n not in used and n not in lists)
     others = [n for n in strings if n not in used and n not in labels and n.lower() not in IDS]
     return Columns(text=text, pair=pair, tokens=tokens, tags=tags, labels=labels + _with_few_values(examples, others))
+
+
+def first_example(source: Source, columns: Columns) -> str:
+    """The first example as it will be read, on one line: each column that has a role with its value."""
+    row = next(iter(source.splits.values())).slice(0, 1).to_pylist()[0]
+    names = [columns.text, columns.pair, columns.tokens, *columns.tags[:SHOWN], *columns.labels[:SHOWN]]
+    values = {name: row[name] for name in names if name is not None}
+    texts = {k: " ".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in values.items()}
+    return " · ".join(f"{name} = {one_line(text, SHOWN_CHARACTERS)}" for name, text in texts.items())
+
+
+def _refuse_numbers(source: Source, first: pa.Table, tokens: str) -> None:
+    """Refuse words that are numbers throughout: such a column counts the words, and has none."""
+    column = first.column(tokens)
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return
+    words = pc.list_flatten(column)
+    if not is_words(column.type) or not len(words) or not pc.all(pc.match_substring_regex(words, NUMBER)).as_py():
+        return
+    raise UsageError(
+        f"column {tokens!r} of {source.name} has numbers alone, and no word",
+        expected="words",
+        received=one_line(" ".join(map(str, words[:12].to_pylist())), SHOWN_CHARACTERS),
+        remedy="name the column of words with --tokens, or a CoNLL file's columns with --columns index,word,…",
+    )
 
 
 def is_text(kind: pa.DataType) -> bool:

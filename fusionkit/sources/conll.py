@@ -1,73 +1,133 @@
 """CoNLL columns: one word a line, a blank line ends a sentence, ``-DOCSTART-`` lines are skipped.
 
-Two to four columns, separated by tabs where the first line has one, else by spaces. The first is the word,
-the last the tag; between them part of speech and chunk. Any other white space (U+00A0, U+2028 …) is text.
+Columns are separated by tabs where the first word's line has one, else by spaces; :mod:`fusionkit.sources.conll_layout`
+says what they are. Any other white space (U+00A0, U+2028 …) is text. Comments ``# key = value`` before a sentence's
+first word are columns of the example. Of CoNLL-U the syntactic words count: lines of multi-word tokens (``1-2``) and of
+empty nodes (``1.1``) are left out.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from fusionkit.errors import DataError
+from fusionkit.plural import counted
+from fusionkit.sources.conll_layout import COMMENT, COUNTED, DOCSTART, GLOBAL, ConllLayout, layout_of
 from fusionkit.sources.text import in_pieces, read_lines
 
-COLUMN_NAMES = {2: ("tokens", "tags"), 3: ("tokens", "pos", "tags"), 4: ("tokens", "pos", "chunk", "tags")}
-Sentence = list[list[str]]
+MOST_KEYS = 64  # of comments: each is a column of every example
 
 
-def read_conll(path: Path) -> Iterator[pa.RecordBatch]:
-    """Sentences as rows with list columns ``tokens``, ``tags`` and, where present, ``pos``, ``chunk``."""
-    for sentences in in_pieces(_sentences(path)):
-        yield _piece(sentences)
+class Sentence(NamedTuple):
+    """The fields of its words, and the values of its comments by key."""
+
+    words: list[list[str]]
+    comments: dict[str, str] | None
 
 
-def _piece(sentences: list[Sentence]) -> pa.RecordBatch:
-    names = COLUMN_NAMES[len(sentences[0][0])]
-    return pa.record_batch(
-        {name: pa.array([[word[k] for word in s] for s in sentences]) for k, name in enumerate(names)}
-    )
+@dataclass
+class _LeftOut:
+    """What a file has and its examples have not."""
+
+    tokens: int = 0
+    nodes: int = 0
+    keys: set[str] = field(default_factory=set)
+
+    def notes(self, name: str) -> list[str]:
+        found = []
+        if self.tokens or self.nodes:
+            several = [(self.tokens, "multi-word token"), (self.nodes, "empty node")]
+            found.append(f"{' and '.join(counted(n, what) for n, what in several if n)} (their words stay)")
+        if self.keys:
+            found.append(f"comments of {counted(len(self.keys), 'key')} beyond the first {MOST_KEYS}")
+        return [f"{name}: left out: {'; '.join(found)}"] if found else []
 
 
-def _sentences(path: Path) -> Iterator[tuple[Sentence, int]]:
-    tabs, width, characters, empty = False, 0, 0, True
-    words: Sentence = []
+def read_conll(
+    path: Path, names: Sequence[str] | None = None, notes: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Sentences as rows: a list column for each column of the file, a text column for each key of comments.
+
+    Args:
+        names: of all columns, as :func:`fusionkit.sources.conll_layout.layout_of` takes them.
+        notes: gets a line with what was left out, once all has been read.
+    """
+    layout, left = layout_of(path, names), _LeftOut()
+    notes = [] if notes is None else notes
+    if layout.aside:
+        notes.append(f"{path.name}: {', '.join(layout.aside)} of the words is left out: the comments say the same")
+    keys: dict[str, None] = {}
+    for sentences in in_pieces(_sentences(path, layout, left)):
+        for comments in (sentence.comments for sentence in sentences if sentence.comments):
+            fresh = [key for key in comments if key not in keys]
+            left.keys.update(fresh[MOST_KEYS - len(keys) :])
+            keys |= dict.fromkeys(fresh[: MOST_KEYS - len(keys)])
+        yield _piece(sentences, layout, keys)
+    notes += left.notes(path.name)
+
+
+def _piece(sentences: list[Sentence], layout: ConllLayout, keys: dict[str, None]) -> pa.RecordBatch:
+    texts = {key: pa.array([s.comments and s.comments.get(key) for s in sentences], pa.string()) for key in keys}
+    lists = {
+        name: pa.array([[word[at] for word in s.words] for s in sentences], pa.list_(pa.string()))
+        for at, name in layout.names.items()
+    }
+    return pa.record_batch({**texts, **lists})
+
+
+def _sentences(path: Path, layout: ConllLayout, left: _LeftOut) -> Iterator[tuple[Sentence, int]]:
+    characters, empty, words = 0, True, list[list[str]]()
+    comments: dict[str, str] | None = None
+    fields_of, width, index = layout.splitter, layout.width, layout.index
     for number, whole in enumerate(read_lines(path), start=1):
         line = whole.rstrip(" \t")
-        if not line or line.startswith("-DOCSTART-"):
+        if not line or line.startswith(DOCSTART):
             if words:
-                yield words, characters
+                yield Sentence(words, comments), characters
                 words, characters, empty = [], 0, False
-            continue
-        if not width:
-            tabs = "\t" in line
-            width = len(_fields(line, tabs))
-            if width not in COLUMN_NAMES:
-                raise DataError(
-                    f"{path}: line {number} is not a CoNLL line",
-                    expected="2 to 4 columns (word … tag), separated by tabs or spaces",
-                    received=f"{width} column{'s' if width > 1 else ''}: {line[:60]!r}",
-                    remedy="name the file .csv, .tsv or .jsonl if it holds one of those",
-                )
-        fields = _fields(line, tabs)
-        if len(fields) != width or not all(fields):
-            raise DataError(
-                f"{path}: line {number} has ragged columns",
-                expected=f"{width} columns as in the lines before",
-                received=f"{len(fields)}{'' if all(fields) else ', one of them empty'}: {line[:60]!r}",
-                remedy="mend the line; sentences are separated by an empty line",
-            )
-        words.append(fields)
-        characters += len(line)
+            comments = None
+        elif not words and line[0] == "#" and layout.is_comment(line):
+            if (found := COMMENT.fullmatch(line)) and found[1] != GLOBAL and found[1] not in layout.names.values():
+                comments = comments or {}
+                comments[found[1]] = found[2]
+                characters += len(line)
+        else:
+            fields = fields_of(line)
+            if len(fields) != width or not all(fields):
+                raise _ragged(path, number, line, fields, width)
+            if index is None or _is_word(path, number, fields[index], index, left):
+                words.append(fields)
+                characters += len(line)
     if words:
-        yield words, characters
+        yield Sentence(words, comments), characters
     elif empty:
         raise DataError(f"{path} holds no sentence", expected="lines of word … tag", received="an empty file")
 
 
-def _fields(line: str, tabs: bool) -> list[str]:
-    # Not str.split(): it would also cut words at U+00A0, U+2028 and their like.
-    return line.split("\t") if tabs else re.findall(r"[^ \t]+", line)
+def _is_word(path: Path, number: int, count: str, index: int, left: _LeftOut) -> bool:
+    """Whether the line with this index has a word; what is left out is counted."""
+    if not COUNTED.fullmatch(count):
+        raise DataError(
+            f"{path}: line {number} has no index",
+            expected=f"a number in column {index + 1}, as in the sentences before",
+            received=repr(count[:60]),
+            remedy="mend the line, or name the columns: --columns word,…,tag",
+        )
+    left.tokens += "-" in count
+    left.nodes += "." in count
+    return count.isdecimal()
+
+
+def _ragged(path: Path, number: int, line: str, fields: list[str], width: int) -> DataError:
+    hint = "; a comment begins with '# ' and stands before a sentence's first word" if line[0] == "#" else ""
+    return DataError(
+        f"{path}: line {number} has ragged columns",
+        expected=f"{width} columns as in the lines before",
+        received=f"{len(fields)}{'' if all(fields) else ', one of them empty'}: {line[:60]!r}",
+        remedy=f"mend the line; sentences are separated by an empty line{hint}",
+    )

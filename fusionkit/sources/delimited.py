@@ -7,6 +7,7 @@ split: ``007`` and numbers of more digits than a float holds stay text.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -25,24 +26,24 @@ DECIMAL = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
 BLOCK_BYTES, LARGEST_BLOCK_BYTES = 256 << 10, 64 << 20
 
 
-def read_csv(path: Path) -> Iterator[pa.RecordBatch]:
-    """A comma-separated table, every column as text."""
-    return _read(path, pacsv.ParseOptions(delimiter=",", newlines_in_values=True))
+def read_csv(path: Path, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+    """A comma-separated table, every column as text; ``limit``: how many rows are of interest."""
+    return _read(path, pacsv.ParseOptions(delimiter=",", newlines_in_values=True), limit)
 
 
-def read_tsv(path: Path) -> Iterator[pa.RecordBatch]:
-    """A tab-separated table without quoting, every column as text."""
-    return _read(path, pacsv.ParseOptions(delimiter="\t", quote_char=False))
+def read_tsv(path: Path, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+    """A tab-separated table without quoting, every column as text; ``limit``: how many rows are of interest."""
+    return _read(path, pacsv.ParseOptions(delimiter="\t", quote_char=False), limit)
 
 
-def _read(path: Path, parse: pacsv.ParseOptions) -> Iterator[pa.RecordBatch]:
-    last, longest = _last_line_and_longest_row(path, quotes=bool(parse.quote_char))
+def _read(path: Path, parse: pacsv.ParseOptions, limit: int | None) -> Iterator[pa.RecordBatch]:
+    last, longest = _last_line_and_longest_row(path, bool(parse.quote_char), limit)
     block = min(max(BLOCK_BYTES, longest), LARGEST_BLOCK_BYTES)
     # One thread: only then does Arrow name the row of a ragged line.
     read = pacsv.ReadOptions(use_threads=False, block_size=block)
-    final = None
+    final, open_file = None, partial(pa.OSFile, os.fsencode(path))  # a name may be no UTF-8
     try:
-        header = pacsv.open_csv(path, read_options=read, parse_options=parse).schema.names
+        header = pacsv.open_csv(open_file(), read_options=read, parse_options=parse).schema.names
         if repeated := sorted({name for name in header if header.count(name) > 1}):
             raise DataError(
                 f"{path}: two columns are called {repeated[0]!r}",
@@ -51,7 +52,7 @@ def _read(path: Path, parse: pacsv.ParseOptions) -> Iterator[pa.RecordBatch]:
                 remedy="rename one of them in the header line",
             )
         convert = pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False)
-        for batch in pacsv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert):
+        for batch in pacsv.open_csv(open_file(), read_options=read, parse_options=parse, convert_options=convert):
             if batch.num_rows:
                 yield batch
                 final = batch
@@ -75,15 +76,19 @@ def _read(path: Path, parse: pacsv.ParseOptions) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _last_line_and_longest_row(path: Path, *, quotes: bool) -> tuple[str, int]:
-    """The last line that is not empty, and at most how many bytes a row has, with the line ends in its quotes."""
-    last, longest, row, quoted = "", 0, 0, False
+def _last_line_and_longest_row(path: Path, quotes: bool, limit: int | None) -> tuple[str, int]:
+    """The last line that is not empty, and at most how many bytes a row has, with the line ends in its quotes; of the
+    header and the first rows, where there is a limit.
+    """
+    last, longest, row, quoted, rows = "", 0, 0, False, 0
     for line in read_lines(path):  # a clear error for an encoding that Arrow would report by byte
         last = line or last
         row += 4 * len(line) + 2  # a character is at most four bytes, a line end two
         quoted ^= quotes and line.count('"') % 2 == 1
         if not quoted:
-            longest, row = max(longest, row), 0
+            longest, row, rows = max(longest, row), 0, rows + (line != "")
+            if limit is not None and rows > limit:
+                break
     return last, max(longest, row)
 
 

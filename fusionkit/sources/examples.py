@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,19 @@ ROW_GROUP_BYTES = 8 << 20
 
 # A piece and the number of its first example → the piece as it should be, as many examples in it.
 Change = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+
+
+def first_of(batches: Iterable[pa.RecordBatch], count: int | None) -> Iterator[pa.RecordBatch]:
+    """The first ``count`` rows of batches, all where it is None; later batches are not asked for."""
+    left = count
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch[:left]
+        left -= batch.num_rows
+        if left <= 0:
+            return
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +74,10 @@ class Examples:
         nothing = [column.chunk(0) for column in self.schema.empty_table().columns]
         empty = pa.RecordBatch.from_arrays(nothing, schema=self.schema)
         return Examples(change(empty, 0).schema, self.num_rows, read)
+
+    def limited(self, count: int) -> Examples:
+        """The first examples, at most so many."""
+        return Examples(self.schema, min(self.num_rows, count), lambda: first_of(self.read(), count))
 
     def slice(self, start: int, length: int | None = None) -> pa.Table:
         """Neighbouring examples, or all examples from an index on, in memory."""

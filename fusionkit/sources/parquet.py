@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,8 @@ READ_BYTES = 1 << 20  # of a column at once: all rows may be in one row group
 def read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
     """One Parquet file."""
     try:
-        with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
+        # A name may be no UTF-8.
+        with pq.ParquetFile(pa.OSFile(os.fsencode(path)), buffer_size=READ_BYTES, pre_buffer=False) as file:
             if file.metadata.num_rows == 0:
                 raise DataError(f"{path} holds no rows", expected="one row an example", received="an empty table")
             named = b"huggingface" in (file.schema_arrow.metadata or {})

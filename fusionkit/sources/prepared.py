@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fusionkit.errors import DataError, UsageError
-from fusionkit.sources.columns import IDS, Columns, is_text, is_words
+from fusionkit.sources.columns import IDS, Columns, is_list, is_text, is_words
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
 from fusionkit.tags import is_bio2, is_span_tag, to_bio2
@@ -30,7 +30,7 @@ def prepared(source: Source, columns: Columns) -> tuple[Source, list[str]]:
     splits: dict[str, Examples] = {}
     for split, examples in source.splits.items():
         tags = [name for name in columns.tags if name in examples.column_names and columns.tokens is not None]
-        schemes = _checked(examples, columns, {name: _Scheme() for name in tags}, split)
+        schemes = _checked(examples, columns, {name: _Scheme() for name in tags}, split, notes)
         iob1 = {name: scheme.is_iob1() for name, scheme in schemes.items()}
         notes += [f"{split}: column {name} held IOB1 tags, turned into BIO2" for name in tags if iob1[name]]
         splits[split] = examples.changed(partial(_mended, split, iob1))
@@ -72,15 +72,18 @@ class _Scheme:
         return self.spans and self.opened and not self.bio2
 
 
-def _checked(examples: Examples, columns: Columns, schemes: dict[str, _Scheme], split: str) -> dict[str, _Scheme]:
-    """All examples looked at, in order; the schemes have seen all tags."""
+def _checked(
+    examples: Examples, columns: Columns, schemes: dict[str, _Scheme], split: str, notes: list[str]
+) -> dict[str, _Scheme]:
+    """All examples looked at, in order; the schemes have seen all tags, and empty texts are noted."""
     texts = [name for name in (columns.text, columns.pair, columns.tokens) if name is not None]
     for name in texts:
         _check_type(examples, name, split, words=name == columns.tokens)
-    start = 0
+    start, blank = 0, dict.fromkeys(texts, 0)
     for batch in examples.batches():
         for name in texts:
             _check_present(examples, batch, start, name, split)
+            blank[name] += _blank(batch.column(name))
         if columns.tokens is not None:
             _check_filled(batch, start, columns.tokens, split)
             for name, scheme in schemes.items():
@@ -88,7 +91,19 @@ def _checked(examples: Examples, columns: Columns, schemes: dict[str, _Scheme], 
                 _check_filled(batch, start, name, split)
                 scheme.see(batch.column(name))
         start += batch.num_rows
+    for name, count in blank.items():
+        if count:
+            what = "have no word" if name == columns.tokens else "are empty or blank"
+            notes.append(f"{split}: {count:,} of {start:,} {name!r} {what}")
     return schemes
+
+
+def _blank(column: pa.Array) -> int:
+    """How many texts are empty or of white space alone, or how many lists are without a word."""
+    if pa.types.is_null(column.type):
+        return 0
+    counts = pc.list_value_length(column) if is_list(column.type) else pc.utf8_length(pc.utf8_trim_whitespace(column))
+    return int(pc.sum(pc.equal(counts, 0)).as_py() or 0)
 
 
 def _check_type(examples: Examples, name: str, split: str, *, words: bool) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.printable import one_line
 from fusionkit.sources.conll import read_conll
+from fusionkit.sources.conll_layout import looks_like_conll
 from fusionkit.sources.delimited import read_csv, read_tsv, with_numbers
-from fusionkit.sources.examples import Examples
+from fusionkit.sources.examples import Examples, first_of
 from fusionkit.sources.hub import read_hub, read_saved
 from fusionkit.sources.jsonl import read_jsonl
 from fusionkit.sources.parquet import read_parquet
@@ -25,8 +27,8 @@ SPLIT_NAMES = {"train": "train", "training": "train", "test": "test"} | dict.fro
     ("validation", "valid", "val", "dev", "development"), "validation"
 )
 # The table of file formats: suffix → reader, which gives the file's examples in pieces.
-Formats = dict[str, Callable[[Path], Iterator[pa.RecordBatch]]]
-FORMATS: Formats = {
+Reader = Callable[..., Iterator[pa.RecordBatch]]
+FORMATS: dict[str, Reader] = {
     ".csv": read_csv,
     ".tsv": read_tsv,
     ".jsonl": read_jsonl,
@@ -35,10 +37,12 @@ FORMATS: Formats = {
     ".parquet": read_parquet,
     ".txt": read_conll,
     ".conll": read_conll,
+    ".conllu": read_conll,
     ".iob": read_conll,
     ".iob2": read_conll,
     ".bio": read_conll,
 }
+Result = TypeVar("Result")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
@@ -61,20 +65,29 @@ class Source:
         object.__setattr__(self, "splits", of_all)  # the dataclass is frozen
 
 
-def open_source(source: str, *, config: str | None = None, revision: str | None = None, lines: bool = False) -> Source:
+def open_source(
+    source: str,
+    *,
+    config: str | None = None,
+    revision: str | None = None,
+    lines: bool = False,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> Source:
     """Read a source: a file, a folder of split files, a ``datasets`` folder or a hub id.
 
     Args:
         lines: a ``.txt`` file holds a text a line, not CoNLL columns.
+        columns: names of a CoNLL file's columns (:mod:`fusionkit.sources.conll_layout`).
+        limit: examples of each split, the first ones; no more of a file is read than they need.
 
     Raises:
-        UsageError: nothing of that name exists, or it holds no split.
+        UsageError: nothing of that name exists, it holds no split, or columns are named that are not CoNLL's.
         DataError: a file's content is not what its name promises.
     """
     path, notes = Path(source).expanduser(), list[str]()
-    formats = FORMATS | {".txt": partial(read_text_lines, notes=notes)} if lines else FORMATS
     try:
-        name = path.resolve().name.split(".")[0] if path.exists() else source
+        name = one_line(path.resolve().name.split(".")[0] if path.exists() else source)
     except OSError as error:  # longer than a name may be, or not to be looked into
         received = f"{source[:60]!r}: {error.strerror}"
         raise UsageError("no such source", received=received, remedy="check the path") from error
@@ -83,11 +96,14 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
     files = {SPLIT_NAMES.get(path.stem.lower(), "train"): path} if path.is_file() else {}
     if path.is_dir() and not saved and config is None:
         files = _split_files(path)
+    if columns and (saved or not files):
+        _refuse_columns(columns, source, "a datasets folder or a hub id" if saved or not path.is_dir() else "a folder")
     if saved:
         tables = read_saved(path)
     elif files:
-        tables = {split: _read_file(file, formats) for split, file in files.items()}
-        if all(file.suffix.lower() in (".csv", ".tsv") for file in files.values()):
+        readers = {split: _reader_of(file, lines, columns) for split, file in files.items()}
+        tables = {split: _read_file(file, readers[split], columns, limit, notes) for split, file in files.items()}
+        if all(reader in (read_csv, read_tsv) for reader in readers.values()):
             tables = with_numbers(tables)
     elif path.is_dir():
         tables = _folder_as_hub(path, config)
@@ -100,7 +116,20 @@ def open_source(source: str, *, config: str | None = None, revision: str | None 
             received="a path that does not exist",
             remedy="check the path",
         )
+    if limit is not None:
+        tables = {split: examples.limited(limit) for split, examples in tables.items()}
+        name = f"{name} (first {limit:,})"
+        notes.append(f"limit: the first {limit:,} examples of each split")
     return _checked(name, source, tables, notes)
+
+
+def _refuse_columns(columns: Sequence[str], source: object, received: str) -> NoReturn:
+    raise UsageError(
+        "--columns names the columns of a CoNLL file",
+        expected="a file of one word a line",
+        received=f"{received}: {source}",
+        remedy="leave --columns out; --text, --pair and --tokens choose among named columns",
+    )
 
 
 def _refuse_hub_options(path: Path, config: str | None, revision: str | None, *, may_have_configs: bool) -> None:
@@ -141,8 +170,10 @@ def _checked(name: str, source: str, tables: dict[str, Examples], notes: list[st
     return Source(name, ordered, notes)
 
 
-def _read_file(path: Path, formats: Formats) -> Examples:
-    reader = formats.get(path.suffix.lower())
+def _reader_of(path: Path, lines: bool, columns: Sequence[str] | None) -> Reader:
+    """By the suffix, but that ``.tsv`` may hold CoNLL columns and ``.txt`` a text a line."""
+    suffix = path.suffix.lower()
+    reader = FORMATS.get(suffix)
     if reader is None:
         raise UsageError(
             f"{path} is of no known format",
@@ -150,12 +181,35 @@ def _read_file(path: Path, formats: Formats) -> Examples:
             received=path.suffix or "no suffix",
             remedy="rename or convert the file",
         )
+    if suffix == ".txt" and lines:
+        reader = read_text_lines
+    elif suffix == ".tsv" and (columns or _readable(path, looks_like_conll)):
+        reader = read_conll
+    if columns and reader is not read_conll:
+        _refuse_columns(columns, path, "texts, a line each" if lines else f"a {suffix} file")
+    return reader
+
+
+def _readable(path: Path, use: Callable[[Path], Result]) -> Result:
+    """What is made of a file that must have content and be readable."""
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty", expected="examples", received="0 bytes", remedy="give a full file")
-        return spooled(reader(path), str(path))
+        return use(path)
     except PermissionError as error:
         raise UsageError(f"{path} may not be read", remedy="change its permissions") from error
+
+
+def _read_file(
+    path: Path, reader: Reader, columns: Sequence[str] | None, limit: int | None, notes: list[str]
+) -> Examples:
+    own: dict[Reader, dict[str, Any]] = {
+        read_conll: {"names": columns, "notes": notes},
+        read_text_lines: {"notes": notes},
+        read_csv: {"limit": limit},
+        read_tsv: {"limit": limit},
+    }
+    return _readable(path, lambda file: spooled(first_of(reader(file, **own.get(reader, {})), limit), str(file)))
 
 
 def _split_files(folder: Path) -> dict[str, Path]:

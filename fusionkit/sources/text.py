@@ -25,11 +25,40 @@ def read_lines(path: Path) -> Iterator[str]:
             for line in file:
                 yield line.rstrip("\n")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8 text",
-            received=f"byte 0x{error.object[error.start]:02x} at offset {error.start} of a block",
-            remedy="convert it, e.g. iconv -f latin1 -t utf-8",
-        ) from error
+        raise _not_utf8(path) from error
+
+
+def _not_utf8(path: Path) -> DataError:
+    """The error that names the line, and the encoding that the line reads best in."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                encoding = _encoding_of(line, number)
+                shown = line[max(error.start - 20, 0) : error.start + 20].decode(encoding, errors="ignore").strip()
+                return DataError(
+                    f"{path}: line {number} is not UTF-8 text",
+                    expected="UTF-8",
+                    received=f"byte 0x{line[error.start]:02x}; read as {encoding}: {shown!r}",
+                    remedy=f"convert it, e.g. iconv -f {encoding} -t utf-8 {path.name} > utf8{path.suffix}",
+                )
+    return DataError(f"{path} is not UTF-8 text", expected="UTF-8", remedy="convert it")  # it changed meanwhile
+
+
+def _encoding_of(line: bytes, number: int) -> str:
+    """What a line that is no UTF-8 may be: UTF-16 has a mark at the file's start; 0x80 to 0x9f are no characters of
+    ISO 8859, but letters and quotes of Windows' code page.
+    """
+    if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if not any(0x80 <= byte <= 0x9F for byte in line):
+        return "iso-8859-1"
+    try:
+        line.decode("cp1252")
+    except UnicodeDecodeError:
+        return "iso-8859-1"
+    return "cp1252"
 
 
 def in_pieces(examples: Iterable[tuple[Example, int]]) -> Iterator[list[Example]]:

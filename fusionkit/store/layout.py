@@ -254,6 +254,28 @@ def read_small(store: Place, split: str, name: str, start: int = 0, stop: int | 
     return SmallArray(store, split, name).read(start, stop)
 
 
+def checked_offsets(offsets: NDArray[Any], end: int | None, path: Place) -> NDArray[np.int64]:
+    """Offsets ``[n + 1]`` into ``end`` things: from 0 on, none below the one before it. To Zarr a missing chunk is a
+    chunk of zeros, and whoever made the store may have written anything.
+
+    Args:
+        end: None where the offsets are some of all: they begin and end anywhere.
+
+    Raises:
+        StoreError: they are none.
+    """
+    fault = None
+    if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
+        fault = f"{offsets.dtype} of shape {offsets.shape}"
+    elif offsets[0] < 0 or (np.diff(offsets) < 0).any():
+        fault = "below 0, or not ascending"
+    elif end is not None and (offsets[0], offsets[-1]) != (0, end):
+        fault = f"from {offsets[0]} to {offsets[-1]}, not from 0 to {end}"
+    if fault is not None:
+        raise damaged(path, ValueError(f"the offsets are {fault}"))
+    return offsets
+
+
 def damaged(path: Place, error: Exception) -> StoreError:
     """The error for a file of a store that cannot be read."""
     if not isinstance(error, FileNotFoundError) and (known := refusal(path, error)) is not None:

@@ -27,6 +27,7 @@ from fusionkit.store.layout import (
 )
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
+MOST_CHUNKS = 1 << 20  # of a split: 64 TiB of states
 # The JSON type of each field; "*" is any name, a list has any length, integers are 0 or more.
 TEXT = (str, type(None))
 PLANNED: dict[str, Any] = {
@@ -120,8 +121,15 @@ def checked(path: Place) -> dict[str, Any]:
         counted = _misfit(fields.get("sequences"), int, "") is None
         _require(counted if is_two(value) else "sequences" not in fields, path, f"splits.{split}.sequences")
         _require(fields["rows_per_chunk"] >= 1, path, f"splits.{split}.rows_per_chunk")
-        names = {array.name for array in split_layout(value, split).arrays}
+        layout = split_layout(value, split)
+        names = {array.name for array in layout.arrays}
         _require(set(fields.get("chunks", names)) == names, path, f"splits.{split}.chunks")
+        # Of each chunk something is made: a list of them must not be as long as somebody claims.
+        told = {len(recorded) for recorded in fields.get("chunks", {}).values()}
+        received = f"{layout.chunks:,} chunks of {fields['rows']:,} rows, checksums of {max(told, default=0):,}"
+        if path.name == MANIFEST:
+            _require(told == {layout.chunks}, path, f"splits.{split}.chunks", received)
+        _require(layout.chunks <= MOST_CHUNKS, path, f"splits.{split}.rows", received)
     _require(all(map(_inside, value["files"])), path, "files")
     if value["rows"] == MASKED:
         head = value["identity"]["mlm"]["lm_head"]
@@ -222,9 +230,14 @@ def refuse_other(path: Place, found: Mapping[str, Any], wanted: Mapping[str, Any
     )
 
 
-def _require(condition: bool, path: Place, field: str) -> None:
+def _require(condition: bool, path: Place, field: str, received: str | None = None) -> None:
     if not condition:
-        raise StoreError(f"{path} is damaged", expected=f"a valid field {field!r}", remedy="restore or encode it again")
+        raise StoreError(
+            f"{path} is damaged",
+            expected=f"a valid field {field!r}",
+            received=received,
+            remedy="restore or encode it again",
+        )
 
 
 def _misfit(value: Any, shape: Any, name: str) -> str | None:

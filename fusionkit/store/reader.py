@@ -19,7 +19,16 @@ from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.cache import default_cache
 from fusionkit.store.chunk_access import ChunkReader, FetchedChunks, MappedChunks, PlannedChunks
-from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, damaged, examples_path, read_small
+from fusionkit.store.layout import (
+    NOT_MASKED,
+    PAIRS,
+    StatesLayout,
+    checked_offsets,
+    damaged,
+    examples_path,
+    read_small,
+    states_path,
+)
 from fusionkit.store.manifest import (
     agreed_layout,
     is_complete,
@@ -91,21 +100,25 @@ class Split:
     def row_offsets(self) -> IntArray:
         """int64 ``[sequences + 1]``, half-open; an example is one sequence unless :attr:`sides` is 2."""
         offsets = read_small(self._store, self.name, "row_offsets")
-        # To Zarr a missing chunk is a chunk of zeros.
-        if offsets[-1:].tolist() != [len(self.hidden_states)]:
-            error = ValueError(f"row_offsets end at {offsets[-1:]}, there are {len(self.hidden_states)} rows")
-            raise damaged(self._store, error)
-        return offsets
+        path = states_path(self._store) / self.name / "row_offsets"
+        return checked_offsets(offsets, len(self.hidden_states), path)
 
     @cached_property
     def row_mask(self) -> NDArray[np.bool_]:
         """bool ``[rows]``: False where a word has no state of its own."""
-        return read_small(self._store, self.name, "row_mask")
+        found = read_small(self._store, self.name, "row_mask")
+        if (found.shape, found.dtype) != ((len(self.hidden_states),), np.dtype(bool)):
+            raise damaged(self._store, ValueError(f"row_mask is {found.dtype} of shape {found.shape}"))
+        return found
 
     @cached_property
     def token_offsets(self) -> IntArray:
         """int64 ``[sequences + 1]`` into the sub-tokens, whatever the rows are."""
-        return read_small(self._store, self.name, "token_offsets")
+        offsets = read_small(self._store, self.name, "token_offsets")
+        if len(offsets) != self.sequences + 1:
+            raise damaged(self._store, ValueError(f"{len(offsets)} token_offsets, {self.sequences} sequences"))
+        path = states_path(self._store) / self.name / "token_offsets"
+        return checked_offsets(offsets, len(self.word_index), path)
 
     @cached_property
     def word_index(self) -> NDArray[np.int32]:
@@ -147,9 +160,12 @@ class Split:
         except Exception as error:  # a remote place's libraries have errors of their own
             raise damaged(path, error) from error
         try:
-            return pd.read_parquet(file)
+            found = pd.read_parquet(file)
         except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
             raise damaged(path, ValueError(error)) from error
+        if len(found) != len(self):
+            raise damaged(path, ValueError(f"{len(found)} examples, not {len(self)}"))
+        return found
 
     def take(self, indices: ArrayLike, layers: Sequence[int] | None = None) -> Ragged:
         """The states of some examples, in the order given.

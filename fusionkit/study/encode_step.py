@@ -8,7 +8,7 @@ from typing import Any
 
 from fusionkit.errors import IdentityError
 from fusionkit.options.tables import ENCODE
-from fusionkit.sources import Source, open_source
+from fusionkit.sources import Source, column_names, open_source
 from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
 from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step
@@ -53,7 +53,12 @@ def open_data(source: SourceStep) -> Source:
     """The source itself, as an encode opens it; errors as :func:`fusionkit.sources.open_source`."""
     options = encode_options(source)
     return open_source(
-        options["source"], config=options["config"], revision=options["revision"], lines=options["task"] == "mlm"
+        options["source"],
+        config=options["config"],
+        revision=options["revision"],
+        lines=options["task"] == "mlm",
+        columns=column_names(options["columns"]),
+        limit=options["limit"],
     )
 
 

@@ -50,7 +50,6 @@ def test_the_same_keys_may_stand_below_cluster_in_a_file_of_something_else(tmp_p
         ("workers: 0", "'workers' is out of range", ""),
         ("workers: many", "'workers' is out of range", ""),
         ("gpus: 2", "'gpus' is out of range", ""),
-        ("walltime: 4:00:00", "'walltime' is out of range", ""),
         ("walltime: tomorrow", "'walltime' is out of range", ""),
         ("memory: much", "the number of bytes is out of range", ""),
         ('partition: "gpu\\n#SBATCH --nodes=9"', "'partition' is out of range", ""),

@@ -27,6 +27,7 @@ OTHERS: list[tuple[dict[str, Any], dict[str, tuple[str, str]]]] = [
     ({"layers": "-2:"}, {"layers": ("0, 1, 2, 3", "2, 3")}),
     ({"dtype": "bfloat16"}, {"dtype": ("float16", "bfloat16")}),
     ({"max_length": 32}, {"max_length": ("64", "32")}),
+    ({"limit": 5}, {"limit": ("–", "5")}),
     ({"compute_dtype": "bfloat16"}, {"compute_dtype": ("float32", "bfloat16")}),
     ({"dtype": "int8"}, {"dtype": ("float16", "int8")}),
     ({"compress": "zstd"}, {"compression": ("none", "zstd")}),

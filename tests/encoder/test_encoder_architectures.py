@@ -19,7 +19,7 @@ FACTS = {
     "roberta": (4, 16, 64, "cls"),  # of 66 positions its padding index spends two
     "deberta-v2": (4, 16, 64, "cls"),
     "modernbert": (4, 16, 64, "cls"),
-    "gpt2": (4, 16, 64, "mean"),
+    "gpt2": (4, 16, 64, "last"),
     "t5": (4, 16, 512, "mean"),
     "t5-encoder": (4, 16, 512, "mean"),
     "bart": (3, 16, 48, "mean"),
@@ -53,6 +53,7 @@ def test_every_architecture_is_described_here(architectures: list[str]) -> None:
 def test_layers_width_and_length_are_the_configurations(tiny: Callable[[str], Any], name: str) -> None:
     encoder = load(str(tiny(name).folder))
     assert (encoder.layers, encoder.hidden, encoder.max_length, encoder.sentence_rows) == FACTS[name]
+    assert encoder.causal == (name == "gpt2")
     assert encoder.parameters == sum(p.numel() for p in tiny(name).model.parameters())
 
 

@@ -107,6 +107,7 @@ def test_what_the_cache_does_not_hold_is_one_error(answers: dict[str, list[Any]]
         ({"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}, "cls"),
         ({"pooling_mode": "mean"}, "mean"),  # since sentence-transformers 6
         ({"pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode_lasttoken": True}, "last"),
     ],
 )
 def test_the_pooling_of_a_folder_is_known(

@@ -26,12 +26,14 @@ def test_what_is_learned_has_names_that_end_in_an_underscore(toy: Any) -> None:
     assert FusionClassifier("concat", epochs=1).fit(ragged, labels).layer_weights_ is None
 
 
-def test_probabilities_are_the_softmax_of_the_models_scores(toy: Any) -> None:
+@pytest.mark.parametrize(("pool", "row"), [("cls", 0), ("last", -1)])
+def test_probabilities_are_the_softmax_of_the_models_scores(toy: Any, pool: str, row: int) -> None:
     ragged, labels, _ = toy
-    found = FusionClassifier("layer:1", epochs=3, pool="cls").fit(ragged, labels)
-    first = torch.stack([ragged[i][0] for i in range(60)])  # [60, 3, 6]
+    found = FusionClassifier("layer:1", epochs=3, pool=pool).fit(ragged, labels)
+    kept = [torch.from_numpy(ragged.row_mask[slice(*ragged.row_offsets[i : i + 2])]) for i in range(60)]
+    read = torch.stack([ragged[i][kept[i]][row] for i in range(60)])  # [60, 3, 6]; the last row that has a state
     with torch.no_grad():
-        scores = found.model_.head.score(first[:, 1]).double().numpy()
+        scores = found.model_.head.score(read[:, 1]).double().numpy()
     expected = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     probabilities = found.predict_proba(ragged)
     np.testing.assert_allclose(probabilities, expected, rtol=1e-4)

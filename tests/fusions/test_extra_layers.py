@@ -87,4 +87,4 @@ def test_examples_without_rows_leave_all_gradients_finite() -> None:
 def test_fewer_than_one_layer_is_refused(n: int) -> None:
     with pytest.raises(UsageError, match="no such extra layers") as caught:
         build_fusion(f"extra-layers:{n}", 1, 16)
-    assert (caught.value.expected, caught.value.received) == ("extra-layers:n with n at least 1", f"extra-layers:{n}")
+    assert (caught.value.expected, caught.value.received) == ("extra-layers:n with n from 1 to 64", f"extra-layers:{n}")

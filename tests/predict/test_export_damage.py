@@ -42,6 +42,16 @@ def change(folder: Path, **fields: Any) -> None:
     (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
 
 
+def respec(folder: Path, **fields: Any) -> None:
+    """Set fields of the config's spec."""
+    change(folder, spec={**json.loads((folder / "config.json").read_text())["spec"], **fields})
+
+
+def encoding(folder: Path, **fields: Any) -> dict[str, Any]:
+    """The config's encoding with some other fields."""
+    return {**json.loads((folder / "config.json").read_text())["encoding"], **fields}
+
+
 def flip(folder: Path) -> None:
     content = bytearray((folder / "model.safetensors").read_bytes())
     content[-5] ^= 1
@@ -74,12 +84,28 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[FusionkitError], str]] = {
     "a newer format": (lambda f: change(f, format_version=3), StoreError, "install a newer fusionkit"),
     "no version": (lambda f: change(f, format_version=None), StoreError, "format_version"),
     "no labels": (lambda f: change(f, labels=None), StoreError, "'labels'"),
-    "labels of numbers": (lambda f: change(f, labels=[1, 2]), StoreError, "no sound labels"),
+    "labels of numbers": (lambda f: change(f, labels=[1, 2]), StoreError, "'labels'"),
     "fewer labels": (lambda f: change(f, labels=["O", "B-a"]), StoreError, "model.safetensors is damaged"),
-    "unknown rows": (lambda f: change(f, rows="columns"), StoreError, "no sound rows"),
+    "unknown rows": (lambda f: change(f, rows="columns"), StoreError, "'rows': one of tokens"),
     "a text for a width": (lambda f: change(f, hidden="16"), StoreError, "'hidden'"),
-    "no identity": (lambda f: change(f, encoding={}), StoreError, "'encoder'"),
+    "no identity": (lambda f: change(f, encoding={}), StoreError, "'encoding.compute_dtype'"),
     "an unknown option": (lambda f: change(f, spec={"flavour": "sweet"}), StoreError, "config.json is damaged"),
+    "no spec": (lambda f: change(f, spec=None), StoreError, "'spec'"),
+    "a list for a spec": (lambda f: change(f, spec=[]), StoreError, "'spec'"),
+    "a huge width": (lambda f: change(f, hidden=10**9), StoreError, "'hidden': a whole number from 1 to 65,536"),
+    "a large width": (lambda f: change(f, hidden=60_000), StoreError, "a model of"),
+    "many layers": (lambda f: respec(f, fusion="extra-layers:100000"), StoreError, "config.json is damaged"),
+    "other layers": (lambda f: respec(f, fusion="extra-layers:64"), StoreError, "model.safetensors is damaged"),
+    "a number for layers": (lambda f: change(f, layers=99), StoreError, "'layers'"),
+    "a layer of no encoder": (lambda f: change(f, layers=[10**9]), StoreError, "'layers'"),
+    "a length below 0": (lambda f: change(f, encoding=encoding(f, max_length=-1)), StoreError, "'encoding.max_length'"),
+    "a list for a precision": (
+        lambda f: change(f, encoding=encoding(f, compute_dtype=[])),
+        StoreError,
+        "compute_dtype",
+    ),
+    "labels in an object": (lambda f: change(f, labels={"O": 1}), StoreError, "'labels'"),
+    "others of numbers": (lambda f: change(f, others={"a": 3}), StoreError, "others.a"),
     "an unknown checksum": (lambda f: change(f, weights_sha256="0" * 64), StoreError, "model.safetensors is damaged"),
 }
 

@@ -34,6 +34,7 @@ CASES = [
     ("words", "classification", "bcn", None, "extra-layers:1"),
     ("tokens", "classification", "classifier", "cls", "linear"),
     ("tokens", "classification", "classifier", "cls", "extra-layers:1"),
+    ("tokens", "classification", "classifier", "last", "attention"),
     ("tokens", "classification", "classifier", "mean", "dwatt"),
     ("tokens", "classification", "classifier", "max", "ladder:8"),
     ("words", "classification", "classifier", "mean", "attention"),

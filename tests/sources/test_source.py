@@ -18,7 +18,9 @@ CONTENT = {
     ".json": '{"text": "hello there", "label": "x"}\n',
     ".txt": "hello O\nthere B-x\n",
 }
-SAME_AS = {".jsonl": ".json", ".ndjson": ".json"} | dict.fromkeys((".conll", ".iob", ".iob2", ".bio"), ".txt")
+SAME_AS = {".jsonl": ".json", ".ndjson": ".json"} | dict.fromkeys(
+    (".conll", ".conllu", ".iob", ".iob2", ".bio"), ".txt"
+)
 
 
 def put(path: Path) -> Path:
@@ -132,3 +134,11 @@ def test_a_hub_option_that_would_be_ignored_is_refused(tmp_path: Path, option: s
     given: dict[str, Any] = {option: "en"}
     with pytest.raises(UsageError, match=f"has no {option}s"):
         open_source(str(file), **given)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_a_files_name_may_be_no_utf8(tmp_path: Path, suffix: str) -> None:
+    put(tmp_path / f"a{suffix}").replace(tmp_path / f"caf\udce9{suffix}")
+    source = open_source(str(tmp_path / f"caf\udce9{suffix}"))
+    assert source.name == r"caf\udce9"  # as JSON can hold it
+    assert source.splits["train"].num_rows

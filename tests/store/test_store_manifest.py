@@ -29,7 +29,7 @@ WRONG_SPLIT: dict[str, list[Any]] = {
     "rows": [-1, "47", None],
     "examples": [1.5],
     "rows_per_chunk": [0, -10],
-    "chunks": ["abc", 7, {}, [1, 2], {"hidden_states": [], "scales": []}],
+    "chunks": ["abc", 7, {}, [1, 2], {"hidden_states": [], "scales": []}, {"hidden_states": [1]}],
 }
 OUTSIDE = ["../secret", "/etc/hostname", "examples/../../secret", "states.zarr/../..", ".."]
 NAMES = ["../x", "/x", "a/b", "", ".", "train.parquet", "a b", "..", "train\n"]
@@ -110,7 +110,7 @@ LIES: dict[str, dict[str, Any]] = {
     "layers": {"layers": [0, 1, 2], "identity": {"layers": [0, 1, 2]}},
     "shape": {"hidden": 3, "layers": [0, 1, 2, 3, 4], "identity": {"layers": [0, 1, 2, 3, 4]}},
     "chunks": {"splits": {"train": {"rows_per_chunk": 11}}},
-    "rows": {"splits": {"train": {"rows": 10**30}}},
+    "rows": {"splits": {"train": {"rows": 48}}},
     "examples": {"splits": {"train": {"examples": 11}}},
     "tokens": {"splits": {"train": {"tokens": 46}}},
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
@@ -16,7 +17,8 @@ from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel, model_of
-from fusionkit.fit.model.own_code import sources_of, warn_of_sources
+from fusionkit.fit.model.own_code import own_parts, sources_of, warn_of_sources
+from fusionkit.fit.model.record_shape import misfit
 from fusionkit.fusions import sees_examples
 from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, others_of
 from fusionkit.runs.records_file import TAKEN_FROM
@@ -150,6 +152,8 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     Raises:
         StoreError: they do not fit together, or the weights are not the recorded ones.
     """
+    if (wrong := misfit(record)) is not None:
+        raise damaged(place, *wrong, remedy)
     try:
         spec, layers = RunSpec.from_dict(record["spec"]), tuple(record["layers"])
         parts = parts_of(spec)
@@ -160,6 +164,7 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     sources_of(spec)  # code that cannot be imported is no damage: it has an error of its own
     try:
         classes = {part: len(found["labels"]) for part, found in told.items()}
+        _refuse_larger(spec, len(layers), record["hidden"], classes, record.get("sides", 1), weights)
         model = model_of(spec, len(layers), record["hidden"], classes, record.get("sides", 1))
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
@@ -179,6 +184,18 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         for part, found in told.items()
     }  # fmt: skip
     return dataclasses.replace(runs[name], others={other: runs[other] for other in more})
+
+
+def _refuse_larger(
+    spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int, weights: Path
+) -> None:
+    """Refuse a model with more numbers than its file has bytes, before memory is taken for it (ValueError)."""
+    if own_parts(spec.fusion, spec.head):
+        return  # of another's code it is not known that it runs without memory
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in model_of(spec, layers, hidden, classes, sides).parameters())
+    if weights.is_file() and size > (there := weights.stat().st_size):
+        raise ValueError(f"a model of {size:,} numbers, {weights.name} has {there:,} bytes")
 
 
 def _load_weights(model: FusedModel | JointModel, path: Path, sha256: str, remedy: str) -> None:

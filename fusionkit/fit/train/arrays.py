@@ -15,6 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.loader.minibatches import InMemoryStates
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.ragged import IntArray, Ragged, offsets_of
+from fusionkit.specs import ONE_TOKEN
 from fusionkit.store import Split
 
 BLOCK_ROWS = 4096  # rows scored at once; bounds memory
@@ -72,28 +73,29 @@ def example_split(
     """Examples with a label or number each; without ``targets``, to be predicted.
 
     Args:
-        pool: ``mean`` or ``max`` read all rows, ``cls`` the first, None the only one.
+        pool: ``mean`` or ``max`` read all rows, ``cls`` the first, ``last`` the last, None the only one.
         whole: keep all rows of each example, for a fusion that looks at them.
         unpooled: the head reads all rows of each example, none of them pooled.
 
     Raises:
         UsageError: an example lacks a row, or has several where nothing pools them.
     """
-    counts = np.diff(examples.row_offsets)
+    rows, offsets = examples.kept
+    counts = np.diff(offsets if pool == "last" else examples.row_offsets)
     every = unpooled or pool in ("mean", "max")
-    if not every and (wrong := np.flatnonzero(counts == 0 if pool == "cls" else counts != 1)).size:
+    if not every and (wrong := np.flatnonzero(counts == 0 if pool in ONE_TOKEN else counts != 1)).size:
         raise UsageError(
             f"example {wrong[0]} cannot be read",
-            expected="a row or more" if pool == "cls" else "one row in each example, as in training",
+            expected="a row or more" if pool in ONE_TOKEN else "one row in each example, as in training",
             received=f"{counts[wrong[0]]} rows",
             remedy="choose pool='mean' or 'max', or remove such examples",
         )
-    (rows, offsets), read, first = examples.kept, None, examples.row_offsets[:-1]
+    read, one = None, rows[offsets[1:] - 1] if pool == "last" else examples.row_offsets[:-1]
     if not every and whole:
-        read = np.isin(rows, first)
+        read = np.isin(rows, one)
         read = None if read.all() else read
     elif not every:
-        rows, offsets = first, np.arange(len(first) + 1, dtype=np.int64)
+        rows, offsets = one, np.arange(len(one) + 1, dtype=np.int64)
     wanted = np.zeros(len(examples), dtype=np.int64) if targets is None else targets
     return TaskSplit(examples.states, rows, offsets, wanted, gold or examples.unlabelled, examples.ids, read=read)
 

@@ -32,7 +32,7 @@ from fusionkit.fit.vectorized.width import room
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import decides_by_softmax, reads_sequences
 from fusionkit.ragged import IntArray
-from fusionkit.specs import WINDOW, RunSpec
+from fusionkit.specs import ONE_TOKEN, WINDOW, RunSpec
 
 
 class UnitInputs:
@@ -128,7 +128,7 @@ class UnitInputs:
 def decides_rows(spec: RunSpec) -> bool:
     """Whether each row of a run is scored independently, so that padding rows change nothing."""
     heads = decides_by_softmax(spec.head) and not reads_sequences(spec.head)
-    return heads and spec.pool in (None, "cls") and not sees_examples(spec.fusion)
+    return heads and spec.pool in (None, *ONE_TOKEN) and not sees_examples(spec.fusion)
 
 
 def is_plain(draw: TaskSplit) -> bool:

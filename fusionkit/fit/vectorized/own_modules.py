@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from fusionkit.fit.model.fused import FusedModel
+from fusionkit.specs import ONE_TOKEN
 
 LENGTHS = (2, 1, 3, 2)  # rows of each sequence that is tried: an even number of sequences
 CLOSE = 1e-4
@@ -69,7 +70,7 @@ class _Asked(nn.Module):
 
     def forward(self, states: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
         """``[rows, layers, hidden]`` → scores, decisions and loss."""
-        if self.model.pool == "cls":
+        if self.model.pool in ONE_TOKEN:
             states, offsets = states[offsets[:-1]], torch.arange(len(offsets))
         scores = self.model(states, offsets)
         bounds = torch.arange(len(scores) + 1)

@@ -39,7 +39,7 @@ from fusionkit.fusions import sees_examples
 from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
-from fusionkit.specs import RunSpec
+from fusionkit.specs import ONE_TOKEN, RunSpec
 
 Wanted = Literal["loss", "score", "decide"]
 
@@ -93,7 +93,7 @@ class Stacked:
         self.by_row = (
             type(head) is Softmax
             and not getattr(head.score, "across_rows", False)
-            and self._base.pool in (None, "cls")
+            and self._base.pool in (None, *ONE_TOKEN)
             and self._base.sides == 1
         )
         self.whole_examples = sees_examples(specs[0].fusion)

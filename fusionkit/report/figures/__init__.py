@@ -24,7 +24,8 @@ class Figure:
     Attributes:
         title: its title. caption: a description of the chart, with units. needs: what the runs must have.
         data: its tidy data; None where these runs have none. chart: of a study and that data an Altair chart.
-        about: what is only known of the data, in a sentence.
+        about: what is only known of the data, in a sentence. thinned_by: of too many rows those of evenly spaced values
+            of these columns are drawn.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Figure:
     data: Callable[[ReportData, AllPredictions], pd.DataFrame | None]
     chart: Callable[[ReportData, pd.DataFrame], Any]
     about: Callable[[pd.DataFrame], str] = lambda data: ""
+    thinned_by: tuple[str, ...] = ()
 
 
 FIGURES: dict[str, Figure] = {
@@ -73,6 +75,7 @@ FIGURES: dict[str, Figure] = {
         "runs with an epoch or more",
         partial(curves.data, "epoch", "validation_score"),
         partial(curves.chart, "epoch"),
+        thinned_by=("epoch",),
     ),
     "score-by-seconds": Figure(
         "Score by training time",
@@ -80,6 +83,7 @@ FIGURES: dict[str, Figure] = {
         "runs with an epoch or more",
         partial(curves.data, "seconds", "validation_score"),
         partial(curves.chart, "seconds"),
+        thinned_by=("epoch",),
     ),
     "loss-by-step": Figure(
         "Loss by step",
@@ -88,6 +92,7 @@ FIGURES: dict[str, Figure] = {
         "runs with an epoch or more that tell how many examples they learned from: a draw, or their store",
         partial(curves.data, "step", "loss"),
         partial(curves.chart, "step"),
+        thinned_by=("epoch",),
     ),
     "loss-by-seconds": Figure(
         "Loss by training time",
@@ -96,6 +101,7 @@ FIGURES: dict[str, Figure] = {
         "runs with an epoch or more",
         partial(curves.data, "seconds", "loss"),
         partial(curves.chart, "seconds"),
+        thinned_by=("epoch",),
     ),
     "single-layers": Figure(
         "Each layer alone",
@@ -118,6 +124,7 @@ FIGURES: dict[str, Figure] = {
         "several runs of one task with a fusion that weighs its layers",
         weights.by_seed,
         weights.chart_by_seed,
+        thinned_by=("data_seed", "init_seed"),
     ),
     "layer-weights-by-label": Figure(
         "Layer weights by label",
@@ -143,6 +150,7 @@ FIGURES: dict[str, Figure] = {
         break_even.data,
         break_even.chart,
         break_even.about,
+        thinned_by=("heads",),
     ),
     "confusion": Figure(
         "Gold and predicted classes",

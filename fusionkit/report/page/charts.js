@@ -38,7 +38,9 @@ function csvOf(rows) {
   if (!rows.length) return "";
   const names = Object.keys(rows[0]);
   const quoted = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
+    const plain = value === null || value === undefined ? "" : String(value);
+    // A spreadsheet would compute a text that begins like a formula.
+    const text = typeof value === "string" && /^[=+\-@\t\r]/.test(plain) && !/^[-+]?[0-9.]+([eE][-+]?[0-9]+)?$/.test(plain) ? `'${plain}` : plain;
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return [names.join(","), ...rows.map((row) => names.map((name) => quoted(row[name])).join(","))].join("\n") + "\n";

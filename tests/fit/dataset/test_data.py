@@ -24,8 +24,8 @@ Corpus = dict[str, list[dict[str, Any]]]
 SPLITS = ("train", "validation", "test")
 WORD_KINDS = ("tokens", "words", "words-mean")
 SENTENCE_KINDS = [
-    ("cls", None), ("mean", None), ("tokens", "cls"), ("tokens", "mean"), ("tokens", "max"), ("words", "mean"),
-    ("words", "max"), ("words-mean", "mean"), ("words-mean", "max"),
+    ("cls", None), ("last", None), ("mean", None), ("tokens", "cls"), ("tokens", "last"), ("tokens", "mean"),
+    ("tokens", "max"), ("words", "mean"), ("words", "max"), ("words-mean", "mean"), ("words-mean", "max"),
 ]  # fmt: skip
 LABELS = ["food", "weather"]
 TAGS = ["B-place", "B-who", "I-place", "I-who", "O"]
@@ -54,12 +54,15 @@ def rows_of_words(kind: str, ids: list[list[int | None]], words: list[list[str]]
 
 
 def rows_of_sentences(kind: str, pool: str | None, ids: list[list[int | None]], words: list[list[str]]) -> Any:
-    if kind in ("cls", "mean"):
+    if kind in ("cls", "last", "mean"):
         return [[i] for i in range(len(ids))]
     if kind != "tokens":
         return rows_of_words(kind, ids, words)
     starts = np.cumsum([0, *map(len, ids)]).tolist()
-    return [[start] if pool == "cls" else list(range(start, stop)) for start, stop in pairwise(starts)]
+    one = {"cls": 0, "last": -1}
+    return [
+        [range(start, stop)[one[pool]]] if pool in one else list(range(start, stop)) for start, stop in pairwise(starts)
+    ]
 
 
 def assert_batch(split: TaskSplit, states: NDArray[np.float32], rows: list[list[int]], order: list[int]) -> None:
@@ -122,9 +125,9 @@ def test_a_classifier_gets_the_rows_of_each_labelled_example(
 
 def test_every_kind_of_rows_and_every_pool_is_among_the_cases() -> None:
     assert {kind for kind, _ in SENTENCE_KINDS} == set(ROWS)
-    assert set(WORD_KINDS) == set(ROWS) - {"cls", "mean"}
+    assert set(WORD_KINDS) == set(ROWS) - {"cls", "last", "mean"}
     assert {pool for _, pool in SENTENCE_KINDS} == {*POOLS, None}
-    assert (len(WORD_KINDS), len(SENTENCE_KINDS)) == (3, 9)
+    assert (len(WORD_KINDS), len(SENTENCE_KINDS)) == (3, 11)
 
 
 @pytest.mark.parametrize("kind", WORD_KINDS)

@@ -152,7 +152,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"head": "tagger+classifier"}, "unknown head for joint 'tagger+classifier'"),
     ({"head": "classifier+crff"}, "unknown head for joint 'classifier+crff'"),
     ({"head": "classifier+crf", "label_smoothing": 0.1}, "head 'classifier+crf' cannot use --label-smoothing"),
-    ({"pool": "cls"}, "rows of words have no first token"),
+    ({"pool": "cls"}, "rows of words have no first and no last token"),
     ({"joint_fusion": "both"}, "unknown joint_fusion 'both'"),
     ({"task": "tagging", "joint_fusion": "each"}, "the task tagging has one head"),
 ]

@@ -98,7 +98,7 @@ def test_a_split_without_any_span_is_scored_as_the_others_are(make_store: MakeSt
 
 def test_one_class_is_nothing_to_learn(make_store: MakeStore) -> None:
     store = make_store("mean", train=texts(4, ("same", None)))
-    with pytest.raises(DataError, match="column 'label' of train has fewer than two classes") as caught:
+    with pytest.raises(UsageError, match="column 'label' of train has fewer than two classes") as caught:
         load_task(store, TASKS["classification"], "label", None)
     assert caught.value.received == "same"
 

@@ -111,6 +111,7 @@ def test_a_choice_that_a_store_cannot_serve_is_refused(
 POOLED: list[tuple[str, str, str | None, str | None]] = [
     ("tokens", "classification", None, "mean"),  # what MiniLM was trained with
     ("tokens", "classification", "cls", "cls"),
+    ("tokens", "classification", "last", "last"),
     ("tokens", "classification", "max", "max"),
     ("words", "classification", None, "mean"),
     ("words-mean", "classification", "max", "max"),
@@ -134,8 +135,8 @@ def test_rows_of_parts_are_pooled_and_others_are_not(
         ("words", "tagging", "cls", "--pool cls has nothing to pool", "leave --pool out"),
         ("cls", "classification", "max", "--pool max has nothing to pool", "encode with --rows tokens to pool at fit"),
         ("mean", "classification", "mean", "--pool mean has nothing to pool", "encode with --rows tokens"),
-        ("words", "classification", "cls", "rows of words have no first token", "choose --pool mean or max"),
-        ("words-mean", "classification", "cls", "rows of words have no first token", "choose --pool mean or max"),
+        ("words", "classification", "cls", "rows of words have no first and no last token", "choose --pool mean or"),
+        ("words-mean", "classification", "last", "rows of words have no first and no last", "choose --pool mean or"),
     ],
 )
 def test_a_pool_without_anything_to_pool_is_refused(

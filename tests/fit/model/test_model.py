@@ -42,13 +42,13 @@ def test_tokens_are_fused_first_and_pooled_after(pool: str) -> None:
     assert torch.allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("pool", [None, "cls"])
+@pytest.mark.parametrize("pool", [None, "cls", "last"])
 def test_without_a_reduction_each_row_is_scored(pool: str | None) -> None:
     model = build_model(spec(pool=pool), 3, 5, 2)
     states = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(2))
     mean = states.mean(1)  # what a query of zeros makes of the layers
     assert torch.allclose(model(states, torch.arange(5)), model.head(mean, torch.arange(5)), atol=1e-6)
-    assert set(POOLS) == {"cls", *REDUCE}
+    assert set(POOLS) == {"cls", "last", *REDUCE}
 
 
 def test_weights_depend_on_the_init_seed_alone() -> None:

@@ -17,7 +17,7 @@ from fusionkit import predict as live
 from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.errors import DataError, UsageError
+from fusionkit.errors import UsageError
 from fusionkit.files import read_json
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.checkpoint import open_run
@@ -220,5 +220,5 @@ def test_other_columns_are_refused(topics: Store, corpus_store: Callable[[str], 
     assert caught.value.expected == "a column with a list of labels"
     with pytest.raises(UsageError, match="does not suit the task classification"):
         choose_task(topics, "classification", "topics")
-    with pytest.raises(DataError, match="fewer than two classes"):
+    with pytest.raises(UsageError, match="fewer than two classes"):
         load_task(store, TASKS["multi-label"], "none", None)

@@ -28,7 +28,7 @@ TEXTS = ["rain in Oslo", "snow over Bergen", "soup", "Anna bakes the smallest un
 # First text, second text, label, score; texts come again, one beside itself, and one pair has no label.
 TRAIN = [(0, 1, "no", 1.5), (2, 2, "yes", 5.0), (1, 0, "no", 1.0), (3, 4, None, 0.25), (4, 0, "yes", 4.0)] * 4
 TEST = [(1, 3, "no", 0.5), (3, 3, "yes", 4.5)]
-KINDS = [("tokens", "cls"), ("tokens", "mean"), ("tokens", "max"), ("cls", None), ("mean", None)]
+KINDS = [("tokens", "cls"), ("tokens", "mean"), ("tokens", "max"), ("tokens", "last"), ("cls", None), ("mean", None)]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,13 @@ def states_of(store: Store, split: str, text: str, states: Array, pool: str | No
     frame = store[split].examples
     seen = list(dict.fromkeys(t for both in zip(frame["sentence1"], frame["sentence2"], strict=True) for t in both))
     start, stop = store[split].row_offsets[seen.index(text) :][:2]
-    return states[start : start + 1] if pool == "cls" else states[start:stop]
+    return (
+        states[start : start + 1]
+        if pool == "cls"
+        else states[stop - 1 : stop]
+        if pool == "last"
+        else states[start:stop]
+    )
 
 
 def assert_rows(found: TaskSplit, expected: list[tuple[Array, Array]]) -> None:
@@ -116,7 +122,8 @@ def test_the_head_reads_both_their_difference_and_their_product(
         for sequence in range(4):
             states = taken[sequence].float()
             fused = model.fusion(states, torch.tensor([0, len(states)]))
-            first = fused[0] if pool == "cls" or len(fused) == 1 else fused.mean(0)
+            one = 0 if pool == "cls" or len(fused) == 1 else -1 if pool == "last" else None
+            first = fused.mean(0) if one is None else fused[one]
             pooled.append(fused.max(0).values if pool == "max" else first)
         u, v = torch.stack(pooled[::2]), torch.stack(pooled[1::2])
         scores = model.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1), torch.arange(3))

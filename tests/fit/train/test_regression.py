@@ -161,7 +161,7 @@ def test_a_split_without_any_number_is_not_used(make_store: MakeStore) -> None:
 
 def test_one_number_throughout_is_nothing_to_learn(make_store: MakeStore) -> None:
     same = make_store("mean", train=pairs([2.5] * 4))
-    with pytest.raises(DataError, match="column 'score' of train has fewer than two different numbers") as caught:
+    with pytest.raises(UsageError, match="column 'score' of train has fewer than two different numbers") as caught:
         load_task(same, *choose_task(same, None, None), None)
     assert caught.value.received == "2.5"
 

@@ -26,6 +26,7 @@ LAYERS = (5,)
 LAYOUTS = [
     ("tokens", "tagging", None, False),
     ("tokens", "classification", "cls", False),
+    ("tokens", "classification", "last", False),
     ("tokens", "classification", "mean", True),
     ("tokens", "classification", "max", True),
     ("words", "tagging", None, True),

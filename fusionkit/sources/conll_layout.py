@@ -1,0 +1,201 @@
+"""What the columns of a CoNLL file are: by the names given, by its comments, else by its first sentences.
+
+| columns | without an index | behind an index |
+|---|---|---|
+| 2 | tokens, tags | – |
+| 3 | tokens, pos, tags | tokens, tags |
+| 4 | tokens, pos, chunk, tags | tokens, column3, tags |
+| 5 | – | tokens, pos, chunk, tags |
+| 10 | – | CoNLL-U's: tokens, lemma, upos, xpos, feats, head, deprel, deps, misc |
+
+An index is a first column that counts the words of each sentence. A ``global.columns`` comment names all columns, as in
+CoNLL-U Plus.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import methodcaller
+from pathlib import Path
+
+from fusionkit.errors import DataError, UsageError
+from fusionkit.sources.text import read_lines
+from fusionkit.tags import are_span_tags
+
+INDEX, LEFT_OUT = "index", ("_", "-")
+PLAIN = {2: ("tokens", "tags"), 3: ("tokens", "pos", "tags"), 4: ("tokens", "pos", "chunk", "tags")}
+CONLLU = ("tokens", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+INDEXED = {2: PLAIN[2], 3: ("tokens", "column3", "tags"), 4: PLAIN[4], 9: CONLLU}
+STANDARD = {"id": INDEX, "form": "tokens"}  # names of CoNLL-U Plus that fusionkit has other words for
+LOOKED_AT, LOOKED_AT_CHARACTERS = 500, 1 << 20  # lines, to tell the columns by
+COMMENT = re.compile(r"#[ \t]+(\S+(?: id)?)\s*=\s*(.*)")  # "newdoc id" and "newpar id" are CoNLL-U's
+COUNTED = re.compile(r"[0-9]+(-[0-9]+|\.[0-9]+)?")  # a word; a multi-word token 1-2; an empty node 1.1
+GLOBAL, DOCSTART = "global.columns", "-DOCSTART-"
+BY_BLANKS, BY_TABS = re.compile(r"[^ \t]+").findall, methodcaller("split", "\t")
+
+
+@dataclass(frozen=True)
+class ConllLayout:
+    """The columns of a CoNLL file.
+
+    Attributes:
+        tabs: separated by tabs, else by blanks. width: their count. names: of the columns kept, by their place.
+        index: the place of the column that counts a sentence's words, if there is one.
+        aside: names of columns that are not kept, because each word has what a comment says of its sentence.
+    """
+
+    tabs: bool
+    width: int
+    names: dict[int, str]
+    index: int | None = None
+    aside: tuple[str, ...] = ()
+
+    @property
+    def splitter(self) -> Callable[[str], list[str]]:
+        """What cuts a line into its fields."""
+        # Not str.split(): it would also cut words at U+00A0, U+2028 and their like.
+        return BY_TABS if self.tabs else BY_BLANKS
+
+    def is_comment(self, line: str) -> bool:
+        """Of a line before a sentence's first word: ``# `` begins a comment, unless the line has a field a column, as
+        the word ``#`` has. Behind an index no word begins with ``#``.
+        """
+        if not line.startswith("#"):
+            return False
+        spaced = line == "#" or line.startswith("# ") or self.index == 0
+        return spaced and len(self.splitter(line)) != self.width
+
+
+def column_names(text: str | None) -> tuple[str, ...] | None:
+    """The names in ``--columns``.
+
+    Raises:
+        UsageError: one is empty or stands twice, or all are left out.
+    """
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    kept = [name for name in names if name not in LEFT_OUT]
+    if "" in names or len({*kept}) < len(kept) or not {*kept} - {INDEX}:
+        raise UsageError(
+            "--columns names each column once",
+            expected="names like index,word,_,tag; '_' is left out",
+            received=text,
+            remedy="give each column a name of its own",
+        )
+    return names
+
+
+def is_break(line: str) -> bool:
+    """Whether a line, without the blanks at its end, ends a sentence."""
+    return not line or line.startswith(DOCSTART)
+
+
+def layout_of(path: Path, given: Sequence[str] | None = None) -> ConllLayout:
+    """The layout of a file.
+
+    Args:
+        given: names of all columns, in order; ``index`` counts a sentence's words, and ``_`` or ``-`` is left out.
+
+    Raises:
+        UsageError: the file has another number of columns than names were given.
+        DataError: no names were given, and the file has columns that fusionkit knows no names of.
+    """
+    lines = _first_lines(path)
+    some = [(number, line) for number, line in enumerate(lines, start=1) if not is_break(line)]
+    # Comments say nothing about the columns; a word may begin with "#", too.
+    number, first = next((each for each in some if not each[1].startswith("#")), next(iter(some), (1, "")))
+    tabs = "\t" in first
+    width = len((BY_TABS if tabs else BY_BLANKS)(first))
+    seen = [*_sentences(lines, ConllLayout(tabs, width, {}, 0))]
+    index = 0 if width > 2 and _count_words(seen) else None
+    titles = next((comments[GLOBAL] for comments, _ in seen if GLOBAL in comments), "").lower().split()
+    names = [*given] if given else [STANDARD.get(title, title) for title in titles]
+    if given and len(given) != width:
+        raise UsageError(
+            f"--columns names {len(given)} columns, {path} has {width}",
+            expected="a name for each column; '_' for one that is left out",
+            received=f"{','.join(given)} for line {number}: {first[:60]!r}",
+            remedy="name all columns in their order",
+        )
+    if given or len(names) == width:
+        index = names.index(INDEX) if INDEX in names else None
+    else:
+        known = (INDEXED if index == 0 else PLAIN).get(width - (index == 0))
+        names = [INDEX] * (index == 0) + list(known or _refuse(path, number, first, width))
+    kept = {at: name for at, name in enumerate(names) if at != index and name not in LEFT_OUT}
+    aside = tuple(name for at, name in kept.items() if _repeats_comment(seen, at, name))
+    return ConllLayout(tabs, width, {at: name for at, name in kept.items() if name not in aside}, index, aside)
+
+
+def _first_lines(path: Path) -> list[str]:
+    found, characters = list[str](), 0
+    for line in islice(read_lines(path), LOOKED_AT):
+        found.append(line.rstrip(" \t"))
+        if (characters := characters + len(line)) > LOOKED_AT_CHARACTERS:
+            break
+    return found
+
+
+def _refuse(path: Path, number: int, line: str, width: int) -> tuple[str, ...]:
+    raise DataError(
+        f"{path}: line {number} is not a CoNLL line",
+        expected="2 to 4 columns (word … tag), an index before them, or CoNLL-U's ten; separated by tabs or spaces",
+        received=f"{width} column{'s' if width > 1 else ''}: {line[:60]!r}",
+        remedy="name the columns, e.g. --columns index,word,_,tag; or name the file .csv, .tsv or .jsonl if it is one",
+    )
+
+
+def _sentences(lines: Sequence[str], layout: ConllLayout) -> Iterator[tuple[dict[str, str], list[list[str]]]]:
+    """The comments by key and the words' fields of the first sentences; the last may be cut off."""
+    comments, words = dict[str, str](), list[list[str]]()
+    for line in [*lines, ""]:
+        if is_break(line):
+            if words:
+                yield comments, words
+            comments, words = {}, []
+        elif not words and layout.is_comment(line):
+            comments |= {found[1]: found[2] for found in [COMMENT.fullmatch(line)] if found}
+        else:
+            words.append(layout.splitter(line))
+
+
+def _count_words(sentences: Iterable[tuple[dict[str, str], list[list[str]]]]) -> bool:
+    """Whether the first column counts the words of each sentence, from 0 or 1 on."""
+    seen = False
+    for _, words in sentences:
+        firsts = [fields[0] for fields in words]
+        numbers = [int(text) for text in firsts if text.isdecimal()]
+        if not all(map(COUNTED.fullmatch, firsts)) or numbers[:1] not in ([0], [1]):
+            return False
+        if numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+            return False
+        seen = True
+    return seen
+
+
+def _repeats_comment(sentences: Iterable[tuple[dict[str, str], list[list[str]]]], at: int, name: str) -> bool:
+    """Whether a column has at each word what a comment of its name says of the sentence."""
+    told = [(comments[name], words) for comments, words in sentences if name in comments]
+    return bool(told) and all(fields[at : at + 1] == [value] for value, words in told for fields in words)
+
+
+def looks_like_conll(path: Path) -> bool:
+    """Whether a ``.tsv`` file holds sentences, a word a line, and not a table with a header.
+
+    Sentences have an empty line between them, and tags of spans in the last column, an index in the first, or comments.
+    """
+    lines = _first_lines(path)
+    filled = [line for line in lines if line]
+    width = next((len(BY_TABS(line)) for line in filled if not line.startswith("#")), 0)
+    if width < 2 or "" not in lines[: lines.index(filled[-1])]:
+        return False
+    sentences = [*_sentences(lines, ConllLayout(tabs=True, width=width, names={}, index=0))]
+    words = [fields for _, sentence in sentences for fields in sentence]
+    if any(len(fields) != width for fields in words):
+        return False
+    spans = are_span_tags(fields[-1] for fields in words)
+    return spans or _count_words(sentences) or any(comments for comments, _ in sentences)
