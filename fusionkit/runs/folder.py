@@ -113,7 +113,10 @@ class RunsFolder:
 
     def record_files(self) -> list[Path]:
         """The files of all records. A run's folder is named by its digest: what a user copied aside is no run more."""
-        return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
+        try:
+            return [path for path in self.path.glob(f"*/{RECORD}") if _is_digest(path.parent.name)]
+        except FileNotFoundError:  # another process has removed the folder that it made, as it kept no run
+            return []
 
     def records(self) -> list[dict[str, Any]]:
         """The records of all finished runs, in the order they ended; UsageError for none, StoreError if damaged."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -76,7 +77,7 @@ def until(happened: Callable[[], Any]) -> Any:
 
 def ended(runs: Path) -> set[str]:
     """The runs that have a record."""
-    return {path.parent.name for path in runs.glob("*/run.json")}
+    return {path.parent.name for path in RunsFolder(runs).record_files()}
 
 
 def kept(runs: Path) -> dict[str, tuple[dict[str, Any], bytes]]:
