@@ -13,24 +13,42 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fusionkit.errors import FusionkitError, StoreError
+from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.object_storage import ask
 from fusionkit.places import Place, place_errors, read_bytes
 
 GIB = 1 << 30
-REFUSALS = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO)
+REFUSALS = (
+    errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO,
+    errno.ENOENT,  # a folder of the kernel's, like /proc
+    errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.EOPNOTSUPP, errno.ENOTEMPTY,
+)  # fmt: skip
 
 
 def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
     """Write a file so that at any moment it is absent, old or complete, also after a power cut.
 
-    An object on remote storage is so by nature: it appears when the last of its bytes is there.
+    An object on remote storage is so by nature: it appears when the last of its bytes is there. Where the path is a
+    link, what it points to is replaced.
+
+    Raises:
+        UsageError: the path is a device or a pipe: a file would take its place. FusionkitError: the disk is
+            full, or the place cannot be written.
     """
     if not isinstance(path, Path):
         with place_errors(path):
             content = b"".join(pieces)
             ask(path, "pipe_file", path.path, content, size=len(content))
         return
+    with disk_errors(path):
+        path = path.resolve() if path.is_symlink() else path
+        if not (path.is_file() or path.is_dir()) and path.exists():
+            raise UsageError(
+                f"{path} is no file",
+                expected="a new place, or a file to be replaced",
+                received="a device or a pipe",
+                remedy="choose another place",
+            )
     aside = aside_of(path)
     with disk_errors(path):
         try:

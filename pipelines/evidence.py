@@ -236,7 +236,7 @@ def made_of(study: str) -> str:
         f"{on} ({', '.join(f'{date} at ' + ', '.join(dict.fromkeys(commits)) for date, commits in when.items())})"
         for on, when in machines.items()
     )
-    return f"*{STUDIES[study].relative_to(ROOT).as_posix()}, trained on {told}*\n"
+    return f"*{'/'.join(STUDIES[study].parts[-3:])}, trained on {told}*\n"
 
 
 def wrapped(lines: str) -> str:

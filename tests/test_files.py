@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fusionkit.errors import FusionkitError, StoreError
+from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.files import (
     aside_of,
     disk_errors,
@@ -49,6 +50,38 @@ def test_pieces_are_written_one_after_another_into_folders_made_on_the_way(tmp_p
     write_durably(path, b"one", memoryview(b"two"), b"")
     assert path.read_bytes() == b"onetwo"
     assert names(path.parent) == ["chunk"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link to a fifo", "socket"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    """As root a rename would put a file into the place of /dev/null."""
+    path = tmp_path / "place"
+    if "fifo" in kind:
+        os.mkfifo(tmp_path / "fifo")
+        path = path if "link" in kind else tmp_path / "fifo"
+    if "link" in kind:
+        path.symlink_to(tmp_path / "fifo")
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    before = os.lstat(path)
+    with pytest.raises(UsageError, match="is no file"):
+        write_durably(path, b"new")
+    assert os.path.samestat(before, os.lstat(path))
+
+
+def test_of_a_link_the_file_behind_it_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "file")
+    write_durably(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "a" / "file").read_bytes() == b"new"
+
+
+def test_a_folder_of_the_kernels_is_one_error() -> None:
+    with pytest.raises(FusionkitError, match="cannot write /proc/nothing"):
+        write_durably(Path("/proc/nothing"), b"new")
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:

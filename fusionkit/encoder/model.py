@@ -33,6 +33,12 @@ class Tokenized:
     cut: NDArray[np.bool_]
 
 
+# Characters of a text, and words of a list, a sub-token of the maximum length: so much of the beginning is tokenised
+# first, and up to so many times as much where it has too few sub-tokens. What a tokenizer cuts off it keeps in pieces
+# of the maximum length; with two of them behind it the end of a text has the sub-tokens that it has in all of it.
+ROOM_CHARACTERS, ROOM_WORDS, MOST_ROOM, PIECES = 16, 2, 128, 2
+
+
 @dataclass(frozen=True)
 class Encoder:
     """A frozen encoder and its tokenizer, ready to run.
@@ -86,28 +92,69 @@ class Encoder:
     def tokenize(
         self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None, max_length: int
     ) -> Tokenized:
-        """Sub-tokens of texts, of pairs of texts, or of texts already split into words."""
+        """Sub-tokens of texts, of pairs of texts, or of texts already split into words.
+
+        Of a long text the beginning is tokenised that gives ``max_length`` sub-tokens: a tokenizer would cut the text
+        only when it has tokenised all of it.
+        """
         if not texts:  # transformers fails on an empty list
             none = np.zeros(0, np.int32)
             return Tokenized(none, none, none.astype(np.uint8), np.zeros(1, np.int64), none.astype(np.bool_))
-        split_into_words = not isinstance(texts[0], str)
-        encodings = self.tokenizer(
-            [list(text) for text in texts] if split_into_words else list(texts),
-            None if pairs is None else list(pairs),
-            is_split_into_words=split_into_words,
-            truncation=True,
-            max_length=max_length,
-            padding=False,
-            return_overflowing_tokens=False,
-            return_attention_mask=False,
-            verbose=False,
-        ).encodings
+        if pairs is None:
+            encodings, short = self._beginnings(texts, max_length)
+        else:
+            (first, some), (second, others) = (self._shortened(side, max_length) for side in (texts, pairs))
+            encodings, short = self._encodings(first, second, max_length), some | others
         offsets = offsets_of(np.array([len(e.ids) for e in encodings], dtype=np.int64))
         ids = np.fromiter((i for e in encodings for i in e.ids), np.int32, offsets[-1])
         words = np.fromiter((-1 if w is None else w for e in encodings for w in e.word_ids), np.int32, offsets[-1])
         segments = np.fromiter((t for e in encodings for t in e.type_ids), np.uint8, offsets[-1])
         cut = np.fromiter((bool(e.overflowing) for e in encodings), np.bool_, len(encodings))
-        return Tokenized(ids, words, segments, offsets, cut)
+        return Tokenized(ids, words, segments, offsets, cut | short)
+
+    def _beginnings(self, texts: Sequence[Any], max_length: int) -> tuple[list[Any], NDArray[np.bool_]]:
+        """Encodings of texts or lists of words, of each as much as they need; True where that is not all of it."""
+        lengths = np.array([len(text) for text in texts], dtype=np.int64)
+        read = max_length * (ROOM_CHARACTERS if isinstance(texts[0], str) else ROOM_WORDS)
+        most = read * MOST_ROOM
+        encodings = self._encodings([_beginning(text, read, most) for text in texts], None, max_length)
+        while read < most:
+            # What was shortened and is still short has white space there, or words without a sub-token.
+            few = [i for i in np.flatnonzero(lengths > read).tolist() if len(encodings[i].overflowing) < PIECES]
+            if not few:
+                break
+            read *= 2
+            longer = self._encodings([_beginning(texts[i], read, most) for i in few], None, max_length)
+            for i, encoding in zip(few, longer, strict=True):
+                encodings[i] = encoding
+        return encodings, lengths > read
+
+    def _shortened(self, texts: Sequence[Any], max_length: int) -> tuple[list[Any], NDArray[np.bool_]]:
+        """Texts of pairs, the long ones cut where they have enough sub-tokens; True where nobody looked further."""
+        found, short = list(texts), np.zeros(len(texts), dtype=np.bool_)
+        long = [i for i, text in enumerate(texts) if len(text) > max_length * ROOM_CHARACTERS]
+        if long:
+            encodings, short[long] = self._beginnings([texts[i] for i in long], max_length)
+            for i, encoding in zip(long, encodings, strict=True):
+                pieces = [encoding, *encoding.overflowing]
+                found[i] = texts[i][: max(end for piece in pieces for _, end in piece.offsets)]
+        return found, short
+
+    def _encodings(self, texts: Sequence[Any], pairs: Sequence[Any] | None, max_length: int) -> list[Any]:
+        """The tokenizer's encodings of texts or lists of words, or of pairs of texts."""
+        return list(
+            self.tokenizer(
+                list(texts),
+                pairs,
+                is_split_into_words=not isinstance(texts[0], str),
+                truncation=True,
+                max_length=max_length,
+                padding=False,
+                return_overflowing_tokens=False,
+                return_attention_mask=False,
+                verbose=False,
+            ).encodings
+        )
 
     def forward(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
         """One padded batch through the frozen encoder, without gradients; as :meth:`states`."""
@@ -130,3 +177,8 @@ class Encoder:
             inputs["use_cache"] = False  # type: ignore[assignment]
         states = self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states
         return tuple(states) if states is not None else ()
+
+
+def _beginning(text: Any, read: int, most: int) -> Any:
+    """The beginning of a text, so many characters; of a list so many words, each with ``most`` characters at most."""
+    return text[:read] if isinstance(text, str) else [word[:most] for word in text[:read]]

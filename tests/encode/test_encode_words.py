@@ -104,7 +104,7 @@ def test_a_split_without_any_row_is_a_store_all_the_same(encoded: Encoding, tmp_
     assert split.take([1, 0]).hidden_states.shape == (0, 4, 16)
 
 
-@pytest.mark.parametrize("rows", ["tokens", "cls", "mean"])
+@pytest.mark.parametrize("rows", ["tokens", "last", "mean"])
 def test_an_empty_text_of_a_decoder_has_no_states(encoded: Encoding, tmp_path: Path, rows: str) -> None:
     """GPT-2's tokenizer adds nothing: no sub-token, so a masked row of zeros, or none."""
     raw = tokenizers.Tokenizer(models.BPE())

@@ -114,6 +114,34 @@ def test_the_model_takes_a_text_of_the_full_length(tiny: Callable[[str], Any], n
     assert padded(encoder, tokens)[0].shape == (2, encoder.max_length, 16)
 
 
+LONG = "the quick brown foxes are jumping over it, unbelievable! "
+# At first 16 characters a sub-token are tokenised, or two words, then up to 128 times as much.
+LENGTHS = {"long": LONG * 9, "longer": " " * 5000 + LONG * 9, "blank": " " * 9000, "short": LONG}
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "roberta"])
+def test_a_long_text_has_the_sub_tokens_that_all_of_it_has(tiny: Callable[[str], Any], name: str) -> None:
+    encoder = load(str(tiny(name).folder))
+    texts = list(LENGTHS.values())
+    for pairs in (None, [LONG[:30]] * 4):  # what is cut off of two long texts is kept in as many pieces as one squared
+        found = encoder.tokenize(texts, pairs, 9)
+        whole = encoder.tokenizer(texts, pairs, truncation=True, max_length=9, verbose=False).encodings
+        assert found.token_ids.tolist() == [i for e in whole for i in e.ids]
+        assert found.cut.tolist() == [bool(e.overflowing) for e in whole]
+    words = [["", *text.split(), "rain" * 900] for text in texts] + [[""] * 100 + ["rain"]]
+    whole = encoder.tokenizer(words, is_split_into_words=True, truncation=True, max_length=9, verbose=False).encodings
+    found = encoder.tokenize(words, None, 9)
+    assert found.token_ids.tolist() == [i for e in whole for i in e.ids]
+    assert found.word_index.tolist() == [-1 if w is None else w for e in whole for w in e.word_ids]
+
+
+def test_of_a_text_with_nothing_in_its_beginning_only_so_much_is_tokenised(tiny: Callable[[str], Any]) -> None:
+    encoder = load(str(tiny("bert").folder))
+    found = encoder.tokenize([" " * 100_000 + "rain", "rain"], None, 9)
+    assert np.diff(found.token_offsets).tolist() == [2, 3]
+    assert found.cut.tolist() == [True, False]
+
+
 @pytest.mark.parametrize("name", ABSOLUTE)
 def test_the_model_takes_no_text_longer_than_that(tiny: Callable[[str], Any], name: str) -> None:
     encoder = load(str(tiny(name).folder))

@@ -81,7 +81,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], type[FusionkitError], str]] = {
     "no text": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe{}"), StoreError, "config.json is damaged"),
     "a list": (lambda f: (f / "config.json").write_text("[]"), StoreError, "config.json is damaged"),
     "another model": (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), UsageError, "is no head"),
-    "a newer format": (lambda f: change(f, format_version=3), StoreError, "install a newer fusionkit"),
+    "a newer format": (lambda f: change(f, format_version=4), StoreError, "install a newer fusionkit"),
     "no version": (lambda f: change(f, format_version=None), StoreError, "format_version"),
     "no labels": (lambda f: change(f, labels=None), StoreError, "'labels'"),
     "labels of numbers": (lambda f: change(f, labels=[1, 2]), StoreError, "'labels'"),

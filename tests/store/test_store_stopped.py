@@ -41,7 +41,7 @@ def opened_again(path: Path) -> object:
     ("module", "name", "read"),
     [
         (layout, "open_array", small_array), (manifest, "open_array", metadata), (reader, "read_bytes", examples),
-        (context, "open_store", opened_again),
+        (context, "open_planned", opened_again),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )  # fmt: skip

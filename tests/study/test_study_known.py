@@ -154,7 +154,9 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
     text = "a\n<!-- records: tiny wide -->\nold\n<!-- end -->\nb\n"
     table = (ran.work / "tables" / "wide.md").read_text()
-    assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{table}<!-- end -->\nb\n"
+    made = evidence.wrapped(f"{table}\n{evidence.made_of('tiny')}")
+    assert "tiny.yaml, trained on " in made
+    assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{made}<!-- end -->\nb\n"
     assert evidence.with_tables(evidence.with_tables(text)) == evidence.with_tables(text)
     some = evidence.table_of("tiny", "wide", {"sweep": "moved", "label": "intent", "metric": "accuracy,macro_f1"})
     assert some.splitlines()[0] == "| evaluated | fusion | accuracy | macro F1 |"

@@ -114,7 +114,7 @@ def test_only_the_part_asked_for_is_taken(store: Store, trained: Path, part: str
 
 @pytest.mark.parametrize("head", OF_CLASSES)
 def test_a_heads_classes_are_matched_by_name(store: Store, tmp_path: Path, watch: Any, head: str) -> None:
-    task = "classification" if head in ("classifier", "bcn") else "tagging"
+    task = "classification" if head in ("classifier", "linear-classifier", "bcn") else "tagging"
     gently = {"lrs": (1e-3,), "epochs": (3,)} if head == "bcn" else {}  # at 0.01 it gives one answer to all
     spec = expand(store, **choices(task=task, head=head, fusions=("linear",), **gently))[0]
     fit(store, [spec], RunsFolder(tmp_path), watch)
