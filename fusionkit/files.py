@@ -21,7 +21,7 @@ GIB = 1 << 30
 REFUSALS = (
     errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EIO,
     errno.ENOENT,  # a folder of the kernel's, like /proc
-    errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.EOPNOTSUPP, errno.ENOTEMPTY,
+    errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY,
 )  # fmt: skip
 
 

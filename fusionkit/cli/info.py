@@ -50,10 +50,10 @@ def store_summary(store: Store) -> dict[str, Any]:
 @JSON_OPTION
 def info(path: Place, as_json: bool) -> None:
     """Show what PATH holds: a store's identity, splits, rows, bytes and time, or a folder's runs."""
-    from fusionkit.runs.folder import is_runs
+    from fusionkit.runs.folder import is_begun
     from fusionkit.store import is_store
 
-    if isinstance(path, Path) and path.is_dir() and not is_store(path) and is_runs(path):
+    if isinstance(path, Path) and path.is_dir() and not is_store(path) and is_begun(path):
         _show_runs(path, as_json)
         return
     summary = store_summary(given_store(path))

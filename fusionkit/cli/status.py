@@ -10,6 +10,7 @@ import click
 from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, out, print_json
 from fusionkit.errors import UsageError
 from fusionkit.places import Place, is_there, place_errors
+from fusionkit.plural import counted
 
 
 @click.command()
@@ -19,12 +20,12 @@ def status(path: Place, as_json: bool) -> None:
     """Say what of PATH, a store or a folder of runs, is done, running and failed; from any machine that sees it."""
     from fusionkit.encode.part_records import store_status
     from fusionkit.runs.claims import runs_status
-    from fusionkit.runs.folder import CLAIMS, RunsFolder, is_runs
+    from fusionkit.runs.folder import RunsFolder, is_begun
     from fusionkit.store import is_store
 
     with place_errors(path):
         store = is_store(path)
-    if not store and not (isinstance(path, Path) and path.is_dir() and (is_runs(path) or (path / CLAIMS).is_dir())):
+    if not store and not (isinstance(path, Path) and path.is_dir() and is_begun(path)):
         raise UsageError(
             f"{path} is neither a store nor a folder of runs",
             expected="what `fusionkit encode --out` or `fusionkit fit --out` writes",
@@ -59,6 +60,8 @@ def _print_runs(found: dict[str, Any]) -> None:
         f"{found['path']}: {found['finished']:,} finished, {running:,} running, {len(found['failed']):,} failed"
         + (f", {found['stopped']:,} stopped early" if found["stopped"] else "")
     )
+    if found["broken_off"]:
+        out().print(f"{counted(found['broken_off'], 'run')} broken off: the same `fusionkit fit` trains them again")
     for who, count in found["running"].items():
         out().print(f"{count:,} by {who}")
     for each in found["failed"]:

@@ -98,8 +98,8 @@ class Claims:
 
 
 def runs_status(runs: RunsFolder) -> dict[str, Any]:
-    """The numbers of runs that are ``finished`` or ``stopped`` early by halving; ``running``, the number by the process
-    that trains them; ``failed``, with errors.
+    """The numbers of runs that are ``finished``, ``stopped`` early by halving, or ``broken_off`` (begun, and nobody
+    trains them); ``running``, the number by the process that trains them; ``failed``, with errors.
     """
     claims = runs.path / CLAIMS
     there: list[Path] = []
@@ -107,12 +107,15 @@ def runs_status(runs: RunsFolder) -> dict[str, Any]:
         there = sorted(claims.iterdir())
     claimed = [path for path in there if not path.name.startswith(UNIT) and is_locked(path)]
     records = runs.all_records()
+    held = {path.name for path in claimed}
+    kept = {path.parent.name for path in runs.record_files()}
     failed = [record for record in records if record["status"] == "failed"]
     stopped = sum(record["status"] == "stopped" for record in records)
     return {
         "path": str(runs.path),
         "finished": len(records) - len(failed) - stopped,
         "stopped": stopped,
+        "broken_off": len({path.name for path in runs.run_folders()} - held - kept),
         "running": dict(Counter(map(holder_of, claimed))),
         "failed": [
             {

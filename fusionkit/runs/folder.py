@@ -111,6 +111,10 @@ class RunsFolder:
                 record = {**record, "delta_sha256": hashlib.sha256(content).hexdigest()}
             write_fields(folder / RECORD, record)
 
+    def run_folders(self) -> list[Path]:
+        """The folders of all runs that were begun."""
+        return [path for path in self.path.glob("*") if path.is_dir() and _is_digest(path.name)]
+
     def record_files(self) -> list[Path]:
         """The files of all records. A run's folder is named by its digest: what a user copied aside is no run more."""
         try:
@@ -181,6 +185,12 @@ class RunsFolder:
 def is_runs(path: Path) -> bool:
     """True where ``fit`` has kept something."""
     return (path / TABLE).is_file() or next(path.glob(f"*/{RECORD}"), None) is not None
+
+
+def is_begun(path: Path) -> bool:
+    """True where ``fit`` has begun something, also where a full disk let it keep nothing."""
+    entries = list(path.iterdir())
+    return is_runs(path) or (bool(entries) and all(map(_ours, entries)))
 
 
 def _ours(path: Path) -> bool:

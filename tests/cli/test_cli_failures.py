@@ -84,6 +84,10 @@ def test_a_fit_on_a_full_disk_says_so_and_goes_on_later(small: Path, fusionkit: 
     assert "fusionkit: the disk is full: cannot write" in done.err
     assert "run the same command again" in done.err
     assert [path for path in runs.rglob("*") if path.is_file()] == []
+    told = fusionkit("status", runs)
+    assert "0 finished, 0 running, 0 failed" in told.out
+    assert "2 runs broken off" in told.out or "1 run broken off" in told.out
+    assert "holds no finished run" in fusionkit("info", runs).err
     again = fusionkit(*options, "--json")
     assert again.code == 0
     assert len(again.json) == 2

@@ -114,7 +114,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     assert "workers" in notes[-1]
     assert sweeping.leftovers(tmp_path / "shared") == []
     assert runs_status(RunsFolder(tmp_path / "shared")) == {
-        "path": str(tmp_path / "shared"), "finished": 6, "stopped": 0, "running": {}, "failed": [],
+        "path": str(tmp_path / "shared"), "finished": 6, "stopped": 0, "broken_off": 0, "running": {}, "failed": [],
     }  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def test_a_run_that_is_claimed_is_running_and_the_mark_of_a_unit_is_no_run(
     (runs / ".claims" / OTHER).touch()  # left by the dead
     assert runs_status(RunsFolder(runs))["running"] == {"me": 1}
     claims.release(RUN)  # stopped before a run was done
-    none: dict[str, Any] = {"finished": 0, "stopped": 0, "running": {}, "failed": []}
+    none: dict[str, Any] = {"finished": 0, "stopped": 0, "broken_off": 0, "running": {}, "failed": []}
     assert runs_status(RunsFolder(runs)) == {"path": str(runs), **none}
 
 
