@@ -132,7 +132,7 @@ def test_an_empty_text_of_a_decoder_has_no_states(encoded: Encoding, tmp_path: P
         with torch.no_grad():
             layers = model.eval()(torch.tensor([ids]), output_hidden_states=True).hidden_states
         states = torch.cat(layers).transpose(0, 1)  # [tokens, layers, hidden]
-        expected = {"tokens": states, "cls": states[:1], "mean": states.mean(0, keepdim=True)}[rows]
+        expected = {"tokens": states, "last": states[-1:], "mean": states.mean(0, keepdim=True)}[rows]
         torch.testing.assert_close(batch[i], expected, rtol=1e-5, atol=1e-5)
 
 
