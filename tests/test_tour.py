@@ -18,7 +18,8 @@ def kinds(cell: Any) -> set[str]:
     return {output.output_type for output in cell.get("outputs", [])}
 
 
-@pytest.mark.parametrize("epochs", [2, pytest.param(15, marks=pytest.mark.soak("products"))])
+@pytest.mark.soak("products")
+@pytest.mark.parametrize("epochs", [2, 15])
 def test_the_tour_runs_from_encoding_to_figure_and_prediction(tmp_path: Path, epochs: int) -> None:
     notebook = nbformat.read(TOUR, as_version=4)  # type: ignore[no-untyped-call]
     kept = [kinds(cell) for cell in notebook.cells]

@@ -37,6 +37,7 @@ print(source.splits["train"].num_rows, (peaks[1] - peaks[0]) / 1000)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux alone")
+@pytest.mark.soak("products")
 def test_sixteen_times_the_examples_take_no_more_memory(folder: Path, tmp_path: Path) -> None:
     paths = [tmp_path / f"{count}.jsonl" for count in (FEW, MANY)]
     for path, count in zip(paths, (FEW, MANY), strict=True):

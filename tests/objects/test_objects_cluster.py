@@ -32,7 +32,8 @@ class Killer:
         return
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak("kills"))])
+@pytest.mark.soak("kills")
+@pytest.mark.parametrize("workers", [1, 2])
 def test_workers_on_s3_one_killed_midway_make_the_same_bytes(
     bucket: Any, encoder: Encoder, encoded: Callable[..., Any], assert_same: Callable[..., None], workers: int
 ) -> None:

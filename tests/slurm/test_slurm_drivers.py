@@ -56,11 +56,12 @@ def undisturbed(encoded: Encoding, content: Content, tmp_path_factory: pytest.Te
     return content(out)
 
 
+@pytest.mark.soak("slurm")
 @pytest.mark.parametrize(
     ("end", "code", "gone_in"),
     [
-        pytest.param(signal.SIGTERM, 143, 0.0, id="SIGTERM", marks=pytest.mark.soak("slurm")),
-        pytest.param(signal.SIGINT, 130, 0.0, id="Ctrl-C", marks=pytest.mark.soak("slurm")),
+        pytest.param(signal.SIGTERM, 143, 0.0, id="SIGTERM"),
+        pytest.param(signal.SIGINT, 130, 0.0, id="Ctrl-C"),
         pytest.param(signal.SIGKILL, -signal.SIGKILL, DEATH_TIMEOUT, id="kill -9"),
     ],
 )

@@ -147,6 +147,7 @@ class Watch:
         return
 
 
+@pytest.mark.soak("slurm")
 def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_process(
     slurm: Any, workers: EncodeWorkers, minilm: Encoder, tmp_path: Path, until: Until
 ) -> None:
