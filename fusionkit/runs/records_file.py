@@ -94,6 +94,8 @@ def record_line(record: Mapping[str, Any]) -> str:
     told = {name: value for name, value in record.items() if name not in (*LEFT_OUT, *first, "spec", "curve")}
     if others := told.get("others"):
         told["others"] = {name: {k: v for k, v in each.items() if k not in CLASSES} for name, each in others.items()}
+    if parts := told.get("parts"):
+        told["parts"] = [{k: v for k, v in each.items() if k not in LEFT_OUT} for each in parts]
     rounded = {name: value if name in WHOLE_NUMBERS else _rounded(value) for name, value in told.items()}
     kept = {name: value for name, value in rounded.items() if name == "score" or value not in (None, {}, [])}
     chosen = {k: v for k, v in spec.to_dict().items() if k not in DEFAULTS or v != DEFAULTS[k]}
