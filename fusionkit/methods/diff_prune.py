@@ -9,7 +9,7 @@ which starts at 5; ``sigmoid(α)`` the probability that a gate is not zero (its 
 Two phases: ``w`` and ``α`` train for a share of the steps. Then the ``target`` share of all weights with the largest
 ``|z w|``, where ``s = sigmoid(α)``, is kept for good, and ``w`` trains on there, with z = 1. In evaluation mode, in
 either phase, the model has what would be kept.
-Source: Guo, Rush and Kim (2021), their gates without groups and their λ; the penalty's end at the target is ours.
+Source: Guo, Rush and Kim (2021), their gates without groups. λ's default and the penalty's end at the target are ours.
 
 Options: ``target``, the share of weights that may differ; ``fix``, the share of the steps after which they are fixed;
 ``penalty``, λ; ``gates``, the rate of ``α``.
