@@ -20,6 +20,7 @@ from fusionkit.ragged import IntArray
 from fusionkit.tags import are_span_tags
 
 LESS_IS_BETTER = ("perplexity", "cross_entropy")
+CORRELATIONS = ("pearson", "spearman", "matthews")
 NAMES = {
     "f1": "F1",
     "pearson": "Pearson's r",
