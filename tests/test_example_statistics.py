@@ -104,7 +104,7 @@ def test_a_single_seed_has_an_error_over_examples_alone() -> None:
 
 
 def study(rng: np.random.Generator, seeds: int, of_seeds: float, examples: int = 200) -> tuple[Floats, Floats]:
-    """Two methods that are as good as each other: each has its own easy examples, and seeds that are better or worse."""
+    """Two methods that are as good as each other: each has easy examples of its own, and seeds that are better."""
     hardness = rng.normal(0, 1.2, examples)
     sides = []
     for _ in range(2):
