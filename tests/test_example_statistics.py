@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
+from fusionkit.ragged import IntArray
 from fusionkit.statistics import TESTS
 from fusionkit.statistics.examples import SCORES, mcnemar_p, randomisation_p, two_way
 from fusionkit.statistics.intervals import Floats
@@ -22,9 +23,9 @@ def shares(right: Floats) -> Floats:
     return np.stack([right, np.ones_like(right)], -1)
 
 
-def of_classes(gold: Floats, found: Floats, classes: int) -> Floats:
+def of_classes(gold: IntArray, found: IntArray, classes: int) -> Floats:
     """Counts of right, told and found of each class, ``[1, examples, 3 · classes]``."""
-    told, said = np.eye(classes)[gold.astype(int)], np.eye(classes)[found.astype(int)]
+    told, said = np.eye(classes)[gold], np.eye(classes)[found]
     return np.concatenate([told * said, told, said], -1)[None]
 
 

@@ -126,7 +126,8 @@ def _pseudo_values(metric: str, counts: Floats) -> Floats:
     if examples < 2:
         return score
     without = SCORES[metric](sums - counts)  # [S, E]
-    return score - (examples - 1) * (without - without.mean(1, keepdims=True))
+    found: Floats = score - (examples - 1) * (without - without.mean(1, keepdims=True))
+    return found
 
 
 def randomisation_p(metric: str, ours: Floats, theirs: Floats) -> float:
@@ -138,7 +139,8 @@ def randomisation_p(metric: str, ours: Floats, theirs: Floats) -> float:
 
     def far(swaps: Floats) -> Floats:
         shift = (swaps @ moved).reshape(len(swaps), seeds, width)
-        return np.abs((score(sums[0] + shift) - score(sums[1] - shift)).mean(-1))
+        found: Floats = np.abs((score(sums[0] + shift) - score(sums[1] - shift)).mean(-1))
+        return found
 
     least = float(far(np.zeros((1, examples)))[0]) - ROUNDING
     if examples <= EXACT:
