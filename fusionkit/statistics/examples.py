@@ -74,7 +74,7 @@ SCORES: dict[str, Callable[[Floats], Floats]] = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class TwoWay:
     """The difference of two methods.
 
     Attributes:
@@ -93,7 +93,7 @@ class Difference:
     p: float
 
 
-def two_way(metric: str, ours: Floats, theirs: Floats) -> Difference:
+def two_way(metric: str, ours: Floats, theirs: Floats) -> TwoWay:
     """The difference over seeds and examples, from counts ``[seeds, examples, k]`` of each side."""
     table = _pseudo_values(metric, ours) - _pseudo_values(metric, theirs)  # [S, E]
     seeds, examples = table.shape
@@ -101,14 +101,14 @@ def two_way(metric: str, ours: Floats, theirs: Floats) -> Difference:
     of_seeds = float(rows.std(ddof=1)) / np.sqrt(seeds) if seeds > 1 else np.nan
     of_examples = float(columns.std(ddof=1)) / np.sqrt(examples) if examples > 1 else np.nan
     if seeds < 2 or examples < 2:
-        return Difference(mean, of_seeds, of_examples, np.nan, np.nan, np.nan, np.nan, np.nan)
+        return TwoWay(mean, of_seeds, of_examples, np.nan, np.nan, np.nan, np.nan, np.nan)
     rest = table - rows[:, None] - columns + mean
     squares = examples * rows.var(ddof=1), seeds * columns.var(ddof=1), (rest**2).sum() / (seeds - 1) / (examples - 1)
     of_rows, of_columns, of_rest = map(float, squares)
     whole = max(of_rows + of_columns - of_rest, of_rows, of_columns)
     error = float(np.sqrt(whole / (seeds * examples)))
     if error == 0.0:
-        return Difference(mean, of_seeds, of_examples, 0.0, np.nan, mean, mean, float(mean == 0))
+        return TwoWay(mean, of_seeds, of_examples, 0.0, np.nan, mean, mean, float(mean == 0))
     parts = of_rows**2 / (seeds - 1) + of_columns**2 / (examples - 1) + of_rest**2 / (seeds - 1) / (examples - 1)
     freedom = whole**2 / parts
     tail = (1 + LEVEL) / 2
@@ -116,7 +116,7 @@ def two_way(metric: str, ours: Floats, theirs: Floats) -> Difference:
     p = 2 * float(stats.t.sf(abs(mean) / error, freedom))
     if of_seeds:
         p = max(p, 2 * float(stats.t.sf(abs(mean) / of_seeds, seeds - 1)))
-    return Difference(mean, of_seeds, of_examples, error, freedom, mean - half, mean + half, p)
+    return TwoWay(mean, of_seeds, of_examples, error, freedom, mean - half, mean + half, p)
 
 
 def _pseudo_values(metric: str, counts: Floats) -> Floats:
