@@ -37,9 +37,11 @@ def load_inputs(
     **spec: Any,
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
     """The source, encoder and columns that the options name; prints the columns' roles and the first example."""
+    from fusionkit.encoder.reference import encoder_place
     from fusionkit.sources import column_names, first_example, guess_columns, open_source
 
     chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
+    encoder_place(encoder, encoder_revision)  # a misspelt name is told before anything is read
     names = column_names(columns)
     opened = open_source(
         source, config=config, revision=revision, lines=chosen.task == "mlm", columns=names, limit=chosen.limit

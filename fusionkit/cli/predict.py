@@ -48,7 +48,6 @@ def predict(
     at white space; those for runs over pairs hold a tab between the two.
     """
     from fusionkit.cli.predict_io import blocks_of, blocks_of_file, print_answers, runs_and_texts
-    from fusionkit.predict import load
 
     places, texts = runs_and_texts(runs)
     if bool(texts) == (given is not None):
@@ -59,6 +58,8 @@ def predict(
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
+    from fusionkit.predict import load  # loads torch and transformers
+
     predictor = load(*places, trust_modules=trusted, **loading)
     if (passes := len(predictor.passes)) > 1:
         log().print(

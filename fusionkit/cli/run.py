@@ -59,12 +59,9 @@ def run(
 
     STUDY is a YAML file. Only what is missing is done, told by content; run again, it goes on where it stopped.
     """
-    from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
     from fusionkit.runs.records_file import known_runs
-    from fusionkit.study import read_study, run_study
-    from fusionkit.study.folder import StudyFolder
-    from fusionkit.study.forecast import forecast_study
+    from fusionkit.study import read_study
 
     check_logs(how["log_to"])
     found = read_study(study, settings, only)
@@ -72,7 +69,13 @@ def run(
     if print_job:
         print_slurm_job(where)
         return
-    commands, done_before = CliCommands(where, workers, **how), known_runs(known)
+    done_before = known_runs(known)
+    from fusionkit.cli.commands import CliCommands  # loads torch
+    from fusionkit.study.folder import StudyFolder
+    from fusionkit.study.forecast import forecast_study
+    from fusionkit.study.run import run_study
+
+    commands = CliCommands(where, workers, **how)
     place = StudyFolder(work)
     if dry_run:
         print_plan(found.title, forecast_study(found, place, commands, done_before), as_json)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import errors, snapshot_download
 
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.exported.config import CARD, CONFIG, ENCODER, WEIGHTS, open_folder
-from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
+from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD
+
+if TYPE_CHECKING:
+    from fusionkit.fit.model.checkpoint import TrainedRun
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -47,6 +50,8 @@ def open_heads(
         UsageError: there is no such head, or its encoder was a local folder and ``encoder`` is not given.
         StoreError: a head is damaged.
     """
+    from fusionkit.fit.model.checkpoint import open_run  # loads torch
+
     folders = dict.fromkeys(folder.resolve() for place in places for folder in find_heads(place))
     found = []
     for folder in folders:

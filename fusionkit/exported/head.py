@@ -26,10 +26,11 @@ from fusionkit.exported.config import (
 )
 from fusionkit.exported.finding import fetched
 from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
-from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
+from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
 from fusionkit.runs.choice import best_run
+from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD, RunsFolder
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any
 from fusionkit.errors import IdentityError
 from fusionkit.options.tables import ENCODE
 from fusionkit.sources import Source, column_names, open_source
-from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
+from fusionkit.store.manifest import read_manifest
+from fusionkit.store.presence import MANIFEST, is_complete
 from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import SourceStep

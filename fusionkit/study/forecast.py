@@ -23,8 +23,8 @@ from fusionkit.fit.executor.estimate import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.machine import cores
 from fusionkit.places import Place, sizes_below
-from fusionkit.store.layout import states_path
-from fusionkit.store.manifest import is_complete, is_store, read_manifest
+from fusionkit.store.manifest import read_manifest
+from fusionkit.store.presence import is_complete, is_store, states_path
 from fusionkit.study.encode_step import encode_options, open_data
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
