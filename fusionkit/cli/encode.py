@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.encode import EncodeReport
     from fusionkit.encode.shard import Shard
+    from fusionkit.encoder import Encoder
 
 
 @click.command()
@@ -93,12 +94,15 @@ def encode_into(
     overwrite: bool = False,
     limit: int | None = None,
     shard: Shard | None = None,
+    load: Callable[..., Encoder] | None = None,
 ) -> EncodeReport:
-    """Encode by this process or by a cluster; SIGTERM ends it between two parts. ``limit``: bytes of the store."""
+    """Encode by this process or by a cluster; SIGTERM ends it between two parts. ``limit``: bytes of the store.
+    ``load``: in the place of :func:`fusionkit.encoder.load_encoder`.
+    """
     with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
         # Workers have the GPUs; this process needs the encoder's identity and tokenizer alone.
         own_device = device if settings is None else "cpu"
-        source, columns, spec, encoder = load_inputs(bars.say, **{**options, "device": own_device})
+        source, columns, spec, encoder = load_inputs(bars.say, load, **{**options, "device": own_device})
         from fusionkit.encode.job import make_job
         from fusionkit.encode.open_plan import is_finished
         from fusionkit.encode.pipeline import encode_job

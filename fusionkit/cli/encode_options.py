@@ -23,6 +23,7 @@ encoding_options = with_all([
 
 def load_inputs(
     say: Callable[[str], None],
+    load: Callable[..., Encoder] | None = None,
     *,
     source: str,
     encoder: str,
@@ -52,7 +53,7 @@ def load_inputs(
     from fusionkit.encode.text_pairs import choose_pair_as
     from fusionkit.encoder import load_encoder
 
-    loaded = load_encoder(
+    loaded = (load or load_encoder)(
         encoder,
         revision=encoder_revision,
         device=device,

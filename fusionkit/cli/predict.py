@@ -58,6 +58,7 @@ def predict(
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
+    log().print(f"loading the heads in {', '.join(places)}")
     from fusionkit.predict import load  # loads torch and transformers
 
     predictor = load(*places, trust_modules=trusted, **loading)

@@ -31,6 +31,7 @@ def report(runs: tuple[Path, ...], page: Path, figures: Path | None, choose_by: 
 
     for path in runs:
         RunsFolder(path.expanduser()).refuse_empty()
+    log().print(f"reading the runs in {', '.join(map(str, runs))}")
     from fusionkit.report import write_report  # loads torch
 
     facts = write_report(runs, page, figures=figures, **how)

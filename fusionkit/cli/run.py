@@ -13,6 +13,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
 from fusionkit.cli.work_options import cluster_options, given_cluster, print_slurm_job, working_options
+from fusionkit.plural import counted
 
 if TYPE_CHECKING:
     from fusionkit.study.forecast import StepForecast
@@ -70,6 +71,10 @@ def run(
         print_slurm_job(where)
         return
     done_before = known_runs(known)
+    log().print(
+        f"{found.title}: {counted(len(found.sources), 'source')}, {counted(len(found.sweeps), 'sweep')}, "
+        f"{counted(len(found.comparisons), 'table')}, in {work}"
+    )
     from fusionkit.cli.commands import CliCommands  # loads torch
     from fusionkit.study.folder import StudyFolder
     from fusionkit.study.forecast import forecast_study

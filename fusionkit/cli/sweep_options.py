@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from fusionkit.cli.completion import files, folders, names
-from fusionkit.cli.console import PLACE, given_share, given_store
+from fusionkit.cli.console import PLACE, given_share, given_store, log
 from fusionkit.cli.flags import flags, with_all
 from fusionkit.fusions import fusion_usages
 from fusionkit.heads import LM_HEADS
@@ -78,6 +78,7 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store 
     blocks = [overlaid(block, chosen) for block in file.blocks]
     for run in {run for block in blocks for run in block.get("init_from", ())}:
         find_run(run)
+    log().print(f"training over {', '.join(stores or file.stores)}, into {values['runs']}")
     judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
     named = [given_share(text) for text in stores or file.stores]
     from fusionkit.dataset.mixture import mix_of  # loads torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,21 @@ def open_data(source: SourceStep) -> Source:
         columns=column_names(options["columns"]),
         limit=options["limit"],
     )
+
+
+def opened_once() -> Callable[[SourceStep], Source]:
+    """:func:`open_data`, but a data set that several sources encode is read once."""
+    opened: dict[tuple[Any, ...], Source] = {}
+
+    def open_known(source: SourceStep) -> Source:
+        options = encode_options(source)
+        of_data = ("source", "config", "revision", "columns", "limit")
+        key = (options["task"] == "mlm", *(options[name] for name in of_data))
+        if key not in opened:
+            opened[key] = open_data(source)
+        return opened[key]
+
+    return open_known
 
 
 def encode_options(source: SourceStep) -> dict[str, Any]:
