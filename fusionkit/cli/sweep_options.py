@@ -78,7 +78,8 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store 
     blocks = [overlaid(block, chosen) for block in file.blocks]
     for run in {run for block in blocks for run in block.get("init_from", ())}:
         find_run(run)
-    log().print(f"training over {', '.join(stores or file.stores)}, into {values['runs']}")
+    if not values["print_job"]:
+        log().print(f"training over {', '.join(stores or file.stores)}, into {values['runs']}")
     judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
     named = [given_share(text) for text in stores or file.stores]
     from fusionkit.dataset.mixture import mix_of  # loads torch
