@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
 import subprocess
@@ -101,3 +103,45 @@ def test_what_is_killed_leaves_the_old_or_the_new_and_the_same_command_goes_on(
         assert fusionkit(*commands["export"]).code == 0
         assert visible(place / "head") == heads[1]
         assert [path.name for path in place.glob(".head.*.before")] == []
+
+
+def test_on_a_file_system_without_locks_work_is_done_and_nobody_elses_files_are_touched(
+    write_source: Callable[..., Path], small: Path, fusionkit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    source = write_source(train=[{"text": f"number {n}", "label": "odd" if n % 2 else "even"} for n in range(8)])
+    done = fusionkit("encode", source, "--out", tmp_path / "s", "--rows", "mean")
+    assert (done.code, done.err.count("without locks: start no second encode into s")) == (0, 1)
+    assert fusionkit("verify", tmp_path / "s").code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+    fit = ("fit", small, "--fusion", "last", "--epochs", 1, "--workers", 1)
+    assert fusionkit(*fit, "--out", tmp_path / "first").code == 0
+    [folder] = (path.parent for path in (tmp_path / "first").glob("*/run.json"))
+    # Another driver is at the same run, and writes its record just now.
+    theirs = tmp_path / "second" / folder.name / ".run.json.1-0000.partial"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    done = fusionkit(*fit, "--out", tmp_path / "second")
+    assert (done.code, done.err.count("without locks: start no second fit on this folder")) == (0, 1)
+    assert theirs.exists()
+    assert records(tmp_path / "second") == records(tmp_path / "first")
+
+
+@pytest.mark.soak("kills")
+@pytest.mark.parametrize("trial", range(4))
+def test_two_drivers_on_a_folder_without_locks_end_with_the_runs_of_one(
+    small: Path, fusionkit: Command, tmp_path: Path, trial: int
+) -> None:
+    words = ["fit", small, "--fusion", "last", "--fusion", "linear", "--seeds", "3", "--epochs", "2", "--workers", "1"]
+    assert fusionkit(*words, "--out", tmp_path / "one").code == 0
+    code = "import fcntl, errno, sys\ndef no(*_): raise OSError(errno.ENOLCK, 'No locks available')\nfcntl.flock = no\n"
+    code += "from fusionkit.cli.main import main\nmain()"
+    command = [sys.executable, "-c", code, *map(str, words), "--out", str(tmp_path / "two")]
+    drivers = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in range(2)]
+    errors = [driver.communicate()[1].decode() for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0], errors
+    assert records(tmp_path / "two") == records(tmp_path / "one")
+    assert fusionkit("status", tmp_path / "two", "--json").json["finished"] == 6
