@@ -30,6 +30,7 @@ from fusionkit.errors import UsageError
 @click.option(
     "--trust-module", "trusted", multiple=True, help="Module whose code an exported head may run; several times."
 )
+@click.option("--trust-encoder", is_flag=True, help="Load an encoder that an exported head names from a local folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one an example.")
 def predict(
     runs: tuple[str, ...],

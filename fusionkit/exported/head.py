@@ -192,7 +192,7 @@ def _saved_whole(encoder: Encoder, config: dict[str, Any], folder: Path) -> dict
 
 def _recover(folder: Path) -> None:
     """Put back the export that a process had moved aside when it was killed; remove it where the new one is there."""
-    with contextlib.suppress(FileNotFoundError):  # no folder for it yet; or another process is at the same
+    with contextlib.suppress(OSError):  # there is no such folder yet; or another process is at the same
         for left in folder.parent.iterdir():
             if left.name.startswith(f".{folder.name}.") and left.name.endswith(f".{BEFORE}"):
                 shutil.rmtree(left) if folder.exists() else left.replace(folder)
