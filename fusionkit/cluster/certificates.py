@@ -40,9 +40,9 @@ def certified(settings: ClusterSettings, folder: Path) -> Iterator[ClusterSettin
     with disk_errors(folder):
         private = tempfile.TemporaryDirectory(prefix=".fusionkit-key-", dir=folder)  # of mode 0700
     with private:
-        paths = {name: Path(private.name).resolve() / file for name, file in FILES.items()}
+        paths = {name: str(Path(private.name).resolve() / file) for name, file in FILES.items()}
         with disk_errors(folder):
             for name, path in paths.items():
                 with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                     file.write(contents[name])
-        yield replace(settings, **{name: str(path) for name, path in paths.items()})
+        yield replace(settings, tls_ca=paths["tls_ca"], tls_cert=paths["tls_cert"], tls_key=paths["tls_key"])
