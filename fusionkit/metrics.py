@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fusionkit.ragged import IntArray  # loads torch
 
 LESS_IS_BETTER = ("perplexity", "cross_entropy")
+CORRELATIONS = ("pearson", "spearman", "matthews")
 NAMES = {
     "f1": "F1",
     "pearson": "Pearson's r",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,11 @@ from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:
+    from fusionkit.cli.commands import CliCommands
+    from fusionkit.dataset.mixture import Mix
     from fusionkit.fit.executor.estimate import Forecast
+    from fusionkit.fit.sweep.blocks import Sweep
+    from fusionkit.store import Store
 
 
 @click.command()
@@ -78,7 +83,12 @@ def fit(
     if dry_run:
         print_forecast(*commands.forecast_with_notes(store, sweep, runs), as_json)
         return
-    records = commands.train(store, sweep, runs)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        records = _train_by_torchrun(commands, store, sweep, runs)
+    else:
+        records = commands.train(store, sweep, runs)
+    if records is None:
+        return
     _print(records, runs, as_json)
     if records and all(record["status"] == "failed" for record in records):  # what comes next would find no head
         raise FusionkitError(
@@ -86,6 +96,36 @@ def fit(
             received=records[0]["error"].splitlines()[0],
             remedy=f"`fusionkit status {runs}` lists them; --retry-failed tries them again",
         )
+
+
+def _train_by_torchrun(
+    commands: CliCommands, store: Store | Mix, sweep: Sweep, runs: Path
+) -> list[dict[str, Any]] | None:
+    """One run after the other by all processes that torchrun started; None in those that help the first one."""
+    from fusionkit.devices import device_of
+    from fusionkit.fit.executor.context import SweepContext
+    from fusionkit.tuning.ranks import joined
+    from fusionkit.tuning.trainer import follow
+
+    if commands.settings is not None or (commands.workers or 1) > 1 or commands.device not in ("auto", "cpu", "cuda"):
+        raise UsageError(
+            "torchrun starts the processes that share a run, and gives each its device",
+            expected="no --cluster, no --workers, --device auto, cpu or cuda",
+            remedy="leave them out, or torchrun",
+        )
+    if all(spec.is_frozen for spec in sweep.specs):
+        raise UsageError(
+            "torchrun shares a run that trains through the encoder, and these runs are frozen",
+            remedy="start fusionkit without torchrun; --workers and --cluster share frozen runs",
+        )
+    with joined(commands.device) as (ranks, device):
+        if ranks.rank:
+            draws = {draw.digest: draw.ids for draw in sweep.draws}
+            follow(SweepContext(store, sweep.starts, draws, device=device_of(device)))
+            return None
+        records = replace(commands, device=device, workers=1).train(store, sweep, runs)
+        ranks.announce(None)  # after an error torchrun ends the others
+    return records
 
 
 def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:

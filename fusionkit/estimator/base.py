@@ -19,6 +19,7 @@ from fusionkit.fit.executor.units import pools_first
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.arrays import ArrayExamples, example_split, examples_of, word_split
 from fusionkit.fit.train.loop import train_run
+from fusionkit.fit.train.result import RunResult
 from fusionkit.fusions import fusion_layers, fusion_name, sees_examples
 from fusionkit.heads import reads_sequences
 from fusionkit.options.entry import options_of
@@ -40,14 +41,14 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
     head: str | None = None
     fusion_layers: str | None = None
     lr: float = 2e-3
-    epochs: int = 10
+    epochs: int | None = None
     max_steps: int | None = None
     batch_size: int = 32
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
     dropout: float = 0.0
     optimizer: str = "adamw"
     schedule: str = "linear"
-    warmup: float = 0.0
+    warmup: float | None = None
     clip_norm: float | None = None
     validation_fraction: float | None = None
     patience: int | None = None
@@ -96,7 +97,9 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             check_head(TASKS[task], self.head)
         pools = TASKS[task].unit == "example" and not reads_sequences(self.head or heads[0])
         several = bool((np.diff(examples.row_offsets) != 1).any())
-        given = {name: value for name, value in self.get_params(deep=False).items() if name in options_of(RunSpec)}
+        # None is the default of a run, or of its method.
+        own = {name: value for name, value in self.get_params(deep=False).items() if value is not None}
+        given = {**self._usual(), **{name: value for name, value in own.items() if name in options_of(RunSpec)}}
         chosen = {
             "store": "",
             "task": task,
@@ -110,7 +113,17 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
         }
         return RunSpec(**{**given, **chosen})
 
+    def _usual(self) -> dict[str, Any]:
+        """Options of a run that are not the usual ones where nothing is said."""
+        return {}
+
     def _train(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> Self:
+        data, layers = self._data(spec, train, labels, default), self._layers(spec)
+        data = pooled_data(data) if pools_first(spec) else data  # as `fit` does
+        return self._keep(spec, layers, train_run(spec, data, layers, self.n_features_in_, lambda: None), labels)
+
+    def _data(self, spec: RunSpec, train: TaskSplit, labels: list[str], default: str = "") -> TaskData:
+        """What a run learns from, and the share that is held out."""
         if self.patience is not None and self.validation_fraction is None:
             raise ValueError("patience needs examples to judge by: set validation_fraction too, for example to 0.1")
         stay, share = np.arange(len(train)), np.arange(0)
@@ -120,18 +133,23 @@ class FusionEstimator(BaseEstimator):  # type: ignore[misc]
             stay, share = carve(len(train), self.validation_fraction)
         task, validation = TASKS[spec.task], train.subset(share)
         train = train.subset(stay) if len(share) else train
-        data = TaskData(task, spec.label, spec.pool, labels, len(labels), default, train, validation, None)
+        return TaskData(task, spec.label, spec.pool, labels, len(labels), default, train, validation, None)
+
+    def _layers(self, spec: RunSpec) -> tuple[int, ...]:
+        """The layers that the fusion reads."""
         count = self.n_layers_in_
         chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count, "fusion_layers")
-        layers = fusion_layers(spec.fusion, tuple(range(count)), count, chosen)
-        data = pooled_data(data) if pools_first(spec) else data  # as `fit` does
-        result = train_run(spec, data, layers, self.n_features_in_, lambda: None)
+        return fusion_layers(spec.fusion, tuple(range(count)), count, chosen)
+
+    def _keep(self, spec: RunSpec, layers: tuple[int, ...], result: RunResult, labels: list[str]) -> Self:
         model = build_model(spec, len(layers), self.n_features_in_, len(labels))
         model.load_state_dict(result.weights)
         self.spec_, self.model_, self.layers_ = spec, model.eval().requires_grad_(False), layers
         self.n_iter_, self.best_iter_ = len(result.curve), result.best_epoch
         self.loss_curve_ = [epoch["loss"] for epoch in result.curve]
-        self.validation_scores_ = [epoch["validation_score"] for epoch in result.curve] if len(share) else None
+        self.validation_scores_ = (
+            None if self.validation_fraction is None else [epoch["validation_score"] for epoch in result.curve]
+        )
         self.layer_weights_ = None if result.layer_weights is None else np.array(result.layer_weights)
         return self
 

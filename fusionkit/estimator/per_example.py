@@ -10,9 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.estimator.base import FusionEstimator, Given
-from fusionkit.fit.train.arrays import scores_of
+from fusionkit.fit.sweep.method_choices import usual_run
+from fusionkit.fit.train.arrays import ArrayExamples, scores_of
+from fusionkit.specs import FROZEN, RunSpec
 
 
 @dataclass(eq=False, repr=False)
@@ -24,8 +28,13 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         head: ``classifier``, or ``bcn``, which pools by itself.
         pool: how several rows become one vector: ``cls``, ``last``, ``mean`` or ``max``; None takes the only
             row, or the mean.
-        lr, epochs, max_steps, batch_size, weight_decay, dropout: as :class:`~fusionkit.specs.RunSpec` has them.
-        optimizer, schedule, warmup, clip_norm, label_smoothing: the same. class_weight: ``balanced`` or None.
+        lr, epochs, max_steps, batch_size, dropout: as :class:`~fusionkit.specs.RunSpec` has them.
+        optimizer, schedule, clip_norm, label_smoothing: the same. class_weight: ``balanced`` or None.
+        epochs, weight_decay, warmup: None takes 10, 0 and 0, or the method's own.
+        method: what trains of the encoder, like ``full`` or ``houlsby:64`` (:mod:`fusionkit.methods`). Any but
+            ``frozen`` reads texts: X is then a list of texts, and ``encoder`` says what reads them (``minilm``, a
+            folder, a hub id). encoder_lr: the rate of all that the method trains; None takes the method's own.
+        device: where such a method is trained: cpu, cuda or auto.
         validation_fraction: share of the examples that the best epoch is chosen by; None keeps the last.
         patience: epochs without a better validation score after which training stops.
         random_state: seed of the order, the weights and dropout; ``fusionkit fit``'s data and init seed.
@@ -34,7 +43,8 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
         classes_: the classes, in NumPy's order. n_features_in_: width of a layer. n_layers_in_: layers of X.
         layers_: those that the fusion reads. layer_weights_: mean weight of each, None where the fusion has none.
         model_: fusion and head. n_iter_: epochs trained. best_iter_: the one that was kept, from 1.
-        loss_curve_: mean loss by epoch. validation_scores_: accuracy by epoch. spec_: the run.
+        loss_curve_: mean loss by epoch. validation_scores_: accuracy by epoch. spec_: the run. encoder_: the encoder
+        with what a method trained.
 
     Example:
         >>> from sklearn.model_selection import cross_val_score
@@ -45,6 +55,10 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
     pool: str | None = None
     label_smoothing: float = 0.0
     class_weight: str | None = None
+    method: str = FROZEN
+    encoder: str | None = None
+    encoder_lr: float | None = None
+    device: str = "cpu"
 
     def fit(self, X: Given, y: ArrayLike) -> Self:  # noqa: N803
         """Train on examples and their labels, ``[examples]``.
@@ -56,15 +70,59 @@ class FusionClassifier(ClassifierMixin, FusionEstimator):  # type: ignore[misc]
             raise ValueError(f"class_weight is 'balanced' or None, not {self.class_weight!r}")
         y = self._targets(y)
         check_classification_targets(y)
+        if self.method != FROZEN:
+            return self._fit_texts(X, y)
+        if texts_of(X) is not None and self.encoder is not None:
+            raise ValueError(
+                "X holds texts, which a frozen encoder reads once: encode them (`fusionkit encode`) and give the "
+                "store's split as X, or name a method that trains the encoder (method='full')"
+            )
         examples = self._examples(X, reset=True)
+        spec, split, labels = self._learned(examples, y)
+        return self._train(spec, split, labels)
+
+    def _learned(self, examples: ArrayExamples, y: Any) -> tuple[RunSpec, TaskSplit, list[str]]:
+        """The run, and what it learns from examples of these classes."""
         check_consistent_length(range(len(examples)), y)
         self.classes_, targets = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"{type(self).__name__} needs two classes or more; y holds 1 class")
         labels = [str(label) for label in self.classes_]
         spec = self._spec("classification", examples)
-        split = self._split(examples, spec, targets.astype(np.int64), [labels[k] for k in targets])
-        return self._train(spec, split, labels)
+        return spec, self._split(examples, spec, targets.astype(np.int64), [labels[k] for k in targets]), labels
+
+    def _usual(self) -> dict[str, Any]:
+        return {} if self.method == FROZEN else usual_run(self.method)
+
+    def _fit_texts(self, X: Given, y: Any) -> Self:  # noqa: N803
+        """Train through the encoder."""
+        from fusionkit.estimator.from_texts import TextRun  # loads transformers
+
+        if (texts := texts_of(X)) is None or self.encoder is None:
+            raise ValueError(
+                f"method={self.method!r} trains through the encoder: X is a list of texts, one or more, and `encoder` "
+                f"names what reads them; got {type(X).__name__} and encoder={self.encoder!r}"
+            )
+        run = TextRun(texts, self.encoder, self.device)
+        self.n_features_in_, self.n_layers_in_ = run.encoder.hidden, run.encoder.layers
+        with run.examples() as (examples, store):
+            spec, split, labels = self._learned(examples, y)
+            data, layers = self._data(spec, split, labels), self._layers(spec)
+            result, tuned = run.train(spec, data, store)
+        self.encoder_ = tuned.encoder
+        self._keep(spec, layers, result, labels)
+        self.model_.to(self.encoder_.device)
+        return self
+
+    def _to_predict(self, X: Given) -> TaskSplit:  # noqa: N803
+        check_is_fitted(self)
+        if self.spec_.is_frozen:
+            return super()._to_predict(X)
+        from fusionkit.estimator.from_texts import live_examples
+
+        if (texts := texts_of(X)) is None:
+            raise ValueError(f"X is a list of texts, as in training; got {type(X).__name__}")
+        return self._split(live_examples(texts, self.encoder_), self.spec_)
 
     def predict_proba(self, X: Given) -> NDArray[np.float32]:  # noqa: N803
         """The probability of each class, float32 ``[examples, classes]``, in the order of ``classes_``."""
@@ -105,3 +163,13 @@ class FusionRegressor(RegressorMixin, FusionEstimator):  # type: ignore[misc]
         split = self._to_predict(X)
         found: NDArray[np.float32] = scores_of(self.model_, split, self.layers_).squeeze(1).numpy()
         return found
+
+
+def texts_of(given: Any) -> list[str] | None:
+    """A list, array or column of texts as a list; None for anything else."""
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        return None
+    if not isinstance(given, (list, tuple)) and getattr(given, "ndim", None) != 1:
+        return None
+    found = list(given)
+    return found if found and all(isinstance(each, str) for each in found) else None

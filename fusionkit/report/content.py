@@ -14,7 +14,7 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import RenderedFigure
 from fusionkit.report.report_data import ReportData
-from fusionkit.report.tables import compared, groups_table, matrix_table, runs_table
+from fusionkit.report.tables import compared, groups_table, matrix_tables, runs_table
 from fusionkit.report.theme import colour, config
 
 MOST_NAMES = 6  # that a sentence lists
@@ -59,7 +59,7 @@ def content_of(
         "title": title
         or f"Layer fusion over {_listed(study.frame['encoder'].unique())}: {_listed(study.frame['data'].unique())}",
         "lead": lead_of(study),
-        "matrix": matrix_table(study, table),
+        "matrices": matrix_tables(study, table),
         "groups": groups_table(study, table),
         "runs": runs_table(study),
         "colours": {method: colour(method) for method in study.methods},

@@ -5,13 +5,14 @@ A name holds only what differs within the report: where all runs share an encode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 
 from fusionkit.fusions import FUSIONS, fusion_kind
-from fusionkit.metrics import LESS_IS_BETTER, metric_name
+from fusionkit.metrics import CORRELATIONS, LESS_IS_BETTER, metric_name
 
 # What a task is: runs that differ in one of these answer different questions.
 TASK_AXES = ("data", "label", "evaluated", "init_data", "mix", "evaluate_on", "encoder", "task", "head", "sides")
@@ -51,7 +52,7 @@ def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
     names = frame["fusion"].astype(str)
     for axis in METHOD_AXES:
         if len(frame[axis].drop_duplicates()) > 1:
-            has = frame[axis].notna()
+            has = frame[axis].notna() & ((axis != "joint_fusion") | (frame["task"] == "joint"))
             names = names.where(~has, names + f" {axis.replace('_', ' ')} " + frame[axis].astype(str))
     return names
 
@@ -82,3 +83,10 @@ def unit_of(metric: str | None) -> str:
 def times_of(metric: str | None) -> float:
     """The factor that a score is shown with: 100 for shares, 1 for a perplexity."""
     return 1.0 if metric in LESS_IS_BETTER else 100.0
+
+
+def bounds_of(metric: str | None) -> tuple[float, float]:
+    """The least and the largest value that a score can have: an interval that ends outside is shown up to there."""
+    if metric in LESS_IS_BETTER:
+        return 0.0, math.inf
+    return (-1.0, 1.0) if metric in CORRELATIONS else (0.0, 1.0)

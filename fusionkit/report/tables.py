@@ -5,13 +5,14 @@ In the page: columns with their kinds, rows of cells with a text to show and a v
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import LESS_IS_BETTER, metric_name
-from fusionkit.report.display_names import METHOD_AXES, times_of, unit_of
+from fusionkit.report.display_names import METHOD_AXES, bounds_of, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
 from fusionkit.runs.summary import summarise
@@ -68,22 +69,42 @@ def mark_best(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(is_best=goodness == best)
 
 
-def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
-    """A table as papers have it: one row a method, one column a task and size of draw."""
+def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Tables as papers have them: one row a method, one column a task and size of draw. What would leave half of a
+    table's cells empty, because it was tried with other methods, stands in a table of its own.
+    """
     several = len(study.shots) > 1
     groups = {tuple(row[CELL]): row for _, row in table.iterrows()}
-    pairs = list(dict.fromkeys((task, shots) for task, shots, _ in groups))
-    columns = [{"label": "method", "kind": "text"}]
-    for task, shots in pairs:
-        size = f" · {shots} shots" if several and shots != "all" else ""
-        columns.append({"label": f"{task}{size}", "unit": unit_of(study.metric(task)), "kind": "number"})
-    rows = []
-    for method in study.methods:
-        found = [groups.get((task, shots, method)) for task, shots in pairs]
-        rows.append(
-            [_method(study, method), *({"t": NOTHING} if row is None else _score(row, brief=True) for row in found)]
-        )
-    return {"columns": columns, "rows": rows}
+    tried: dict[tuple[str, str], set[str]] = {}
+    for task, shots, method in groups:
+        tried.setdefault((task, shots), set()).add(method)
+    alike: list[list[tuple[str, str]]] = []
+    for pair in sorted(tried, key=lambda pair: (study.tasks.index(pair[0]), study.shots.index(pair[1]))):
+        home = next((pairs for pairs in alike if _is_half_full([tried[one] for one in (*pairs, pair)])), None)
+        alike.append([pair]) if home is None else home.append(pair)
+    found = []
+    for pairs in alike:
+        kept = set().union(*(tried[pair] for pair in pairs))
+        columns = [{"label": "method", "kind": "text"}]
+        for task, shots in pairs:
+            size = f" · {shots} shots" if several and shots != "all" else ""
+            columns.append({"label": f"{task}{size}", "unit": unit_of(study.metric(task)), "kind": "number"})
+        rows = [
+            [_method(study, method), *(_brief(groups.get((*pair, method))) for pair in pairs)]
+            for method in study.methods
+            if method in kept
+        ]
+        found.append({"columns": columns, "rows": rows})
+    return found
+
+
+def _is_half_full(columns: Sequence[set[str]]) -> bool:
+    """Whether a table of columns with these methods has an entry in more than half of its cells."""
+    return 2 * sum(map(len, columns)) > len(columns) * len(set().union(*columns))
+
+
+def _brief(row: Any) -> Cell:
+    return {"t": NOTHING} if row is None else _score(row, brief=True)
 
 
 def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
@@ -176,7 +197,9 @@ def _difference(row: Any, times: float) -> Cell:
 def _interval(row: Any, times: float) -> Cell:
     if pd.isna(row["low"]):
         return {"t": NOTHING}
-    return {"t": f"{times * row['low']:.1f} … {times * row['high']:.1f}", "v": float(row["low"])}
+    low, high = bounds_of(row["metric"])
+    ends = times * max(row["low"], low), times * min(row["high"], high)
+    return {"t": f"{ends[0]:.1f} … {ends[1]:.1f}", "v": float(row["low"])}
 
 
 def _p_value(p: Any) -> Cell:

@@ -39,6 +39,7 @@ CURVE = {
 # What a run cost beside its own share of ``seconds``; records of earlier releases have none of it.
 COSTS = (
     "seconds_alone", "training_flops", "prediction_flops", "peak_memory", "peak_memory_alone", "kept_bytes", "threads",
+    "processes",
     "delta_bytes", "memory_weights", "memory_gradients", "memory_optimizer", "memory_activations",
 )  # fmt: skip
 FLAT = (

@@ -19,6 +19,7 @@ from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
+from fusionkit.tuning.ranks import ALONE, Ranks
 from fusionkit.tuning.tokens import Tokens, TokenSource
 
 
@@ -28,10 +29,14 @@ class LiveStates:
     Args:
         layers: the encoder's layers in the order of the positions by which they are asked for.
         batching: how sequences of similar length are put together; a minibatch may come in several such pieces.
+        ranks: who asks for the same rows at the same time; without gradients each computes a part of them.
     """
 
-    def __init__(self, encoder: Encoder, tokens: Tokens, layers: Sequence[int], batching: Batching) -> None:
+    def __init__(
+        self, encoder: Encoder, tokens: Tokens, layers: Sequence[int], batching: Batching, ranks: Ranks = ALONE
+    ) -> None:
         self._encoder, self._tokens, self._layers, self._batching = encoder, tokens, tuple(layers), batching
+        self._ranks = ranks
         self.shape = (len(tokens.token_ids), len(layers), encoder.hidden)
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
@@ -43,7 +48,10 @@ class LiveStates:
         order = np.argsort(which, kind="stable")  # rows of one sequence side by side
         bounds = np.searchsorted(which[order], np.arange(len(sequences) + 1))
         lengths = np.diff(tokens.offsets)[sequences]
-        for piece in self._batching.cut(lengths):
+        together = self._ranks.count > 1 and not torch.is_grad_enabled()
+        for number, piece in enumerate(self._batching.cut(lengths)):
+            if together and number % self._ranks.count != self._ranks.rank:
+                continue
             states = self._forward(sequences[piece])  # of each layer [piece, length, hidden]
             mine = np.concatenate([order[bounds[each] : bounds[each + 1]] for each in piece])
             counts = (bounds[1:] - bounds[:-1])[piece]
@@ -54,6 +62,11 @@ class LiveStates:
             taken = [states[layer].flatten(0, 1).index_select(0, source).float() for layer in wanted]
             found.append(torch.stack(taken, 1))
             places.append(mine)
+        if together:
+            whole = torch.zeros(len(rows), len(wanted), self.shape[2], device=device)
+            for at, part in zip(places, found, strict=True):
+                whole[torch.from_numpy(at).to(device)] = part
+            return self._ranks.sum(whole)  # of one rank's states and zeros: exact
         if not found:
             return torch.empty(0, len(wanted), self.shape[2], device=device)
         back = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
@@ -88,14 +101,19 @@ def refuse_long(encoder: Encoder, added: int, source: TokenSource, data: TaskDat
 
 
 def live_data(
-    data: TaskData, source: TokenSource, encoder: Encoder, layers: Sequence[int], batching: Batching
+    data: TaskData,
+    source: TokenSource,
+    encoder: Encoder,
+    layers: Sequence[int],
+    batching: Batching,
+    ranks: Ranks = ALONE,
 ) -> TaskData:
     """The same splits over live states; ``layers`` are those that the store, or each of its mix, has."""
     made: dict[int, TaskSplit] = {}
 
     def live(split: TaskSplit) -> TaskSplit:
         if id(split) not in made:
-            states = LiveStates(encoder, source.of(split.states), layers, batching)
+            states = LiveStates(encoder, source.of(split.states), layers, batching, ranks)
             made[id(split)] = split.over(states, split.rows)
         return made[id(split)]
 

@@ -22,13 +22,16 @@ from fusionkit.heads.softmax import Softmax
 from fusionkit.ragged import IntArray
 
 
-def pieces_of(split: TaskSplit, examples: IntArray, count: int) -> list[IntArray]:
-    """A minibatch's examples in at most so many pieces, those of like length together."""
-    if count == 1:
-        return [examples]
+def pieces_of(split: TaskSplit, examples: IntArray, count: int, ranks: int = 1) -> list[list[IntArray]]:
+    """A minibatch's examples in at most so many pieces for each of some ranks, those of like length together. Ranks get
+    as much to do as each other; where there are fewer examples than ranks, the last ones get none.
+    """
+    if count == ranks == 1:
+        return [[examples]]
     lengths = np.diff(split.offsets[:: split.sides])[examples]
     ordered = examples[np.argsort(lengths, kind="stable")]
-    return [piece for piece in np.array_split(ordered, count) if len(piece)]
+    shares = [ordered[rank::ranks] for rank in range(ranks)]
+    return [[piece for piece in np.array_split(share, count) if len(piece)] for share in shares]
 
 
 def shares_of(model: Model, batches: Sequence[Batch]) -> list[dict[str, float]]:

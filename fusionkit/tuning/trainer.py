@@ -38,6 +38,7 @@ from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import live_data, refuse_long
 from fusionkit.tuning.optimizer import Optimizer
 from fusionkit.tuning.pieces import pieces_of, shares_of, weighed_loss
+from fusionkit.tuning.ranks import Ranks
 from fusionkit.tuning.state import SavedState, read_state, write_state
 from fusionkit.tuning.tokens import TokenSource
 
@@ -62,17 +63,30 @@ def train(
         EncoderError: the encoder is not to be had, or not the store's; or it cannot take the method.
         StoreError: the state that was left is damaged.
     """
+    Ranks.of_process().announce(spec, keeping)
     random = [context.device] if context.device.type == "cuda" else []
     with torch.random.fork_rng(devices=random), denormals_as_zero(), full_float32(context.device):
         result = _TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
     yield spec, result
 
 
+def follow(context: SweepContext) -> None:
+    """Help rank 0 with each run that it trains, until it has ended; nothing is told or kept here."""
+
+    def nobody(*_: Any) -> None:
+        pass
+
+    while (told := Ranks.of_process().told()) is not None:
+        spec, keeping = told
+        for _ in train(spec, context, nobody, nobody, keeping=keeping):
+            pass
+
+
 class _TunedRun:
     """A run in training."""
 
     def __init__(self, spec: RunSpec, context: SweepContext, data: TaskData) -> None:
-        self._spec, self._device = spec, context.device
+        self._spec, self._device, self._ranks = spec, context.device, Ranks.of_process()
         self._clock, self._alone = clock_of(context.device), 0.0
         self._began = self._clock()
         self._watch = Stopwatch(context.device)
@@ -81,7 +95,7 @@ class _TunedRun:
         batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
         source = TokenSource(context.store)
         refuse_long(self._encoder.encoder, self._encoder.attached.positions_added, source, data)
-        self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching)
+        self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching, self._ranks)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)
         self._watched = watched_split(spec, self._data)
@@ -127,7 +141,7 @@ class _TunedRun:
                         on_epoch(spec)
                     at = length.steps
             due = time.monotonic() - kept > keeping.seconds if keeping and keeping.steps is None else ended
-            if keeping and (due or (keeping.steps and at % keeping.steps == 0)):
+            if keeping and self._ranks.rank == 0 and (due or (keeping.steps and at % keeping.steps == 0)):
                 self._keep(keeping, at)
                 kept = time.monotonic()
         if self._run.best is None:  # nothing was to be trained
@@ -154,9 +168,14 @@ class _TunedRun:
             self._optimizer = self._fresh_optimizer()  # what trains has changed
         self._attached.train()
         self._model.train()
-        pieces, total = pieces_of(draw, examples, spec.accumulate), 0.0
+        by_rank = pieces_of(draw, examples, spec.accumulate, self._ranks.count)
+        pieces, total = [piece for own in by_rank for piece in own], 0.0
         shares = shares_of(self._model, [draw.batch(piece, layers, NOTHING) for piece in pieces])
-        for piece, share in zip(pieces, shares, strict=True):
+        first = sum(map(len, by_rank[: self._ranks.rank]))
+        mine = slice(first, first + len(by_rank[self._ranks.rank]))
+        if self._ranks.rank:
+            seed_of(spec, STEP, number, self._ranks.rank)  # dropout of its own
+        for piece, share in zip(pieces[mine], shares[mine], strict=True):
             with products_in(spec.compute_dtype, self._device, stacked=False):
                 batch = draw.batch(piece, layers).on(self._device)
                 loss = weighed_loss(self._model, batch, share)
@@ -164,8 +183,9 @@ class _TunedRun:
                     loss = loss + self._attached.penalty() / len(pieces)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
+        self._ranks.sum_gradients(self._optimizer.weights)
         self._optimizer.step(number)
-        return total
+        return float(self._ranks.sum(torch.tensor(total, dtype=torch.float64))) if self._ranks.count > 1 else total
 
     def _end_epoch(self, epoch: int) -> None:
         """Score validation, and keep what is the best so far."""
@@ -225,6 +245,7 @@ class _TunedRun:
                 "encoder_trained_parameters": trained,
                 "seconds_alone": self._alone,
                 "threads": torch.get_num_threads(),
+                "processes": self._ranks.count,
             },
         )
 
@@ -287,7 +308,7 @@ class _Progress:
 NOTHING = torch.empty(0, 0, 0)
 
 
-def seed_of(spec: RunSpec, stream: int, number: int = 0) -> None:
+def seed_of(spec: RunSpec, stream: int, *numbers: int) -> None:
     """Seed the generators that dropout and new weights draw from."""
-    state = np.random.SeedSequence([spec.init_seed, stream, number]).generate_state(2, np.uint32)
+    state = np.random.SeedSequence([spec.init_seed, stream, *(numbers or (0,))]).generate_state(2, np.uint32)
     torch.manual_seed(int(state[0]) << 31 | int(state[1]) >> 1)

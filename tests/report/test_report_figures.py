@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from scipy import stats
 from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
 from fusionkit.report.content import SECTIONS
+from fusionkit.report.display_names import bounds_of
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
@@ -24,6 +26,7 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData
+from fusionkit.report.tables import compared, matrix_tables
 from fusionkit.report.theme import DARK, FAMILIES, LIGHT, colour
 from fusionkit.report.write import json_for_html
 from fusionkit.store import open_store
@@ -173,6 +176,23 @@ def test_every_figure_is_drawn_or_says_what_it_needs(
         draw(study, looks, ["layer-weights-by-language"])
     with pytest.raises(UsageError, match="did you mean 'parameters'"):
         draw_figures([made.runs], tmp_path, ["parameter"])
+
+
+def test_tasks_that_were_tried_with_other_methods_stand_in_another_table(study: ReportData) -> None:
+    table, _ = compared(study)
+    assert len(matrix_tables(study, table)) == 1
+    apart = {"slots": ("last", "linear"), "intent": ("attention",)}
+    kept = np.array([row["method"] in apart[row["task_name"].split(" · ")[1]] for _, row in table.iterrows()])
+    second, first = matrix_tables(study, table[kept & (table["shots_name"] == "all")])
+    assert {column["label"].split(" · ")[1] for column in first["columns"][1:]} == {"intent"}
+    assert [row[0]["t"] for row in first["rows"]] == ["attention"]
+    assert {cell["t"] for row in second["rows"] for cell in row if cell["t"] == "–"} == set()
+
+
+def test_an_interval_ends_where_scores_do() -> None:
+    assert bounds_of("f1") == (0, 1)
+    assert bounds_of("pearson") == (-1, 1)
+    assert bounds_of("perplexity") == (0, math.inf)
 
 
 def test_a_language_is_read_off_a_name() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 Open = Callable[..., Any]
 PHONE = {"width": 390, "height": 844}
@@ -15,6 +17,12 @@ def column(page: Any, place: int) -> list[str]:
     """The first words of a column of the summary, from above."""
     cells = page.locator(f"#matrix tbody tr > :nth-child({place + 1})").all_inner_texts()
     return [str(text).split(" ")[0] for text in cells]
+
+
+def violations(page: Any, part: str | None = None) -> list[tuple[str, str]]:
+    """What axe-core finds, whatever its impact, with the first element that it names."""
+    found = Axe().run(page, context=part).response["violations"]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found]
 
 
 def choose(page: Any, place: int, part: str) -> None:
@@ -130,6 +138,34 @@ def test_on_a_phone_nothing_is_wider_than_the_window(open_page: Open) -> None:
     assert page.locator("#charts svg").count() >= 10
 
 
+def test_readers_with_a_screen_reader_or_few_colours_can_use_the_first_section(open_page: Open) -> None:
+    page = open_page(viewport=PHONE, color_scheme="dark", wait=False)
+    assert violations(page, "#summary") == []
+
+
+@pytest.mark.soak("products")
+def test_they_can_use_the_whole_page_with_everything_open(open_page: Open) -> None:
+    page = open_page()
+    for details in page.locator("details > summary").all():
+        details.click()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == []
+
+
+def test_axes_have_whole_epochs_and_seconds_without_prefixes(open_page: Open) -> None:
+    page = open_page()
+
+    def ticks(name: str) -> list[str]:
+        return [text for text in page.locator(f"#figure-{name} svg .role-axis-label text").all_text_contents() if text]
+
+    assert all(re.fullmatch(r"[\d.,−-]+", text) for text in ticks("seconds"))
+    assert any(float(text.replace("−", "-")) < 1 for text in ticks("seconds"))  # where a prefix stood: 200m
+    below = "#figure-score-by-epoch svg g[aria-label^='X-axis'] .role-axis-label text"
+    epochs = page.locator(below).all_text_contents()
+    assert {text for text in epochs if text} <= {str(epoch) for epoch in range(1, 7)}
+
+
 def test_it_prints_in_ink_on_paper(open_page: Open) -> None:
     page = open_page(color_scheme="dark")
     assert len(page.pdf(format="A4")) > 50_000
@@ -162,3 +198,24 @@ def test_the_keyboard_reaches_the_content_first(open_page: Open) -> None:
     assert page.evaluate("document.activeElement.id") == "content"
     named = "e => (e.labels && e.labels.length > 0) || e.innerText !== ''"
     assert page.evaluate(f"[...document.querySelectorAll('select, input, button')].every({named})")
+
+
+def test_the_keyboard_reaches_every_control_and_shows_where_it_is(open_page: Open) -> None:
+    page = open_page()
+    wanted = page.locator("a[href]:visible, button:visible, select:visible, input:visible, summary:visible").count()
+    seen, unmarked = 0, []
+    for _ in range(3 * wanted):
+        page.keyboard.press("Tab")
+        at = page.evaluate("""() => {
+            const at = document.activeElement, style = getComputedStyle(at);
+            const marked = style.outlineStyle !== "none" || style.boxShadow !== "none";
+            return [at.tagName, at.outerHTML.slice(0, 80), marked];
+        }""")
+        if at[0] == "BODY":
+            break
+        seen += at[0] in ("A", "BUTTON", "SELECT", "INPUT", "SUMMARY")
+        unmarked += [] if at[2] else [at[1]]
+    else:
+        pytest.fail("the keyboard does not come to the end of the page")
+    assert seen >= wanted
+    assert unmarked == []

@@ -69,6 +69,13 @@ def usual(entry: MethodEntry) -> dict[str, Any]:
     return {"epochs": (entry.epochs,), "warmup": WARMUP, **decay}
 
 
+def usual_run(method: str) -> dict[str, Any]:
+    """The fields of one run of a method where nothing is said."""
+    entry = parse_method(method).entry
+    found = {"epochs": entry.epochs, "warmup": WARMUP, "encoder_lr": entry.rates[0]}
+    return found | ({"weight_decay": DECAY} if entry.shared == "encoder" else {})
+
+
 def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse options of methods where no run has one (UsageError)."""
     if any(method != FROZEN for method in methods):

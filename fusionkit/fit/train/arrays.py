@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.split import States, TaskSplit
+from fusionkit.devices import home_of
 from fusionkit.errors import UsageError
 from fusionkit.fit.loader.minibatches import InMemoryStates
 from fusionkit.fit.model.fused import FusedModel
@@ -113,10 +114,10 @@ def word_split(
 @torch.inference_mode()
 def scores_of(model: FusedModel, split: TaskSplit, layers: tuple[int, ...]) -> Tensor:
     """The scores of each example, ``[examples, classes]``, in their order."""
-    rows = split.offsets[:: split.sides]
+    rows, home = split.offsets[:: split.sides], home_of(model)
     blocks = np.split(np.arange(len(split)), np.flatnonzero(np.diff(rows[1:] // BLOCK_ROWS)) + 1)
     found = []
     for block in blocks:
-        batch = split.batch(block, layers)
-        found.append(model(batch.states, batch.offsets, batch.read))
+        batch = split.batch(block, layers).on(home)
+        found.append(model(batch.states, batch.offsets, batch.read).cpu())
     return torch.cat(found)

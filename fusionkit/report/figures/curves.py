@@ -14,7 +14,17 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import times_of
-from fusionkit.report.figures.encodings import colours_of, dashes_of, interval, methods_of, panels, spread, tooltip
+from fusionkit.report.figures.encodings import (
+    COUNTS,
+    SECONDS,
+    colours_of,
+    dashes_of,
+    interval,
+    methods_of,
+    panels,
+    spread,
+    tooltip,
+)
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import timed_curve
@@ -61,7 +71,7 @@ def chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     methods = methods_of(data)
     scale = alt.Scale(type="log", nice=False) if x in LOG else alt.Scale(nice=False, zero=False)
-    axis = alt.Axis(tickCount=4, format="~s") if x in LOG else alt.Axis(tickMinStep=1)
+    axis = alt.Axis(tickCount=4, format=COUNTS.get(x, SECONDS)) if x in LOG else alt.Axis(tickMinStep=1, format="d")
     base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=X_TITLES[x], scale=scale, axis=axis), color=colours_of(methods))
     level = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False))
     told = tooltip(method="method", epoch="epoch", **{f"{x}__n": X_TITLES[x]}, value__n="mean", runs="runs")

@@ -16,6 +16,8 @@ from fusionkit.statistics import INTERVALS
 
 WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, where no page says otherwise
 COLUMNS = 3
+# Of numbers on an axis: 200k parameters and steps; seconds without a prefix, which would make 200m of a fifth.
+COUNTS, SECONDS = {"parameters": ".3~s", "step": ".3~s"}, ",.3~r"
 GAP, NAMES = 24, 36  # between panels, and beside one for the labels of its axis
 
 

@@ -12,6 +12,8 @@ import pandas as pd
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import ALL, family, times_of
 from fusionkit.report.figures.encodings import (
+    COUNTS,
+    SECONDS,
     colours_of,
     dashes_of,
     interval,
@@ -108,7 +110,7 @@ def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     methods = methods_of(data)
     # A frozen LM head under `last` learns nothing, which a logarithm cannot show.
     scale = alt.Scale(type="log", nice=False, padding=12) if (data[x] > 0).all() else alt.Scale(type="symlog")
-    axis = alt.Axis(format="~s", tickCount=4)
+    axis = alt.Axis(format=COUNTS.get(x, SECONDS), tickCount=4)
     base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=COSTS[x], scale=scale, axis=axis), color=colours_of(methods))
     told = tooltip(
         method="method", score__s="mean", low__s="from", high__s="to",

@@ -68,13 +68,13 @@ async function drawChart(place, config) {
   told.done = true;
 }
 
-function dataDetails(rows) {
-  const details = element("details", {}, element("summary", {}, `Data (${rows.length} rows)`));
+function dataDetails(rows, title) {
+  const details = element("details", {}, element("summary", {}, `Data (${rows.length.toLocaleString("en")} ${rows.length === 1 ? "row" : "rows"})`));
   details.addEventListener("toggle", () => {
     if (!details.open || details.dataset.made) return;
     details.dataset.made = "1";
     const names = Object.keys(rows[0] || {});
-    const number = (value) => (Number.isInteger(value) ? String(value) : Number(value.toPrecision(4)).toString());
+    const number = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(4)).toString());
     const columns = names.map((label) => ({ label: label.replaceAll("_", " "), kind: typeof rows[0][label] === "number" ? "number" : "text" }));
     const cells = rows.map((row) => names.map((name) => {
       const value = row[name];
@@ -83,7 +83,7 @@ function dataDetails(rows) {
     }));
     const place = element("div");
     details.append(place);
-    showTable(place, { columns, rows: cells }, { caption: "The data of this chart", head: -1 });
+    showTable(place, { columns, rows: cells }, { caption: `The data of the chart ${title}`, head: -1 });
   });
   return details;
 }
@@ -101,7 +101,7 @@ function showCharts(place, sections, config) {
       for (const event of ["pointerdown", "focus", "click"]) link.addEventListener(event, fill, { once: true });
       shown.append(element("figure", { id: `figure-${chart.name}` },
         element("h3", {}, chart.title), element("figcaption", {}, chart.caption), spot,
-        element("div", { class: "links" }, link, dataDetails(rows))));
+        element("div", { class: "links" }, link, dataDetails(rows, chart.title))));
       drawn.set(spot, { spec: chart.spec, width: 0, done: false, view: null, label: `${chart.title}. ${chart.caption} The data stand below it as a table.` });
       waiting.push(spot);
     }

@@ -45,9 +45,14 @@ function showPage() {
   showThemeButton();
   at("title").textContent = report.title;
   at("lead").textContent = report.lead;
-  showTable(at("matrix"), report.matrix, { caption: "Score of each method on each task", colours: report.colours, filters: false, whole: true });
+  for (const matrix of report.matrices) {
+    const place = element("div");
+    at("matrix").append(place);
+    const tasks = report.matrices.length > 1 ? matrix.columns.slice(1).map((column) => column.label).join(", ") : "each task";
+    showTable(place, matrix, { caption: `Score of each method on ${tasks}`, colours: report.colours, filters: false, whole: true });
+  }
   const notes = ["The best of each column is shaded. Click a header to sort.", ...report.notes];
-  if (report.matrix.rows.some((row) => row.some((cell) => cell.x))) notes.push("* p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001 against the baseline.");
+  if (report.matrices.some((matrix) => matrix.rows.some((row) => row.some((cell) => cell.x)))) notes.push("* p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001 against the baseline.");
   at("notes").append(...notes.map((text) => element("p", { class: "note" }, text)));
   for (const name of ["groups", "runs"]) {
     const details = at(`${name}-details`);

@@ -1,0 +1,94 @@
+"""One run on several devices: processes that torchrun started share each minibatch and sum up their gradients.
+
+    gradient of the minibatch = Σ_ranks gradient of the rank's examples       (weighed as pieces are, tuning/pieces.py)
+
+Every rank holds the whole encoder, takes every R-th example by length, and makes the same step. Rank 0 is the process
+that the user sees: it plans the sweep, trains frozen runs, keeps states and records. The others (:func:`follow`) wait
+to be told the next run. Scores come from states of which each rank computes a part (:mod:`fusionkit.tuning.live`).
+Source: data parallelism as in Li et al. 2020, "PyTorch Distributed"; one exchange at a step's end, not overlapped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fusionkit.fit.executor.through_encoder import StateFile
+from fusionkit.specs import RunSpec
+
+WAITING = timedelta(days=30)  # for rank 0, which may have frozen runs to train meanwhile
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """This process among those that share a run; ``Ranks()`` is alone."""
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def of_process(cls) -> Ranks:
+        """As :func:`joined` made it."""
+        return cls(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else cls()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks, in place."""
+        if self.count > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def sum_gradients(self, weights: Sequence[Tensor]) -> None:
+        """Give each weight the sum of its gradients. One that has none on any rank keeps none: Adam leaves it alone."""
+        if self.count == 1 or not weights:
+            return
+        own = torch.tensor([float(each.grad is not None) for each in weights], device=weights[0].device)
+        used = self.sum(own).tolist()
+        touched = [each for each, ranks in zip(weights, used, strict=True) if ranks]
+        if not touched:
+            return
+        parts = [torch.zeros_like(each) if each.grad is None else each.grad for each in touched]
+        flat = self.sum(torch.cat([part.flatten() for part in parts]))
+        for each, part in zip(touched, torch.split(flat, [part.numel() for part in parts]), strict=True):
+            each.grad = part.view_as(each)
+
+    def announce(self, spec: RunSpec | None, keeping: StateFile | None = None) -> None:
+        """Tell the others, from rank 0, what is trained next; None ends them."""
+        if self.count > 1 and self.rank == 0:
+            state = None if keeping is None else {**dataclasses.asdict(keeping), "path": str(keeping.path)}
+            dist.broadcast_object_list([None if spec is None else json.dumps([spec.to_dict(), state])])
+
+    def told(self) -> tuple[RunSpec, StateFile | None] | None:
+        """What rank 0 trains next, with the file of its state; None where it has ended."""
+        box: list[Any] = [None]
+        dist.broadcast_object_list(box)
+        if box[0] is None:
+            return None
+        spec, state = json.loads(box[0])
+        return RunSpec.from_dict(spec), None if state is None else StateFile(**{**state, "path": Path(state["path"])})
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def joined(device: str) -> Iterator[tuple[Ranks, str]]:
+    """The processes that torchrun started, joined; with the device of this one: a GPU each where there are GPUs."""
+    local = int(os.environ["LOCAL_RANK"])
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.set_device(local)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=WAITING)
+    try:
+        yield Ranks.of_process(), f"cuda:{local}" if on_gpu else "cpu"
+    finally:
+        dist.destroy_process_group()

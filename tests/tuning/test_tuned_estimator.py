@@ -1,0 +1,55 @@
+"""An estimator whose method trains through the encoder reads texts, and learns what ``fusionkit fit --method`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.base import clone
+
+from fusionkit import FusionClassifier
+from fusionkit.store import Store
+
+
+@pytest.fixture(scope="module")
+def texts(store: Store) -> list[str]:
+    return [" ".join(words) for words in store["train"].examples["tokens"]]
+
+
+def test_it_learns_what_fit_learns(
+    store: Store, texts: list[str], train: Callable[..., dict[str, Any]], model_folder: Path
+) -> None:
+    record = train(
+        store, methods=["houlsby:4"], task="classification", label="label", head="classifier", pool="mean",
+        fusions=["attention"], epochs=(1,), lrs=(1e-2,), encoder_lrs=(3e-3,), dropout=0.1,
+    )  # fmt: skip
+    found = FusionClassifier(
+        "attention", method="houlsby:4", encoder=str(model_folder), encoder_lr=3e-3, lr=1e-2, epochs=1, batch_size=8,
+        dropout=0.1,
+    )  # fmt: skip
+    labels = np.array(store["train"].examples["label"])
+    clone(found).fit(np.array(texts), labels)  # an array of texts, too
+    found.fit(texts, labels)
+    assert found.spec_.warmup == record["spec"]["warmup"] == 0.1  # the method's own
+    for name, tensor in load_file(record["folder"] / "weights.safetensors").items():
+        torch.testing.assert_close(found.model_.state_dict()[name], tensor, rtol=0, atol=0, msg=name)
+    trained = dict(found.encoder_.model.named_parameters())
+    for name, tensor in load_file(record["folder"] / "delta.safetensors").items():
+        torch.testing.assert_close(trained[name].detach(), tensor, rtol=0, atol=0, msg=name)
+    assert found.score(texts, labels) > 0.5
+    assert found.predict_proba(texts[:3]).shape == (3, 2)
+
+
+def test_what_is_no_text_and_what_needs_no_training_is_refused(texts: list[str], model_folder: Path) -> None:
+    labels = [number % 2 for number in range(len(texts))]
+    with pytest.raises(ValueError, match="X is a list of texts"):
+        FusionClassifier(method="full", encoder=str(model_folder)).fit(np.zeros((len(texts), 3)), labels)
+    with pytest.raises(ValueError, match="`encoder` names what reads them"):
+        FusionClassifier(method="full").fit(texts, labels)
+    with pytest.raises(ValueError, match="a frozen encoder reads once"):
+        FusionClassifier(encoder=str(model_folder)).fit(texts, labels)

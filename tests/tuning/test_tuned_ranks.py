@@ -1,0 +1,115 @@
+"""Several processes train one run together: the same steps, so the same losses, scores and weights within rounding."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fusionkit.ragged import IntArray
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+from fusionkit.tuning.pieces import pieces_of
+
+ROOT = Path(__file__).parents[2]
+STILL: dict[str, Any] = {"dropout": 0.0, "encoder_dropout": 0.0, "lrs": (1e-3,)}
+CHOICES: dict[str, dict[str, Any]] = {
+    # 40 examples in minibatches of 13: the last one has a single example, of which the second rank gets none.
+    "sentences": {"methods": ["full"], "head": "crf", "batch_sizes": (13,), "accumulate": 2, "patience": 1},
+    "two phases": {"methods": ["diff-prune"], "epochs": (3,)},
+    "examples": {"methods": ["houlsby:4"], "task": "classification", "label": "label", "head": "classifier"},
+}
+
+
+def trained(store: Store, specs: list[RunSpec], folder: Path, ranks: int = 2, stop: int = 0) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "specs.json").write_text(json.dumps([spec.to_dict() for spec in specs]))
+    given = map(str, (store.path, folder, ranks, folder / "specs.json", stop))
+    command = [sys.executable, str(Path(__file__).with_name("ranker.py")), *given]
+    ours = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ours, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def kept(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    (path,) = folder.glob("*/run.json")
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record, {
+        **load_file(path.with_name("delta.safetensors")),
+        **load_file(path.with_name("weights.safetensors")),
+    }
+
+
+def assert_equal(folder: Path, ranks: int = 2) -> None:
+    (one, alone), (other, shared) = kept(folder / "1"), kept(folder / str(ranks))
+    assert (one["processes"], other["processes"]) == (1, ranks)
+    losses = [[epoch["loss"] for epoch in record["curve"]] for record in (one, other)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert other["score"] == pytest.approx(one["score"], abs=1e-6)
+    assert other["best_epoch"] == one["best_epoch"]
+    assert set(alone) == set(shared)
+    if one["spec"]["method"] == "diff-prune":  # which weights it keeps is a matter of rounding
+        return
+    for name in (each for each in alone if not each.endswith("key.bias")):  # their gradient is rounding alone
+        torch.testing.assert_close(shared[name], alone[name], rtol=1e-2, atol=2e-4, msg=name)
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+def test_two_processes_make_the_steps_of_one(store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path) -> None:
+    short = ("sentences", "examples")
+    chosen = [spec for name in short for spec in specs(store, **{**STILL, **CHOICES[name], "epochs": (1,)})]
+    trained(store, chosen, tmp_path)
+    for number in range(len(short)):
+        assert_equal(tmp_path / str(number))
+
+
+def test_ranks_have_as_much_to_do_and_every_example_once(store: Store, specs: Callable[..., list[RunSpec]]) -> None:
+    from fusionkit.dataset.labels import load_task
+    from fusionkit.tasks import TASKS
+
+    split = load_task(store, TASKS["tagging"], "tags", None).train
+    examples: IntArray = np.arange(13)
+    for ranks, count in ((1, 1), (2, 1), (2, 3), (3, 2), (20, 2)):
+        shares = pieces_of(split, examples, count, ranks)
+        assert len(shares) == ranks
+        sizes = [sum(map(len, share)) for share in shares]
+        assert max(sizes) - min(sizes) <= 1
+        assert sorted(one for share in shares for piece in share for one in piece) == list(range(13))
+
+
+@pytest.mark.soak("products")
+def test_three_ranks_go_on_from_a_state_of_one(
+    store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path
+) -> None:
+    """The state that a process alone left half-way serves ranks as it serves that process."""
+    chosen = [spec for own in CHOICES.values() for spec in specs(store, **{**STILL, **own})]
+    trained(store, chosen, tmp_path, 3, stop=5)
+    for number in range(len(CHOICES)):
+        assert_equal(tmp_path / str(number), 3)
+
+
+@pytest.mark.soak("products")
+def test_torchrun_trains_one_run_by_the_command_line(store: Store, tmp_path: Path) -> None:
+    ours = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = ["--method", "frozen", "--method", "bitfit", "--label", "label", "--epochs", "2", "--encoder-dropout", "0"]
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fusionkit"]
+    given = [*start, "fit", str(store.path), *words, "--dropout", "0", "--out", str(tmp_path / "runs")]
+    done = subprocess.run(given, capture_output=True, text=True, check=False, env=ours)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("kept in") == 1  # one process speaks
+    shutil.rmtree(tmp_path / "runs")
+    for extra, told in ((["--workers", "2"], "torchrun starts the processes"), (["--cluster", "local"], "torchrun")):
+        refused = subprocess.run([*given, *extra], capture_output=True, text=True, check=False, env=ours)
+        assert refused.returncode != 0
+        assert told in refused.stderr
+    assert not list((tmp_path / "runs").glob("*/run.json"))
