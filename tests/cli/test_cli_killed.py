@@ -61,10 +61,9 @@ def test_what_is_killed_leaves_the_old_or_the_new_and_the_same_command_goes_on(
     shutil.copytree(before, tmp_path / "before")
     run = next((before / "runs").glob("*/run.json")).parent.name
     other = next(path.parent.name for path in (before / "runs").glob("*/run.json") if path.parent.name != run)
-    figures = ("--figures", "figures") if every == 1 else ()
     commands = {
         "fit": [*FIT, "--seeds", "3", "--out", "runs"],
-        "report": ["report", "runs", "--out", "page.html", *figures],
+        "report": ["report", "runs", "--out", "page.html"],
         "export": ["export", f"runs/{other}", "--to", "head", "--overwrite"],
     }
     (tmp_path / "commands.json").write_text(json.dumps(commands))
