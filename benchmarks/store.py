@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from fusionkit.store import open_store
 from fusionkit.store.chunks import write_chunk
-from fusionkit.store.layout import states_path
 from fusionkit.store.manifest import split_layout
+from fusionkit.store.presence import states_path
 
 ROUNDS = 7
 PLACES = 200  # random places a round

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusionkit.errors import FusionkitError
+from fusionkit.lazy import lazily
 
 if TYPE_CHECKING:
     from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
@@ -34,19 +34,15 @@ __all__ = [
     "results",
 ]
 
-# Imported when they are asked for: they need torch, and `fusionkit --help` must not wait for it.
-LAZY = {
-    "fusionkit.estimator": ("FusionClassifier", "FusionRegressor", "FusionTagger"),
-    "fusionkit.exported": ("FusedHead",),
-    "fusionkit.predict": ("Predictor", "load"),
-    "fusionkit.ragged": ("Ragged",),
-    "fusionkit.runs.frames": ("curves", "layer_weights", "results"),
-    "fusionkit.store": ("Store", "open_store"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in LAZY.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# They need torch, and `fusionkit --help` must not wait for it.
+__getattr__ = lazily(
+    __name__,
+    {
+        "fusionkit.estimator": ("FusionClassifier", "FusionRegressor", "FusionTagger"),
+        "fusionkit.exported": ("FusedHead",),
+        "fusionkit.predict": ("Predictor", "load"),
+        "fusionkit.ragged": ("Ragged",),
+        "fusionkit.runs.frames": ("curves", "layer_weights", "results"),
+        "fusionkit.store": ("Store", "open_store"),
+    },
+)

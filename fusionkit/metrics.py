@@ -12,12 +12,14 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fusionkit.ragged import IntArray
 from fusionkit.tags import are_span_tags
+
+if TYPE_CHECKING:
+    from fusionkit.ragged import IntArray  # loads torch
 
 LESS_IS_BETTER = ("perplexity", "cross_entropy")
 CORRELATIONS = ("pearson", "spearman", "matthews")

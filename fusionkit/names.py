@@ -1,4 +1,4 @@
-"""The names that stand in the tables of tasks, statistics and logs.
+"""The names that stand in the tables of tasks, statistics, figures and logs.
 
 The tables themselves load torch or SciPy, which takes seconds; help and shell completion need the names alone.
 ``tests/test_names.py`` holds the two together.
@@ -12,4 +12,9 @@ TESTS = ("permutation", "bootstrap")
 CHOOSERS = ("validation",)
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
 SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first
+FIGURES = (
+    "shots", "epochs", "parameters", "seconds", "score-by-epoch", "score-by-seconds", "loss-by-step",
+    "loss-by-seconds", "single-layers", "layer-weights", "layer-weights-by-seed", "layer-weights-by-label",
+    "layer-weights-by-language", "break-even", "confusion",
+)  # fmt: skip
 LOGS = ("tensorboard", "mlflow", "wandb")

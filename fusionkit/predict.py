@@ -112,6 +112,7 @@ def load(
     encoder: str | None = None,
     trust_remote_code: bool = False,
     trust_modules: Sequence[str] = (),
+    trust_encoder: bool = False,
 ) -> Predictor:
     """Load finished runs and the encoder they share.
 
@@ -120,6 +121,7 @@ def load(
             or folders that ``fusionkit export`` wrote, or hub ids of such (``owner/name``).
         encoder: where the encoder is now, if no longer where it was when the store was encoded.
         trust_modules: modules that exported heads may import for a fusion or head that is not fusionkit's own.
+        trust_encoder: load the encoder that an exported head names also from a folder of this machine.
 
     Raises:
         UsageError: no such run, or runs that one pass of one encoder cannot serve.
@@ -133,7 +135,7 @@ def load(
     """
     if not runs:
         raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
-    trained = open_heads(runs, encoder, trust_modules)
+    trained = open_heads(runs, encoder, trust_modules, trust_encoder)
     _refuse_different(trained)
     own = {run.digest: trained_encoder(run, encoder, device, trust_remote_code) for run in trained if run.delta}
     if len(own) == len(trained):

@@ -37,9 +37,10 @@ SHUFFLE, WINDOW = "shuffle", "window"
 ORDERS = (SHUFFLE, WINDOW)
 AUTO = "auto"  # the order that suits the store's size; no run has it
 FROZEN = "frozen"  # the method that trains nothing of the encoder
-COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
+FLOAT32 = "float32"
+COMPUTE_DTYPES = (FLOAT32, "bfloat16", "float16")
 OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "checkpointing")
-TRAINING_DTYPES = ("float32", "bfloat16")  # float16 would want its losses scaled
+TRAINING_DTYPES = (FLOAT32, "bfloat16")  # float16 would want its losses scaled
 
 
 def canonical_json(value: Any) -> str:

@@ -18,6 +18,7 @@ FLOORS = {
     0: (
         "ragged", "specs", "errors", "files", "places", "tags", "lm_head", "locks", "child_processes", "machine",
         "names", "options", "registry", "devices", "plural", "printable", "memory", "object_storage",
+        "lazy",
     ),
     1: ("sources", "tasks", "metrics", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),

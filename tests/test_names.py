@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionkit import logs, names, statistics, tasks
+from fusionkit import logs, names, report, statistics, tasks
 
 
 def test_the_names_are_the_tables_keys() -> None:
@@ -10,4 +10,5 @@ def test_the_names_are_the_tables_keys() -> None:
     assert tuple(statistics.INTERVALS) == names.INTERVALS
     assert tuple(statistics.TESTS) == names.TESTS
     assert tuple(statistics.CORRECTIONS) == names.CORRECTIONS
+    assert tuple(report.FIGURES) == names.FIGURES
     assert tuple(logs.KINDS) == names.LOGS

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from fusionkit.store import Store
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
+    from fusionkit.encoder import Encoder
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,17 @@ class CliCommands:
         """Encode a source, like ``fusionkit encode``."""
         self.say(f"encoding {options['source']} into {store}")
         encode_into(store, {**options, "trust_remote_code": self.trust_remote_code}, self.device, self.settings)
+
+    def sample(self, options: Mapping[str, Any], store: Path) -> None:
+        """Encode a sample of a source; the next sample's encoder is this one where it is the same."""
+        options = {**options, "trust_remote_code": self.trust_remote_code}
+        encode_into(store, options, self.device, self.settings, load=self._load_encoder)
+
+    @cached_property
+    def _load_encoder(self) -> Callable[..., Encoder]:
+        from fusionkit.encoder import load_encoder
+
+        return lru_cache(maxsize=1)(load_encoder)
 
     def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
         """Train a sweep, like ``fusionkit fit``."""

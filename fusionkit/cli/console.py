@@ -105,7 +105,7 @@ def given_store(path: Place, planned: bool = False) -> Store:
     """The store that the user named; UsageError where it is none, StoreError where it is unfinished or damaged. With
     ``planned`` it may be only planned.
     """
-    from fusionkit.store import is_store, open_planned, open_store  # loads zarr
+    from fusionkit.store import is_store
 
     with place_errors(path):
         if not is_store(path):
@@ -115,6 +115,8 @@ def given_store(path: Place, planned: bool = False) -> Store:
                 received="something else" if is_there(path) else "a path that does not exist",
                 remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
             )
+    from fusionkit.store import open_planned, open_store  # loads torch and zarr
+
     return (open_planned if planned else open_store)(path)
 
 

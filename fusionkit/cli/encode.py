@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,14 @@ from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_j
 from fusionkit.cli.encode_options import encoding_options, load_inputs
 from fusionkit.cli.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job
 from fusionkit.errors import UsageError
-from fusionkit.places import Place
+from fusionkit.places import Place, place_errors
 from fusionkit.specs import parse_bytes
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.encode import EncodeReport
     from fusionkit.encode.shard import Shard
+    from fusionkit.encoder import Encoder
 
 
 @click.command()
@@ -58,10 +59,14 @@ def encode(
     if workers and settings is None:
         raise UsageError("--workers are those of a cluster", remedy="add --cluster local, or leave --workers out")
     from fusionkit.cli.info import store_summary
-    from fusionkit.store import open_store
+    from fusionkit.encode.publish import refuse_foreign
 
     shard = given_shard(parts, overwrite, settings is not None)
+    with place_errors(store):
+        refuse_foreign(store)
     report = encode_into(store, options, device, settings, overwrite=overwrite, limit=limit, shard=shard)
+    from fusionkit.store import open_store
+
     shared = report.outcome == "share"
     summary: dict[str, Any] = {"tokens": report.tokens} if shared else store_summary(open_store(store))
     if as_json:
@@ -89,17 +94,20 @@ def encode_into(
     overwrite: bool = False,
     limit: int | None = None,
     shard: Shard | None = None,
+    load: Callable[..., Encoder] | None = None,
 ) -> EncodeReport:
-    """Encode by this process or by a cluster; SIGTERM ends it between two parts. ``limit``: bytes of the store."""
-    from fusionkit.encode.job import make_job
-    from fusionkit.encode.open_plan import is_finished
-    from fusionkit.encode.pipeline import encode_job
-    from fusionkit.encode.shard import encode_shard
-
+    """Encode by this process or by a cluster; SIGTERM ends it between two parts. ``limit``: bytes of the store.
+    ``load``: in the place of :func:`fusionkit.encoder.load_encoder`.
+    """
     with ProgressBars() as bars, stop_on_sigterm() as stop, ExitStack() as stack:
         # Workers have the GPUs; this process needs the encoder's identity and tokenizer alone.
         own_device = device if settings is None else "cpu"
-        source, columns, spec, encoder = load_inputs(bars.say, **{**options, "device": own_device})
+        source, columns, spec, encoder = load_inputs(bars.say, load, **{**options, "device": own_device})
+        from fusionkit.encode.job import make_job
+        from fusionkit.encode.open_plan import is_finished
+        from fusionkit.encode.pipeline import encode_job
+        from fusionkit.encode.shard import encode_shard
+
         job, run_parts = make_job(source, columns, store, spec, encoder, bars, limit), None
         # Workers are started last: not for a source that cannot be read or a store that is complete.
         if settings is not None and (overwrite or not is_finished(job)):

@@ -23,6 +23,7 @@ encoding_options = with_all([
 
 def load_inputs(
     say: Callable[[str], None],
+    load: Callable[..., Encoder] | None = None,
     *,
     source: str,
     encoder: str,
@@ -37,9 +38,11 @@ def load_inputs(
     **spec: Any,
 ) -> tuple[Source, Columns, EncodeSpec, Encoder]:
     """The source, encoder and columns that the options name; prints the columns' roles and the first example."""
+    from fusionkit.encoder.reference import encoder_place
     from fusionkit.sources import column_names, first_example, guess_columns, open_source
 
     chosen = EncodeSpec(encoder=encoder, revision=encoder_revision, **spec)
+    encoder_place(encoder, encoder_revision)  # a misspelt name is told before anything is read
     names = column_names(columns)
     opened = open_source(
         source, config=config, revision=revision, lines=chosen.task == "mlm", columns=names, limit=chosen.limit
@@ -50,7 +53,7 @@ def load_inputs(
     from fusionkit.encode.text_pairs import choose_pair_as
     from fusionkit.encoder import load_encoder
 
-    loaded = load_encoder(
+    loaded = (load or load_encoder)(
         encoder,
         revision=encoder_revision,
         device=device,

@@ -16,10 +16,11 @@ from fusionkit.cli.encode_options import encoding_options, load_inputs
 @JSON_OPTION
 def estimate(as_json: bool, **options: Any) -> None:
     """Say what encoding SOURCE would cost: rows, bytes, files, time and memory, and what would be cheaper."""
-    from fusionkit.encode.estimate import estimate as run_estimate
-
     with ProgressBars() as bars:
-        found = run_estimate(*load_inputs(bars.say, **options))
+        inputs = load_inputs(bars.say, **options)
+        from fusionkit.encode.estimate import estimate as run_estimate  # loads torch
+
+        found = run_estimate(*inputs)
     if as_json:
         print_json(asdict(found))
         return

@@ -28,7 +28,14 @@ def export(run: str, folder: Path, choose_by: str | None, with_encoder: bool, ov
     setting with the best mean validation score is taken, and of its seeds the best one.
     `fusionkit predict FOLDER` uses it, FusedHead.push_to_hub gives it to the hub.
     """
-    from fusionkit.exported import export_run
+    from fusionkit.runs.find_run import find_run
+    from fusionkit.runs.folder import RunsFolder
+
+    if choose_by is None:
+        find_run(run)
+    else:
+        RunsFolder(Path(run).expanduser()).refuse_empty()
+    from fusionkit.exported import export_run  # loads torch
 
     head = export_run(run, folder, overwrite=overwrite, choose_by=choose_by, with_encoder=with_encoder)
     place = folder.expanduser()

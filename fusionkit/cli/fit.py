@@ -60,9 +60,11 @@ def fit(
     de.store:200 for 200 examples). The last one named chooses the epoch and is scored, unless --evaluate-on says
     otherwise: given several times, the first chooses and each is scored.
     """
-    from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
+    from fusionkit.runs.folder import RunsFolder
 
+    RunsFolder(runs).claim()
+    check_logs(log_to)
     store, sweep, file = given_sweep(context, stores)
     settings = given_cluster(cluster, cluster_config or file, workers=workers)
     if settings is not None and device not in ("auto", "cpu", "cuda"):
@@ -75,7 +77,8 @@ def fit(
     if print_job:
         print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
         return
-    check_logs(log_to)
+    from fusionkit.cli.commands import CliCommands  # loads torch
+
     commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, save_every=save_every)
     if dry_run:
         print_forecast(*commands.forecast_with_notes(store, sweep, runs), as_json)

@@ -26,6 +26,7 @@ COMMANDS = {
     "info": "Show what a store or a folder of runs holds.",
     "status": "Say what of a store or a sweep is done, running, failed.",
     "verify": "Check every byte of a store against its checksums.",
+    "doctor": "Print what is found here, for a bug report.",
     "demo": "Encode the bundled corpus and compare four fusions on it.",
 }
 

@@ -30,6 +30,7 @@ from fusionkit.errors import UsageError
 @click.option(
     "--trust-module", "trusted", multiple=True, help="Module whose code an exported head may run; several times."
 )
+@click.option("--trust-encoder", is_flag=True, help="Load an encoder that an exported head names from a local folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one an example.")
 def predict(
     runs: tuple[str, ...],
@@ -48,7 +49,6 @@ def predict(
     at white space; those for runs over pairs hold a tab between the two.
     """
     from fusionkit.cli.predict_io import blocks_of, blocks_of_file, print_answers, runs_and_texts
-    from fusionkit.predict import load
 
     places, texts = runs_and_texts(runs)
     if bool(texts) == (given is not None):
@@ -59,6 +59,9 @@ def predict(
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
+    log().print(f"loading the heads in {', '.join(places)}")
+    from fusionkit.predict import load  # loads torch and transformers
+
     predictor = load(*places, trust_modules=trusted, **loading)
     if (passes := len(predictor.passes)) > 1:
         log().print(

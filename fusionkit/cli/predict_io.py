@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusionkit.cli.console import log, out, print_json, table
 from fusionkit.errors import DataError, UsageError, unknown_name
 from fusionkit.exported import find_heads
-from fusionkit.predict import Answer, Label, Labels, Number, Prediction, Predictor
 from fusionkit.sources import Columns, guess_columns, open_source, prepared
+
+if TYPE_CHECKING:
+    from fusionkit.predict import Answer, Prediction, Predictor
 
 BLOCK = 1000  # texts read from standard input before they are predicted
 Block = tuple[list[Any], list[str] | None]
@@ -116,6 +118,8 @@ def print_answers(
 
 
 def _cell(answer: Answer) -> str:
+    from fusionkit.predict import Label, Labels, Number
+
     if isinstance(answer, Number):
         return f"{answer.value:.3g}"
     if isinstance(answer, Label):

@@ -27,7 +27,12 @@ def report(runs: tuple[Path, ...], page: Path, figures: Path | None, choose_by: 
     Sentences with their layer weights, predictions and confusions need the runs' stores. They are looked for beside
     RUNS and beside the folder that RUNS lies in; --store names others.
     """
-    from fusionkit.report import write_report
+    from fusionkit.runs.folder import RunsFolder
+
+    for path in runs:
+        RunsFolder(path.expanduser()).refuse_empty()
+    log().print(f"reading the runs in {', '.join(map(str, runs))}")
+    from fusionkit.report import write_report  # loads torch
 
     facts = write_report(runs, page, figures=figures, **how)
     if as_json:

@@ -13,6 +13,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
 from fusionkit.cli.work_options import cluster_options, given_cluster, print_slurm_job, working_options
+from fusionkit.plural import counted
 
 if TYPE_CHECKING:
     from fusionkit.study.forecast import StepForecast
@@ -59,12 +60,9 @@ def run(
 
     STUDY is a YAML file. Only what is missing is done, told by content; run again, it goes on where it stopped.
     """
-    from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
     from fusionkit.runs.records_file import known_runs
-    from fusionkit.study import read_study, run_study
-    from fusionkit.study.folder import StudyFolder
-    from fusionkit.study.forecast import forecast_study
+    from fusionkit.study import read_study
 
     check_logs(how["log_to"])
     found = read_study(study, settings, only)
@@ -72,7 +70,17 @@ def run(
     if print_job:
         print_slurm_job(where)
         return
-    commands, done_before = CliCommands(where, workers, **how), known_runs(known)
+    done_before = known_runs(known)
+    log().print(
+        f"{found.title}: {counted(len(found.sources), 'source')}, {counted(len(found.sweeps), 'sweep')}, "
+        f"{counted(len(found.comparisons), 'table')}, in {work}"
+    )
+    from fusionkit.cli.commands import CliCommands  # loads torch
+    from fusionkit.study.folder import StudyFolder
+    from fusionkit.study.forecast import forecast_study
+    from fusionkit.study.run import run_study
+
+    commands = CliCommands(where, workers, **how)
     place = StudyFolder(work)
     if dry_run:
         print_plan(found.title, forecast_study(found, place, commands, done_before), as_json)

@@ -18,7 +18,6 @@ from fusionkit.plural import counted
 @JSON_OPTION
 def status(path: Place, as_json: bool) -> None:
     """Say what of PATH, a store or a folder of runs, is done, running and failed; from any machine that sees it."""
-    from fusionkit.encode.part_records import store_status
     from fusionkit.runs.claims import runs_status
     from fusionkit.runs.folder import RunsFolder, is_begun
     from fusionkit.store import is_store
@@ -32,7 +31,12 @@ def status(path: Place, as_json: bool) -> None:
             received="something else" if is_there(path) else "a path that does not exist",
             remedy="check the path",
         )
-    found = runs_status(RunsFolder(path)) if isinstance(path, Path) and not store else store_status(path)
+    if isinstance(path, Path) and not store:
+        found = runs_status(RunsFolder(path))
+    else:
+        from fusionkit.encode.part_records import store_status  # loads zarr
+
+        found = store_status(path)
     if as_json:
         print_json(found)
     elif store:

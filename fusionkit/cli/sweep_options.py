@@ -9,11 +9,10 @@ import click
 from click.core import ParameterSource
 
 from fusionkit.cli.completion import files, folders, names
-from fusionkit.cli.console import PLACE, given_share, given_store
-from fusionkit.cli.flags import flags, in_one, with_all
-from fusionkit.fusions import REGISTRY as FUSIONS
+from fusionkit.cli.console import PLACE, given_share, given_store, log
+from fusionkit.cli.flags import flags, with_all
 from fusionkit.fusions import fusion_usages
-from fusionkit.heads import LM_HEADS, each_head
+from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
@@ -25,33 +24,16 @@ if TYPE_CHECKING:
     from fusionkit.store import Store
 
 
-def known_fusions(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a module that is nowhere before torch is loaded and stores are opened."""
-    for text in given:
-        FUSIONS.refuse_absent(text)
-    return given
-
-
-def known_heads(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """The heads of a run in one text; errors as of :func:`known_fusions`."""
-    text = in_one(context, parameter, given)
-    for name in () if text is None else each_head(text):
-        HEADS.refuse_absent(name)
-    return text
-
-
 HEAD_NAMES = (*HEADS.names(), *LM_HEADS)
 # What help and completion know of an option besides its entry.
 MORE: dict[str, dict[str, Any]] = {
     "task": {"shell_complete": names(TASKS)},
     "fusion": {
         "shell_complete": names(fusion_usages()),
-        "callback": known_fusions,
         "help": FIT["fusion"].help.replace("A fusion", ", ".join(fusion_usages().values()), 1),
     },
     "head": {
         "shell_complete": names(HEAD_NAMES),
-        "callback": known_heads,
         "help": FIT["head"].help.replace("A head", ", ".join(HEAD_NAMES), 1),
     },
     "draw-from": {"shell_complete": files},
@@ -78,23 +60,31 @@ def stores_or_file(context: click.Context, argument: click.Parameter, stores: tu
 
 def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store | Mix, Sweep, Path | None]:
     """The sweep of flags and file together: the stores, the sweep, and its file where that has a cluster's settings."""
-    from fusionkit.dataset.mixture import mix_of
-    from fusionkit.fit.sweep.blocks import expand_blocks
+    from fusionkit.fit.sweep.checks import check_choices
     from fusionkit.fit.sweep.file import SweepFile, overlaid, read_sweep
+    from fusionkit.runs.find_run import find_run
 
     values = context.params
     file = SweepFile((), (), ({},)) if values["sweep"] is None else read_sweep(values["sweep"])
     if not (stores or file.stores):
         [argument] = (param for param in context.command.params if param.name == "stores")
         raise click.MissingParameter(ctx=context, param=argument)
-    judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
-    opened = mix_of(
-        [given_share(text) for text in stores or file.stores], [given_store(place, planned=True) for place in judges]
-    )
     chosen = {
         entry.parameter: values[entry.parameter]
         for entry in FIT.values()
         if context.get_parameter_source(entry.parameter) == ParameterSource.COMMANDLINE
     }
-    sweep = expand_blocks(opened, [overlaid(block, chosen) for block in file.blocks])
+    check_choices(chosen)
+    blocks = [overlaid(block, chosen) for block in file.blocks]
+    for run in {run for block in blocks for run in block.get("init_from", ())}:
+        find_run(run)
+    if not values["print_job"]:
+        log().print(f"training over {', '.join(stores or file.stores)}, into {values['runs']}")
+    judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
+    named = [given_share(text) for text in stores or file.stores]
+    from fusionkit.dataset.mixture import mix_of  # loads torch
+    from fusionkit.fit.sweep.blocks import expand_blocks
+
+    opened = mix_of(named, [given_store(place, planned=True) for place in judges])
+    sweep = expand_blocks(opened, blocks)
     return opened, sweep, values["sweep"] if file.cluster else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fusionkit.cluster.settings import ClusterSettings
@@ -22,11 +23,13 @@ EXPORTS = {
 TLS_ARGUMENTS = {"tls_ca": "--tls-ca-file", "tls_cert": "--tls-cert", "tls_key": "--tls-key"}
 
 
-def job_script(settings: ClusterSettings, name: str, address: str, gpus: int) -> str:
+def job_script(
+    settings: ClusterSettings, name: str, address: str, gpus: int, certificates: Mapping[str, str] | None = None
+) -> str:
     """One process on one GPU: it ends with its job, and its job with it.
 
     Args:
-        name: of the job. address: the scheduler's.
+        name: of the job. address: the scheduler's. certificates: files by setting, in the place of the settings' own.
     """
     threads = settings.threads or 1
     python = settings.python or sys.executable
@@ -38,9 +41,11 @@ def job_script(settings: ClusterSettings, name: str, address: str, gpus: int) ->
         "--death-timeout", str(DEATH_TIMEOUT),
     ]  # fmt: skip
     worker += ["--interface", settings.interface] if settings.interface else []
-    if settings.tls:
-        for field, option in TLS_ARGUMENTS.items():
-            worker += [option, str(Path(getattr(settings, field)).expanduser().resolve())]
+    files = certificates or {
+        field: str(Path(path).expanduser().resolve()) for field, path in settings.tls_files.items()
+    }
+    for field, path in files.items():
+        worker += [TLS_ARGUMENTS[field], path]
     lines = ["#!/bin/bash", *directives(settings, name, gpus), ""]
     lines += [f"export {name}={value}" for name, value in {**EXPORTS, "OMP_NUM_THREADS": threads}.items()]
     lines += settings.environment

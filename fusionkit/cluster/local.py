@@ -12,9 +12,11 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from distributed import Client, Nanny, SpecCluster
 
+from fusionkit.cluster.certificates import certified
 from fusionkit.cluster.dask_config import process_options, started
 from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
@@ -56,7 +58,10 @@ def open_local(settings: ClusterSettings) -> Iterator[LocalCluster]:
     Raises:
         UsageError: more workers than GPUs. FusionkitError: the scheduler cannot listen where it shall.
     """
-    with tempfile.TemporaryDirectory(prefix="fusionkit-workers-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="fusionkit-workers-") as folder,
+        certified(settings, Path(folder)) as settings,
+    ):
         of_worker = {
             **process_options(settings),
             "silence_logs": logging.CRITICAL,

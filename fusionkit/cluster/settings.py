@@ -5,14 +5,13 @@
     walltime: "04:00:00"
     environment: [module load cuda]
 
-The same fields may stand below ``cluster:`` in a file of something else. Whoever can reach a plain scheduler can have
-it run any code as its owner: it listens on loopback, and beyond that only under TLS or where ``public`` says so.
+The same fields may stand below ``cluster:`` in a file of something else. A scheduler listens on loopback unless told
+otherwise, and under TLS unless ``public`` says so (:mod:`fusionkit.cluster.certificates`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,8 +49,9 @@ class ClusterSettings:
         log_folder: where the jobs' output goes.
         start_timeout: seconds without any worker after which the work is given up.
         interface, host: the network device, or the address, that the scheduler listens on.
-        public: allow a plain scheduler beyond loopback.
-        tls_ca, tls_cert, tls_key: PEM files of the authority, and of scheduler, workers and client.
+        public: a plain scheduler, without TLS: whoever reaches it can run code as its owner.
+        tls_ca, tls_cert, tls_key: PEM files of the authority, and of scheduler, workers and client; without them a key
+            is made for the time that the cluster is there.
 
     Raises:
         UsageError: a value out of range, or settings that do not fit together.
@@ -121,26 +121,16 @@ class ClusterSettings:
             raise UsageError(
                 f"{self.kind} needs certificates", expected=", ".join(TLS), remedy="give them in --cluster-config"
             )
-        if self.kind in KINDS and not (self.tls or self.public or self._stays_here()):
-            raise UsageError(
-                "a scheduler beyond loopback would run any code for whoever reaches it",
-                expected=f"{', '.join(TLS)}, or host: {LOOPBACK}",
-                received=f"interface: {self.interface}" if self.interface else f"host: {self.host}",
-                remedy="give certificates, or say public: true on a network that you trust",
-            )
 
     @property
     def tls(self) -> bool:
         """Whether everything that goes over the network is encrypted, and both ends known."""
         return self.tls_ca is not None
 
-    def _stays_here(self) -> bool:
-        if self.interface is not None:
-            return self.interface == "lo"
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+    @property
+    def tls_files(self) -> dict[str, str]:
+        """The certificates' files by setting; none without TLS."""
+        return {name: getattr(self, name) for name in TLS} if self.tls else {}
 
 
 def _has_port(address: str) -> bool:

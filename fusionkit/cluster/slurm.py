@@ -16,6 +16,7 @@ from pathlib import Path
 from distributed import Client, Scheduler
 
 from fusionkit.cluster import slurm_commands
+from fusionkit.cluster.certificates import FILES, certified
 from fusionkit.cluster.dask_config import started
 from fusionkit.cluster.job_script import job_script, log_file
 from fusionkit.cluster.protocol import WorkerCount
@@ -154,7 +155,7 @@ def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
     log = log_file(settings, name, 0)
     with disk_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
-    with started(settings, {}) as (running, client):
+    with certified(settings, log.parent) as settings, started(settings, {}) as (running, client):
         assert isinstance(running.scheduler, Scheduler)
         script = job_script(settings, name, running.scheduler_address, gpus)
         cluster = SlurmCluster(client, running.scheduler, settings, name, script)
@@ -167,7 +168,9 @@ def open_slurm(settings: ClusterSettings) -> Iterator[SlurmCluster]:
 
 def printed_job(settings: ClusterSettings) -> str:
     """The script that a worker's job would have; nothing is started."""
-    return job_script(settings, "fusionkit", f"{'tls' if settings.tls else 'tcp'}://SCHEDULER:PORT", _gpus(settings))
+    temporary = {} if settings.tls or settings.public else {name: f"FOLDER/{file}" for name, file in FILES.items()}
+    address = f"{'tcp' if settings.public and not settings.tls else 'tls'}://SCHEDULER:PORT"
+    return job_script(settings, "fusionkit", address, _gpus(settings), temporary)
 
 
 def _gpus(settings: ClusterSettings) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fusionkit.errors import UsageError
-from fusionkit.store import Store
+
+if TYPE_CHECKING:
+    from fusionkit.store import Store
 
 WRITTEN = re.compile(r"(?P<number>[0-9]+(\.[0-9]*)?|\.[0-9]+)(?P<percent>%?)")
 

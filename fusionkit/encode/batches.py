@@ -21,8 +21,9 @@ from fusionkit.encoder import Encoder
 from fusionkit.places import Place
 from fusionkit.ragged import IntArray, flat_rows, segment_mean
 from fusionkit.specs import MASKED
-from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, small_arrays, states_path
+from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, small_arrays
 from fusionkit.store.manifest import sequences_of, split_layout
+from fusionkit.store.presence import states_path
 
 NONE = -1  # the number of no example
 

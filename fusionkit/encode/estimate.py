@@ -6,6 +6,7 @@ where the sample is all of it. Time comes from forward passes over batches sprea
 
 from __future__ import annotations
 
+import math
 import resource
 import tempfile
 import time
@@ -32,10 +33,12 @@ from fusionkit.store.layout import CHUNK_BYTES, LM_HEAD, StatesLayout, balanced_
 from fusionkit.store.manifest import is_two, read_plan, sequences_of, split_layout
 
 SAMPLE_EXAMPLES = 20_000  # a split; more are scaled up from so many
-MEASURED_SECONDS = 5.0
+MEASURED_SECONDS = 2.0
 # Freed memory that is fragmented, between two calls of trim_freed_memory: the states of so many batches, as measured.
 FRAGMENTED_BATCHES = 64
-STRETCHES = 2  # of half a chunk each, compressed to measure what compression saves
+# Compressed to measure what compression saves: neighbouring examples, of half a chunk and half of these seconds each.
+STRETCHES = 2
+COMPRESSED_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         per_token = _measured([batch for of_split in batches.values() for batch in of_split], encoder)
         # Before the compression that only an estimate does.
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        squeezed = _ratio(store, plan, encoder)
+        squeezed = _ratio(store, plan, encoder, COMPRESSED_SECONDS / per_token if per_token else math.inf)
         small = {split: _bytes_of(store, split) for split in plan["splits"]}
         head = sum(path.stat().st_size for path in store.glob(LM_HEAD))
     ratio = 1.0 if plan["compression"] == "none" else squeezed
@@ -154,15 +157,21 @@ def _measured(batches: list[PaddedBatch], encoder: Encoder) -> float:
     return seconds / max(tokens, 1)
 
 
-def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder) -> float:
+def _ratio(store: Path, plan: dict[str, Any], encoder: Encoder, most_tokens: float) -> float:
     """Compressed bytes a byte of states, measured on stretches of neighbouring examples.
 
     Similar rows are neighbours in a store (the words of one text), so rows drawn from everywhere would compress worse.
+    The stretches have at most so many sub-tokens.
     """
     stretches, chosen = plan, all_parts(plan)
     layouts = {split: split_layout(plan, split) for split in plan["splits"]}
-    if sum(layout.chunks * layout.chunk_bytes for layout in layouts.values()) > CHUNK_BYTES:
-        heights = {split: -(-layout.rows_per_chunk // STRETCHES) for split, layout in layouts.items()}
+    share = min(most_tokens / max(sum(fields["tokens"] for fields in plan["splits"].values()), 1), 1.0)
+    if share < 1 or sum(layout.chunks * layout.chunk_bytes for layout in layouts.values()) > CHUNK_BYTES:
+        most = share * sum(layout.rows for layout in layouts.values())
+        heights = {
+            split: max(min(-(-layout.rows_per_chunk // STRETCHES), int(most / STRETCHES)), 1)
+            for split, layout in layouts.items()
+        }
         splits = {split: {**fields, "rows_per_chunk": heights[split]} for split, fields in plan["splits"].items()}
         stretches = {**plan, "splits": splits}
         found = all_parts(stretches)

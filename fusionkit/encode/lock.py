@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,9 +20,9 @@ from typing import Any
 
 from upath import UPath
 
-from fusionkit.errors import StoreError, UsageError
+from fusionkit.errors import SourceWarning, StoreError, UsageError
 from fusionkit.files import disk_errors, parse_json
-from fusionkit.locks import holder_of, is_locked, sign, try_lock
+from fusionkit.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock
 from fusionkit.object_storage import UnansweredError, ask
 from fusionkit.places import Place, listed
 
@@ -35,7 +36,7 @@ class HeldError(UsageError):
 
 @contextmanager
 def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = False) -> Iterator[Callable[[], None]]:
-    """Hold the lock of the store at ``out``, or that of a share of its parts.
+    """Hold the lock of the store at ``out``, or that of a share of its parts. A file system without locks is told of.
 
     Args:
         share: ``3-of-16``. beside_shares: take the store's lock while other processes encode shares of its parts; the
@@ -49,7 +50,7 @@ def only_encoder(out: Place, share: str | None = None, *, beside_shares: bool = 
     """
     path = out.with_name(f".{out.name}.lock" if share is None else f"{_share_lock_prefix(out)}{share}.lock")
     with _flock(path, out) if isinstance(path, Path) else _lease(path, out) as held:
-        if share is None and not beside_shares:
+        if share is None and not beside_shares and held is not _unlocked:
             _refuse_shares(out)
         yield held
 
@@ -88,10 +89,26 @@ def _holder(path: Place) -> str | None:
     return str(lease.get("holder", "unknown")) if _in_force(lease) else None
 
 
+def _unlocked() -> None:
+    """No lock can be lost where there are none."""
+
+
 @contextmanager
 def _flock(path: Path, out: Place) -> Iterator[Callable[[], None]]:
-    with disk_errors(path):
-        file = try_lock(path)
+    known = True
+    try:
+        with disk_errors(path):
+            file = try_lock(path)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        known = False
+    if not known:
+        path.unlink(missing_ok=True)
+        text = f"{path.parent} lies on a file system without locks: start no second encode into {out.name}"
+        warnings.warn(text, SourceWarning, stacklevel=2)
+        yield _unlocked
+        return
     if file is None:
         raise _held(out, holder_of(path))
     with file:

@@ -12,16 +12,8 @@ from fusionkit.errors import StoreError
 from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, place_errors, remove
 from fusionkit.specs import MASKED
-from fusionkit.store.manifest import (
-    MANIFEST,
-    PLAN,
-    agreed_layout,
-    checked,
-    is_complete,
-    is_store,
-    read_plan,
-    refuse_other,
-)
+from fusionkit.store.manifest import agreed_layout, checked, read_plan, refuse_other
+from fusionkit.store.presence import MANIFEST, PLAN, is_complete, is_store
 from fusionkit.store.verify import refuse_changed_files
 
 

@@ -19,8 +19,9 @@ from fusionkit.errors import FusionkitError, StoreError
 from fusionkit.files import parse_json, write_json
 from fusionkit.places import Place, is_file, place_errors, read_all, read_bytes, remove, size_of, sizes_below
 from fusionkit.store.chunks import written_checksum
-from fusionkit.store.layout import chunk_path, part_path, states_path
-from fusionkit.store.manifest import is_complete, read_manifest, read_plan, split_layout
+from fusionkit.store.layout import chunk_path, part_path
+from fusionkit.store.manifest import read_manifest, read_plan, split_layout
+from fusionkit.store.presence import is_complete, states_path
 
 FAILED = "failed"
 

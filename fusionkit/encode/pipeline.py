@@ -29,7 +29,8 @@ from fusionkit.files import write_json
 from fusionkit.places import Place, place_errors, remove
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec, canonical_json
-from fusionkit.store.manifest import MANIFEST, PLAN, is_complete, split_layout
+from fusionkit.store.manifest import split_layout
+from fusionkit.store.presence import MANIFEST, PLAN, is_complete
 from fusionkit.store.verify import refuse_changed_files
 
 # The map over parts: it encodes these parts of a planned store and yields the record of each.

@@ -37,7 +37,8 @@ from fusionkit.store.layout import (
     read_small,
     small_arrays,
 )
-from fusionkit.store.manifest import PLAN, is_two, sequences_of, split_layout
+from fusionkit.store.manifest import is_two, sequences_of, split_layout
+from fusionkit.store.presence import PLAN
 from fusionkit.store.verify import small_files
 
 

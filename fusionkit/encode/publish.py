@@ -18,8 +18,7 @@ from upath import UPath
 from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors, sync_folder, sync_tree, write_durably
 from fusionkit.places import Place, is_file, is_folder, remove_below, sizes_below, upload
-from fusionkit.store.layout import states_path
-from fusionkit.store.manifest import MANIFEST, PLAN, is_store
+from fusionkit.store.presence import MANIFEST, PLAN, is_store, states_path
 
 MARKER = ".planning"
 

@@ -19,7 +19,8 @@ from fusionkit.places import Place, place_errors
 from fusionkit.specs import MASKED
 from fusionkit.store import Store
 from fusionkit.store.layout import NOT_MASKED, chunk_path, read_small
-from fusionkit.store.manifest import MANIFEST, read_manifest, refuse_other, split_layout
+from fusionkit.store.manifest import read_manifest, refuse_other, split_layout
+from fusionkit.store.presence import MANIFEST
 
 
 def damaged_parts(store: Place, faults: dict[str, str]) -> list[Part]:

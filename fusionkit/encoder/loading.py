@@ -17,16 +17,15 @@ from transformers.utils.hub import cached_file
 from fusionkit.devices import device_of
 from fusionkit.encoder.masked_lm import load_masked_lm
 from fusionkit.encoder.model import Encoder
+from fusionkit.encoder.reference import BUNDLED, encoder_place
 from fusionkit.encoder.refusals import (
-    BUNDLED,
     loading_errors,
     probe,
     quiet_transformers,
     refuse_empty_tokenizer,
-    refuse_misspelt,
     refuse_random_weights,
 )
-from fusionkit.errors import EncoderError, UsageError
+from fusionkit.errors import EncoderError
 
 # For an encoder without a limit of its own (T5 has relative positions): BERT's.
 DEFAULT_MAX_LENGTH = 512
@@ -55,18 +54,8 @@ def load_encoder(
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM
             head, where it is asked for.
     """
-    place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
+    place = encoder_place(reference, revision)
     named_folder = reference not in BUNDLED and Path(place).is_dir()
-    if reference not in BUNDLED and not named_folder:
-        refuse_misspelt(reference, Path(place))
-        place = reference
-    elif revision is not None:
-        raise UsageError(
-            f"encoder {reference!r} has no revisions",
-            expected="a revision with a hub id",
-            received=revision,
-            remedy="leave the revision out, or give the hub id",
-        )
     target = device_of(device)
     with loading_errors(reference):
         revision = _commit(place, revision) or revision

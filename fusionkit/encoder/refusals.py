@@ -5,29 +5,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 import huggingface_hub
 import torch
 import transformers
 
-from fusionkit.bundled import minilm_folder
-from fusionkit.errors import EncoderError, FusionkitError, UsageError, unknown_name
-
-BUNDLED = {"minilm": minilm_folder}
-CHOICES = "'minilm', a folder with config.json, model.safetensors and tokenizer.json, or a hub id"
-
-
-def refuse_misspelt(reference: str, path: Path) -> None:
-    """Refuse a file, or a misspelt bundled name, before any request to the hub."""
-    if path.exists():
-        raise UsageError(
-            f"encoder {reference!r} is a file", expected=CHOICES, remedy="give the folder that the model was saved to"
-        )
-    near = unknown_name("encoder", reference, BUNDLED).remedy or ""
-    if "/" not in reference and near.startswith("did you mean"):
-        raise UsageError(f"unknown encoder {reference!r}", expected=CHOICES, received=reference, remedy=near)
+from fusionkit.encoder.reference import CHOICES
+from fusionkit.errors import EncoderError, FusionkitError
 
 
 @contextlib.contextmanager

@@ -1,6 +1,14 @@
 """Trained heads to give away: a run as a self-contained folder, and heads found in such folders or on the hub."""
 
+from typing import TYPE_CHECKING
+
 from fusionkit.exported.finding import find_heads, open_heads
-from fusionkit.exported.head import FusedHead, export_run
+from fusionkit.lazy import lazily
+
+if TYPE_CHECKING:
+    from fusionkit.exported.head import FusedHead, export_run
 
 __all__ = ["FusedHead", "export_run", "find_heads", "open_heads"]
+
+# They load torch.
+__getattr__ = lazily(__name__, {"fusionkit.exported.head": ("FusedHead", "export_run")})

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
-from fusionkit.fit.model.checkpoint import TrainedRun, damaged, run_of
 from fusionkit.fit.model.own_code import refuse_untrusted
 from fusionkit.fit.model.record_shape import FIELDS, misfit, one_of
 from fusionkit.runs.folder import COSTS
+
+if TYPE_CHECKING:
+    from fusionkit.fit.model.checkpoint import TrainedRun
 
 CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
 FORMAT, VERSION = "fusionkit-head", 3
@@ -66,6 +68,8 @@ def open_folder(folder: Path, trusted: Iterable[str] = ()) -> tuple[TrainedRun, 
         UsageError: the folder holds something else, or wants code that is not trusted.
         StoreError: it is damaged, or of a newer format.
     """
+    from fusionkit.fit.model.checkpoint import damaged, run_of  # loads torch
+
     place = folder / CONFIG
     if not place.is_file():
         raise damaged(folder, f"{CONFIG}, {WEIGHTS} and {CARD}", f"no {CONFIG}", AGAIN)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import errors, snapshot_download
 
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.exported.config import CARD, CONFIG, ENCODER, WEIGHTS, open_folder
-from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
+from fusionkit.exported.config import BUNDLED, CARD, CONFIG, ENCODER, INSIDE, WEIGHTS, open_folder
+from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD
+
+if TYPE_CHECKING:
+    from fusionkit.fit.model.checkpoint import TrainedRun
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -36,31 +39,51 @@ def find_heads(place: str | Path) -> list[Path]:
 
 
 def open_heads(
-    places: Iterable[str | Path], encoder: str | None = None, trusted: Iterable[str] = ()
+    places: Iterable[str | Path],
+    encoder: str | None = None,
+    trusted: Iterable[str] = (),
+    trust_encoder: bool = False,
 ) -> list[TrainedRun]:
     """Load every head that is meant, each once, in the order given.
 
     Args:
         encoder: the encoder's place, where the user gave it. trusted: modules whose code exported heads may run.
+        trust_encoder: an exported head may name a folder of this machine as its encoder.
 
     Raises:
-        UsageError: there is no such head, or its encoder was a local folder and ``encoder`` is not given.
+        UsageError: there is no such head, or its encoder is a local folder, and neither ``encoder`` is given nor that
+            trusted.
         StoreError: a head is damaged.
     """
+    from fusionkit.fit.model.checkpoint import open_run  # loads torch
+
     folders = dict.fromkeys(folder.resolve() for place in places for folder in find_heads(place))
     found = []
     for folder in folders:
         is_run = (folder / RECORD).is_file()
         run, config = (open_run(folder), None) if is_run else open_folder(folder, trusted)
-        if config is not None and config["encoder_kind"] == "folder" and encoder is None:
-            raise UsageError(
-                f"the encoder of {folder} was a folder",
-                expected=f"where it is now: {run.encoder}, weights {run.encoding['encoder']['weights'][:16]}…",
-                received="no encoder",
-                remedy="give its folder: --encoder FOLDER, from Python encoder=FOLDER",
-            )
+        if config is not None and encoder is None:
+            _refuse_local(folder, run, config["encoder_kind"], trust_encoder)
         found.append(run)
     return found
+
+
+def _refuse_local(folder: Path, run: TrainedRun, kind: str, trusted: bool) -> None:
+    """Refuse an encoder in a folder of this machine, outside the head's own, which is not trusted: whoever wrote the
+    head would choose what is read here.
+    """
+    place = Path(run.encoder).expanduser()
+    inside = kind == INSIDE and place.resolve().is_relative_to(folder)
+    local = kind not in ("bundled", "hub", INSIDE) or (place.exists() and run.encoder != BUNDLED)
+    if inside or not local or (trusted and place.is_dir()):
+        return
+    raise UsageError(
+        f"the encoder of {folder} was a folder" if kind == "folder" else f"{folder} names a local encoder",
+        expected=f"where it is now: {run.encoder}, weights {run.encoding['encoder']['weights'][:16]}…",
+        received="no encoder" if not place.exists() else f"{place.resolve()}, which nobody vouches for",
+        remedy="give its folder: --encoder FOLDER, from Python encoder=FOLDER"
+        + ("" if not place.is_dir() else "; or load what the head names: --trust-encoder, trust_encoder=True"),
+    )
 
 
 def is_hub_id(place: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 from collections.abc import Sequence
@@ -26,15 +27,17 @@ from fusionkit.exported.config import (
 )
 from fusionkit.exported.finding import fetched
 from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
-from fusionkit.fit.model.checkpoint import TrainedRun, find_run, open_run
+from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
 from fusionkit.runs.choice import best_run
+from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD, RunsFolder
 
 if TYPE_CHECKING:
     from fusionkit.encoder import Encoder
 
+BEFORE = "before"  # ends the name of an export that is being replaced
 REMEDY = "free some space and run the same command again"
 
 
@@ -187,6 +190,14 @@ def _saved_whole(encoder: Encoder, config: dict[str, Any], folder: Path) -> dict
     return {**kept, "format_version": VERSION, "encoder": ENCODER, "encoder_kind": INSIDE, "encoding": encoding}
 
 
+def _recover(folder: Path) -> None:
+    """Put back the export that a process had moved aside when it was killed; remove it where the new one is there."""
+    with contextlib.suppress(OSError):  # there is no such folder yet; or another process is at the same
+        for left in folder.parent.iterdir():
+            if left.name.startswith(f".{folder.name}.") and left.name.endswith(f".{BEFORE}"):
+                shutil.rmtree(left) if folder.exists() else left.replace(folder)
+
+
 def export_run(
     run: str | Path,
     to: str | Path,
@@ -209,6 +220,7 @@ def export_run(
         UsageError: no such run, several of them, or ``to`` holds something. StoreError: the run is damaged.
     """
     folder = Path(to).expanduser().absolute()
+    _recover(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         ours = folder.is_dir() and is_export(folder)
         if not (ours and overwrite):
@@ -223,7 +235,7 @@ def export_run(
         run = runs.path / best_run(runs.frame())
     head = FusedHead.from_run(run)
     head = head.with_encoder() if with_encoder else head
-    aside, before = aside_of(folder), aside_of(folder, "before")
+    aside, before = aside_of(folder), aside_of(folder, BEFORE)
     with disk_errors(folder, REMEDY):
         try:
             head.save_pretrained(aside)

@@ -1,21 +1,19 @@
 """Stage two: many cheap heads over a store."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from fusionkit.dataset.mixture import Mix, mix_of
-from fusionkit.dataset.share import Share
-from fusionkit.fit.executor.estimate import forecast
-from fusionkit.fit.executor.run import fit
-from fusionkit.fit.executor.scheduler import FitProgress
-from fusionkit.fit.model.warm_start import open_starts
-from fusionkit.fit.sweep.grid import expand
-from fusionkit.runs.folder import RunsFolder, is_runs
+from fusionkit.lazy import lazily
 
 if TYPE_CHECKING:
+    from fusionkit.dataset.mixture import Mix, mix_of
+    from fusionkit.dataset.share import Share
+    from fusionkit.fit.executor.estimate import forecast
+    from fusionkit.fit.executor.run import fit
+    from fusionkit.fit.executor.scheduler import FitProgress
+    from fusionkit.fit.model.warm_start import open_starts
+    from fusionkit.fit.sweep.grid import expand
     from fusionkit.runs.comparison import compare
+    from fusionkit.runs.folder import RunsFolder, is_runs
     from fusionkit.runs.summary import summarise
 
 __all__ = [
@@ -24,11 +22,19 @@ __all__ = [
     "summarise",
 ]  # fmt: skip
 
-# Imported when they are asked for: a worker, which asks for neither, would wait a second longer for its first unit.
-LAZY = {"compare": "fusionkit.runs.comparison", "summarise": "fusionkit.runs.summary"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(LAZY[name]), name)
+# Most of these load torch, and the modules below this package that check what a user wrote do not.
+__getattr__ = lazily(
+    __name__,
+    {
+        "fusionkit.dataset.mixture": ("Mix", "mix_of"),
+        "fusionkit.dataset.share": ("Share",),
+        "fusionkit.fit.executor.estimate": ("forecast",),
+        "fusionkit.fit.executor.run": ("fit",),
+        "fusionkit.fit.executor.scheduler": ("FitProgress",),
+        "fusionkit.fit.model.warm_start": ("open_starts",),
+        "fusionkit.fit.sweep.grid": ("expand",),
+        "fusionkit.runs.comparison": ("compare",),
+        "fusionkit.runs.folder": ("RunsFolder", "is_runs"),
+        "fusionkit.runs.summary": ("summarise",),
+    },
+)

@@ -74,16 +74,23 @@ def fusion_usages() -> dict[str, str]:
 
 
 @cache
+def _signature(name: str) -> type[Any]:
+    """A class with the signatures of a fusion; only somebody's own is imported for it. Errors of fusion_class."""
+    if name in FUSIONS:
+        return outline(FUSIONS[name])
+    if name not in (known := REGISTRY.names()) and ":" not in name:
+        named_so = [named(each, outline(FUSIONS[each])) if each in FUSIONS else each for each in known]
+        raise unknown_name("fusion", name, named_so)
+    return fusion_class(name)
+
+
+@cache
 def fusion_class(name: str) -> type[Any]:
     """The class behind a name of the table, of an installed package or an import path.
 
     Raises:
         UsageError: the name is unknown, its module cannot be imported, or the object there is no fusion.
     """
-    known = REGISTRY.names()
-    if name not in known and ":" not in name:
-        named_so = [named(each, outline(FUSIONS[each])) if each in FUSIONS else each for each in known]
-        raise unknown_name("fusion", name, named_so)
     found = REGISTRY.load(name).value
     if REGISTRY.is_own(name) and (fault := _fault(found)) is not None:
         raise UsageError(
@@ -116,7 +123,7 @@ def _fault(found: Any) -> str | None:
 def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
     """Cached, because a sweep parses the same names many times."""
     kind, options = REGISTRY.split(text)
-    return kind, parse("fusion", kind, fusion_class(kind), options)
+    return kind, parse("fusion", kind, _signature(kind), options)
 
 
 @cache
@@ -127,7 +134,7 @@ def fusion_name(text: str) -> str:
         UsageError: an unknown name or option, a value that does not fit, or a module that cannot be imported.
     """
     kind, options = _parsed(text)
-    return spell(kind, fusion_class(kind), options)
+    return spell(kind, _signature(kind), options)
 
 
 def fusion_kind(text: str) -> str:

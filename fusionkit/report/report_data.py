@@ -17,7 +17,7 @@ from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
 from fusionkit.runs.summary import AXES, OF_A_SEED
 from fusionkit.store import Store, open_store
-from fusionkit.store.manifest import MANIFEST
+from fusionkit.store.presence import MANIFEST
 
 # What is tried, and chosen by validation: everything that makes neither the task nor the method.
 # The store is among it: of two stores of one name a mean over both would be of different settings.

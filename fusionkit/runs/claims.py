@@ -7,7 +7,6 @@ a run without a record whose claim can be taken is still to be trained.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket
 from collections import Counter
@@ -15,11 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from fusionkit.files import disk_errors
-from fusionkit.locks import holder_of, is_locked, sign, try_lock, try_lock_in
+from fusionkit.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock, try_lock_in
 from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
 
 SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # of a run that failed
-UNKNOWN_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # a file system without locks
 
 
 def this_process() -> str:
@@ -54,12 +52,16 @@ class Claims:
                 self._held[digest] = file
                 sign(file, self._holder)
         except OSError as error:
-            if error.errno not in UNKNOWN_HERE:
+            if error.errno not in NO_LOCKS:
                 raise
         except BaseException:
             self.release(digest)
             raise
         return True
+
+    def holds(self, digest: str) -> bool:
+        """Whether no other process can have this run; False on a file system without locks."""
+        return digest in self._held
 
     def release(self, digest: str) -> None:
         """Give a claim up, where it is held."""

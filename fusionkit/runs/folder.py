@@ -17,26 +17,25 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-from safetensors.torch import save
+from typing import TYPE_CHECKING, Any
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import tasks_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 DELTA, STATE = "delta.safetensors", "state.safetensors"
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
-CURVE = pa.schema([
-    ("digest", pa.string()), ("epoch", pa.int64()), ("loss", pa.float64()), ("validation_score", pa.float64()),
-    ("seconds", pa.float64()), ("seconds_alone", pa.float64()),
-])  # fmt: skip
+# Columns of CURVES with their Arrow types.
+CURVE = {
+    "digest": "string", "epoch": "int64", "loss": "float64", "validation_score": "float64",
+    "seconds": "float64", "seconds_alone": "float64",
+}  # fmt: skip
 # What a run cost beside its own share of ``seconds``; records of earlier releases have none of it.
 COSTS = (
     "seconds_alone", "training_flops", "prediction_flops", "peak_memory", "peak_memory_alone", "kept_bytes", "threads",
@@ -99,6 +98,8 @@ class RunsFolder:
         self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any], delta: Mapping[str, Any] | None = None
     ) -> None:
         """Write a run: the weights first, then the record, which says that the run is finished."""
+        from safetensors.torch import save  # loads torch, which who reads records needs not
+
         folder = self.path / spec.digest
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -125,14 +126,18 @@ class RunsFolder:
 
     def records(self) -> list[dict[str, Any]]:
         """The records of all finished runs, in the order they ended; UsageError for none, StoreError if damaged."""
-        if not (found := self.all_records()):
+        self.refuse_empty()
+        return self.all_records()
+
+    def refuse_empty(self) -> None:
+        """Refuse a folder without a record (UsageError); none is read."""
+        if not self.record_files():
             raise UsageError(
                 f"{self.path} holds no finished run",
                 expected="a folder that `fusionkit fit --out` wrote",
                 received="a path that does not exist" if not self.path.exists() else "no run's folder with a run.json",
                 remedy="run `fusionkit fit` first, or check the path",
             )
-        return found
 
     def all_records(self) -> list[dict[str, Any]]:
         """The same, each run once; none is no error."""
@@ -154,6 +159,8 @@ class RunsFolder:
 
     def frame(self, metric: str | None = None, each_test: bool = False) -> pd.DataFrame:
         """:meth:`rows` as a table."""
+        import pandas as pd
+
         return pd.DataFrame(self.rows(metric, each_test))
 
     def rows(self, metric: str | None = None, each_test: bool = False) -> list[dict[str, Any]]:
@@ -172,15 +179,20 @@ class RunsFolder:
         """Make ``curves.parquet`` and ``results.parquet`` from the records, where there are any."""
         if not (records := self.all_records()):
             return
+        import pandas as pd
+        import pyarrow as pa
+        from pyarrow import parquet
+
         curves = [{"digest": digest_of_record(record), **row} for record in records for row in timed_curve(record)]
         flat = pd.DataFrame([flat_record(record) for record in records])
-        self._write(CURVES, pa.Table.from_pylist(curves, schema=CURVE))
-        self._write(TABLE, pa.Table.from_pandas(flat, preserve_index=False))
-
-    def _write(self, name: str, table: pa.Table) -> None:
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        write_durably(self.path / name, sink.getvalue())
+        columns = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in CURVE.items()])
+        for name, table in {
+            CURVES: pa.Table.from_pylist(curves, schema=columns),
+            TABLE: pa.Table.from_pandas(flat, preserve_index=False),
+        }.items():
+            sink = pa.BufferOutputStream()
+            parquet.write_table(table, sink)
+            write_durably(self.path / name, sink.getvalue())
 
 
 def is_runs(path: Path) -> bool:

@@ -1,9 +1,14 @@
 """The store: its layout, manifest, writer, reader and verification."""
 
-from fusionkit.store.manifest import is_complete, is_store
-from fusionkit.store.reader import Split, Store, open_planned, open_store
-from fusionkit.store.states import HiddenStates
-from fusionkit.store.verify import Checked, verify_store
+from typing import TYPE_CHECKING
+
+from fusionkit.lazy import lazily
+from fusionkit.store.presence import is_complete, is_store
+
+if TYPE_CHECKING:
+    from fusionkit.store.reader import Split, Store, open_planned, open_store
+    from fusionkit.store.states import HiddenStates
+    from fusionkit.store.verify import Checked, verify_store
 
 __all__ = [
     "Checked",
@@ -16,3 +21,13 @@ __all__ = [
     "open_store",
     "verify_store",
 ]
+
+# These load torch and zarr.
+__getattr__ = lazily(
+    __name__,
+    {
+        "fusionkit.store.reader": ("Split", "Store", "open_planned", "open_store"),
+        "fusionkit.store.states": ("HiddenStates",),
+        "fusionkit.store.verify": ("Checked", "verify_store"),
+    },
+)

@@ -29,6 +29,7 @@ from fusionkit.errors import StoppedError, StoreError
 from fusionkit.object_storage import Bounded
 from fusionkit.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
+from fusionkit.store.presence import states_path
 
 FORMAT, VERSION = "fusionkit-store", 1
 CHUNK_BYTES = 64 << 20
@@ -145,10 +146,6 @@ def balanced_rows_per_chunk(rows: int, tokens: int, layers: int, hidden: int, dt
 def row_bytes(layers: int, hidden: int, dtype: str) -> int:
     """Bytes of one stored row, uncompressed."""
     return layers * (hidden * ITEM_BYTES[dtype] + (SCALE_BYTES if dtype == "int8" else 0))
-
-
-def states_path(store: AnyPlace) -> AnyPlace:
-    return store / "states.zarr"
 
 
 def chunk_path(store: AnyPlace, split: str, chunk: int, array: str = "hidden_states") -> AnyPlace:

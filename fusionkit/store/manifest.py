@@ -23,10 +23,9 @@ from fusionkit.store.layout import (
     damaged,
     expected_codecs,
     open_array,
-    states_path,
 )
+from fusionkit.store.presence import MANIFEST, PLAN, is_complete, states_path
 
-PLAN, MANIFEST = "plan.json", "manifest.json"
 MOST_CHUNKS = 1 << 20  # of a split: 64 TiB of states
 # The JSON type of each field; "*" is any name, a list has any length, integers are 0 or more.
 TEXT = (str, type(None))
@@ -55,15 +54,6 @@ MASKING: dict[str, Any] = {
         }
     }
 }  # fmt: skip
-
-
-def is_store(path: Place) -> bool:
-    """True where a store was begun or finished."""
-    return is_file(path / PLAN) or is_file(path / MANIFEST)
-
-
-def is_complete(path: Place) -> bool:
-    return is_file(path / MANIFEST)
 
 
 def read_manifest(path: Place) -> dict[str, Any]:

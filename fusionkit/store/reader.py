@@ -19,25 +19,9 @@ from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.cache import default_cache
 from fusionkit.store.chunk_access import ChunkReader, FetchedChunks, MappedChunks, PlannedChunks
-from fusionkit.store.layout import (
-    NOT_MASKED,
-    PAIRS,
-    StatesLayout,
-    checked_offsets,
-    damaged,
-    examples_path,
-    read_small,
-    states_path,
-)
-from fusionkit.store.manifest import (
-    agreed_layout,
-    is_complete,
-    is_store,
-    is_two,
-    read_manifest,
-    read_plan,
-    store_digest,
-)
+from fusionkit.store.layout import NOT_MASKED, PAIRS, StatesLayout, checked_offsets, damaged, examples_path, read_small
+from fusionkit.store.manifest import agreed_layout, is_two, read_manifest, read_plan, store_digest
+from fusionkit.store.presence import is_complete, is_store, states_path
 from fusionkit.store.states import HiddenStates, resolved_index
 
 

@@ -15,7 +15,8 @@ from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, is_file, place_errors, read_bytes
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import LM_HEAD, chunk_path
-from fusionkit.store.manifest import MANIFEST, disagreement, read_manifest, split_layout
+from fusionkit.store.manifest import disagreement, read_manifest, split_layout
+from fusionkit.store.presence import MANIFEST
 
 READERS = 4  # remote files read at once
 

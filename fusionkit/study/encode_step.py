@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import IdentityError
 from fusionkit.options.tables import ENCODE
 from fusionkit.sources import Source, column_names, open_source
-from fusionkit.store.manifest import MANIFEST, is_complete, read_manifest
+from fusionkit.store.manifest import read_manifest
+from fusionkit.store.presence import MANIFEST, is_complete
 from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import SourceStep
@@ -60,6 +62,21 @@ def open_data(source: SourceStep) -> Source:
         columns=column_names(options["columns"]),
         limit=options["limit"],
     )
+
+
+def opened_once() -> Callable[[SourceStep], Source]:
+    """:func:`open_data`, but a data set that several sources encode is read once."""
+    opened: dict[tuple[Any, ...], Source] = {}
+
+    def open_known(source: SourceStep) -> Source:
+        options = encode_options(source)
+        of_data = ("source", "config", "revision", "columns", "limit")
+        key = (options["task"] == "mlm", *(options[name] for name in of_data))
+        if key not in opened:
+            opened[key] = open_data(source)
+        return opened[key]
+
+    return open_known
 
 
 def encode_options(source: SourceStep) -> dict[str, Any]:

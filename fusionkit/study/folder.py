@@ -19,8 +19,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.files import disk_errors, read_json, write_json
-from fusionkit.locks import holder_of, sign, try_lock_in
-from fusionkit.runs.claims import UNKNOWN_HERE
+from fusionkit.locks import NO_LOCKS, holder_of, sign, try_lock_in
 from fusionkit.specs import canonical_json
 from fusionkit.study.steps import Made, Step
 
@@ -86,7 +85,7 @@ class StudyFolder:
             with disk_errors(self.path):
                 file = try_lock_in(self.path, LOCK)
         except OSError as error:
-            if error.errno not in UNKNOWN_HERE:
+            if error.errno not in NO_LOCKS:
                 raise
             yield  # a file system without locks: stores and runs are written safely all the same
             return

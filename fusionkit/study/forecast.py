@@ -23,12 +23,13 @@ from fusionkit.fit.executor.estimate import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.machine import cores
 from fusionkit.places import Place, sizes_below
-from fusionkit.store.layout import states_path
-from fusionkit.store.manifest import is_complete, is_store, read_manifest
-from fusionkit.study.encode_step import encode_options, open_data
+from fusionkit.sources import Source
+from fusionkit.store.manifest import read_manifest
+from fusionkit.store.presence import is_complete, is_store, states_path
+from fusionkit.study.encode_step import encode_options, opened_once
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
-from fusionkit.study.run import Known, prepare
+from fusionkit.study.run import Data, Known, prepare
 from fusionkit.study.steps import Commands
 from fusionkit.study.study import SourceStep, Study, SweepStep
 
@@ -62,9 +63,10 @@ def forecast_study(
         UsageError, DataError, EncoderError: the errors of the study itself.
     """
     work.check()
-    ledger, fittings, steps, done = prepare(study, work, commands, known)
+    data = opened_once()
+    ledger, fittings, steps, done = prepare(study, work, commands, known, data)
     with tempfile.TemporaryDirectory(prefix="fusionkit-run-") as folder:
-        planner = _Planner(study, work, commands, Path(folder))
+        planner = _Planner(study, work, commands, Path(folder), data)
         found = [planner.encode(name, f"encode {name}" in done) for name in study.sources]
         found += [planner.fit(sweep, fittings[name]) for name, sweep in study.sweeps.items()]
     # A table, figures and the page take seconds at most; they are made anew where anything before them is.
@@ -78,8 +80,8 @@ def forecast_study(
 class _Planner:
     """Estimates of one study; the sample stores of its missing sources are in a temporary folder."""
 
-    def __init__(self, study: Study, work: StudyFolder, commands: Commands, folder: Path) -> None:
-        self._study, self._work, self._commands, self._folder = study, work, commands, folder
+    def __init__(self, study: Study, work: StudyFolder, commands: Commands, folder: Path, data: Data) -> None:
+        self._study, self._work, self._commands, self._folder, self._data = study, work, commands, folder, data
         self._stores: dict[str, SourceStore] = {}
         self._ready: set[str] = set()  # sweeps of which every run is there
         self._measured = Measurements()  # of all sweeps together
@@ -91,7 +93,8 @@ class _Planner:
             self._stores[name] = store = complete_store(place)
             told = f"{store.bytes / 1e6:,.0f} MB" + ("" if done else "; whether it is this source's will be looked at")
             return StepForecast(f"encode {name}", THERE, 0, 0.0, told)
-        self._stores[name] = store = sample_store(self._study.sources[name], self._folder, self._commands.encode)
+        source = self._study.sources[name]
+        self._stores[name] = store = sample_store(source, self._data(source), self._folder, self._commands.sample)
         state = BEGUN if is_store(place) else MISSING
         told = f"{store.rows:,} rows, told from a sample"
         return StepForecast(f"encode {name}", state, store.bytes, store.seconds, told)
@@ -145,9 +148,11 @@ def complete_store(place: Place) -> SourceStore:
     return SourceStore(place, examples, rows, sum(sizes_below(place).values()), 0.0)
 
 
-def sample_store(source: SourceStep, folder: Path, encode: Callable[[Mapping[str, Any], Path], None]) -> SourceStore:
+def sample_store(
+    source: SourceStep, data: Source, folder: Path, encode: Callable[[Mapping[str, Any], Path], None]
+) -> SourceStore:
     """Encode some examples of each split of a source, drawn uniformly, and scale up the bytes and time."""
-    options, splits = encode_options(source), open_data(source).splits
+    options, splits = encode_options(source), data.splits
     few, store = folder / f"{source.name}.examples", folder / f"{source.name}.store"
     few.mkdir()
     for split, examples in splits.items():

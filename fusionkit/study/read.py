@@ -10,9 +10,9 @@ from typing import Any
 
 from fusionkit.bundled import travel_desk
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.names import FIGURES
 from fusionkit.options.yaml_file import YamlNode, read_options
 from fusionkit.options.yaml_texts import Keys
-from fusionkit.report import FIGURES
 from fusionkit.sources.source import HUB_ID
 from fusionkit.study.keys import ALL_FIGURES, BLOCKS, COLUMNS, COMPARISON, ENCODING, REPORT, SOURCE, TOP
 from fusionkit.study.study import Comparison, Report, SourceStep, Study

@@ -6,14 +6,14 @@ Killed at any moment and run again it goes on: stores by their parts, sweeps by 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fusionkit.errors import unknown_name
 from fusionkit.report.altair import altair, vl_convert
-from fusionkit.sources import guess_columns
-from fusionkit.study.encode_step import encode_options, encode_step, open_data
+from fusionkit.sources import Source, guess_columns
+from fusionkit.study.encode_step import encode_options, encode_step, opened_once
 from fusionkit.study.fit_step import SweepFit, fit_step
 from fusionkit.study.folder import Ledger, StudyFolder
 from fusionkit.study.report_steps import figures_step, report_step, table_step
@@ -21,6 +21,7 @@ from fusionkit.study.steps import Commands, Step, errors_at
 from fusionkit.study.study import SourceStep, Study
 
 Known = Mapping[str, dict[str, Any]]
+Data = Callable[[SourceStep], Source]
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,11 @@ def steps_of(study: Study, work: StudyFolder, commands: Commands, fittings: Mapp
 
 
 def prepare(
-    study: Study, work: StudyFolder, commands: Commands, known: Known | None = None
+    study: Study, work: StudyFolder, commands: Commands, known: Known | None, data: Data
 ) -> tuple[Ledger, dict[str, SweepFit], list[Step], list[str]]:  # fmt: skip
-    """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done."""
+    """What is known of the steps, the sweeps, all steps, and the names of those of sources that are done; ``data``
+    opens sources.
+    """
     ledger = Ledger(work)
     # What others begin from needs weights, which no record has: it is trained.
     begun = {name for sweep in study.sweeps.values() for name in sweep.begins}
@@ -61,7 +64,7 @@ def prepare(
     steps = steps_of(study, work, commands, fittings)
     encodes = steps[: len(study.sources)]
     done = [step.name for step in encodes if step.is_done(ledger.step(step.name))]
-    preflight(study, fittings, done)
+    preflight(study, fittings, done, data)
     return ledger, fittings, steps, done
 
 
@@ -80,7 +83,7 @@ def run_study(
     """
     work.check()
     with work.held():
-        ledger, _, steps, _ = prepare(study, work, commands, known)
+        ledger, _, steps, _ = prepare(study, work, commands, known, opened_once())
         ledger.begin(command, study.value)
         for step in steps:
             began = time.monotonic()
@@ -93,18 +96,19 @@ def run_study(
             yield StepResult(step.name, True, seconds)
 
 
-def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str]) -> None:
+def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str], data: Data) -> None:
     """Open the sources that are not encoded yet, and expand the sweeps whose stores are there.
 
     Args:
-        fittings: by the names of sweeps. done: names of the steps that are, those of sources among them.
+        fittings: by the names of sweeps. done: names of the steps that are, those of sources among them. data: opens
+            sources.
 
     Raises:
         UsageError, DataError: what an encode or a fit would refuse.
     """
     if study.figures != () or study.report is not None:
         altair(), vl_convert()  # without them nothing could be drawn, hours from now
-    columns = {name: columns_of(each) for name, each in study.sources.items() if f"encode {name}" not in done}
+    columns = {name: columns_of(each, data) for name, each in study.sources.items() if f"encode {name}" not in done}
     for name, sweep in study.sweeps.items():
         missing = [source for source in sweep.sources if source in columns]
         if not missing and not sweep.begins:  # one that begins from others is known when these are done
@@ -116,10 +120,10 @@ def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str
                     raise unknown_name(f"column of source {source!r}", label, columns[source])
 
 
-def columns_of(source: SourceStep) -> list[str]:
+def columns_of(source: SourceStep, data: Data) -> list[str]:
     """The columns of a source, its texts found as an encode would find them."""
     options = encode_options(source)
     with errors_at(f"{source.place}, source {source.name}"):
-        opened = open_data(source)
+        opened = data(source)
         guess_columns(opened, text=options["text"], pair=options["pair"], tokens=options["tokens"])
     return list(next(iter(opened.splits.values())).column_names)

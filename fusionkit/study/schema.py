@@ -13,11 +13,11 @@ from typing import Any
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.fusions import FUSIONS, fusion_class, options_of
 from fusionkit.heads import HEADS, LM_HEADS
+from fusionkit.names import FIGURES
 from fusionkit.options.entry import NONE, OptionInfo
 from fusionkit.options.spelling import Option
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.registry import IMPORT_PATTERN
-from fusionkit.report import FIGURES
 from fusionkit.study.keys import ALL_FIGURES, COLUMNS, COMPARISON, FROM, REPORT, SOURCE, TOP
 from fusionkit.tasks import SHORT, TASKS
 

@@ -66,6 +66,9 @@ class Commands(Protocol):
     def encode(self, options: Mapping[str, Any], store: Path) -> None:
         """Encode a source into a store, or finish one: options as ``fusionkit encode`` takes them, by parameter."""
 
+    def sample(self, options: Mapping[str, Any], store: Path) -> None:
+        """Encode a sample of a source into a store that is thrown away."""
+
     def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
         """Train the runs of a sweep that are missing."""
 

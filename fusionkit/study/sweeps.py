@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.dataset.share import parse_share
-from fusionkit.fit.sweep.file import CHECKS, Block, overlaid, parts_of, products
-from fusionkit.fit.sweep.grid import seed_pairs
+from fusionkit.fit.sweep.checks import CHECKS, seed_pairs
+from fusionkit.fit.sweep.file import Block, overlaid, parts_of, products
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.heads import each_head
 from fusionkit.options.entry import PRODUCT, options_of

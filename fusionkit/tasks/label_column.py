@@ -6,13 +6,15 @@ Examples without a label are left out, and counted aloud; an example without a n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Gold = tuple[list[Any], NDArray[np.bool_]]  # a label an example, None where there is none; which examples have one
 
@@ -98,6 +100,8 @@ def read_numbers(column: LabelColumn) -> Gold:
     Raises:
         DataError: something else than numbers, or an example without one.
     """
+    import pandas as pd  # it takes a third of a second, and names of tasks are asked for without data
+
     frame, split, label = column.frame, column.split, column.label
     values = np.full(len(frame), np.nan)
     if label in frame.columns:

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,9 +17,10 @@ from typing import Any
 
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, Security
 
 from fusionkit.cluster import ClusterSettings, open_cluster
+from fusionkit.cluster.certificates import certified
 from fusionkit.cluster.part_map import cluster_parts
 from fusionkit.cluster.submitted import SubmittedTasks
 from fusionkit.cluster.task_map import each_done
@@ -86,10 +88,34 @@ def test_under_tls_only_those_with_a_certificate_are_let_in(certificates: dict[s
         assert re.fullmatch(r"tls://127\.0\.0\.1:\d+", address)
         with open_cluster(ClusterSettings(kind=address, **certificates)) as other:
             assert list(other.client.nthreads().values()) == [1]  # type: ignore[no-untyped-call]
-        for plain in (address, address.replace("tls", "tcp")):
-            with pytest.raises((OSError, TypeError, ValueError)):
-                Client(plain, timeout=1)  # type: ignore[no-untyped-call]
-            gc.collect()  # here it closes; later its finalizer may wait for a lock that the thread it stops holds
+        turned_away(address)
+
+
+def test_without_certificates_a_client_without_the_key_of_the_cluster_is_turned_away(cluster: Any) -> None:
+    """A local cluster needs no setting for it: another user of the machine could else run code as this one."""
+    address, key = str(cluster.client.scheduler_info()["address"]), Path(cluster.client.security.tls_client_key)
+    assert re.fullmatch(r"tls://127\.0\.0\.1:\d+", address)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (key, key.parent)] == [0o600, 0o700]
+    turned_away(address)
+
+
+def test_a_temporary_key_ends_with_its_cluster(tmp_path: Path, certificates: dict[str, Any]) -> None:
+    with certified(ClusterSettings(), tmp_path) as settings:
+        assert settings.tls
+        assert {Path(path).parent.parent for path in settings.tls_files.values()} == {tmp_path}
+    assert list(tmp_path.iterdir()) == []
+    for own in (ClusterSettings(**certificates), ClusterSettings(public=True)):
+        with certified(own, tmp_path) as settings:
+            assert settings is own
+
+
+def turned_away(address: str) -> None:
+    """Who has no key, speaks without TLS, or has a key of somebody else."""
+    strangers = ((address, None), (address.replace("tls", "tcp"), None), (address, Security.temporary()))  # type: ignore[no-untyped-call]
+    for place, security in strangers:
+        with pytest.raises((OSError, TypeError, ValueError)):
+            Client(place, timeout=1, security=security)  # type: ignore[no-untyped-call]
+        gc.collect()  # here it closes; later its finalizer may wait for a lock that the thread it stops holds
 
 
 def test_all_that_listens_is_on_loopback(cluster: Any, pids: Callable[[], list[int]]) -> None:

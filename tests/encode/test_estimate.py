@@ -26,6 +26,12 @@ def on_disk(store: Path) -> tuple[int, int]:
     return sum(path.stat().st_size for path in files), len(files)
 
 
+@pytest.fixture(autouse=True)
+def as_on_an_idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy one compresses fewer examples to measure the ratio."""
+    monkeypatch.setattr(module, "COMPRESSED_SECONDS", 600.0)
+
+
 # How the bundled corpus is encoded; its estimate is to be exact but for file formats' own few bytes.
 WAYS: list[dict[str, Any]] = [
     {"rows": "words"}, {"rows": "cls", "compress": "zstd", "dtype": "int8"},
@@ -78,13 +84,16 @@ def test_a_cheaper_choice_is_estimated_as_it_would_be_if_it_were_made(minilm: En
 def test_what_is_compressed_is_estimated_from_a_sample_too(
     source: Source, encoded: Encoding, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chunk's worth of rows is enough."""
+    """A chunk's worth of rows is enough, or a second's."""
     whole = estimate(source, guess_columns(source), EncodeSpec(compress="zstd"), encoder)
     monkeypatch.setattr(module, "CHUNK_BYTES", 4 * 16 * 2)
     few = estimate(source, guess_columns(source), EncodeSpec(compress="zstd"), encoder)
     raw = estimate(source, guess_columns(source), EncodeSpec(), encoder)
     assert whole.bytes < raw.bytes
     assert few.bytes == pytest.approx(whole.bytes, rel=0.1)
+    monkeypatch.setattr(module, "COMPRESSED_SECONDS", 1e-6)
+    fewer = estimate(source, guess_columns(source), EncodeSpec(compress="zstd"), encoder)
+    assert fewer.bytes == pytest.approx(whole.bytes, rel=0.3)
 
 
 def test_a_large_split_is_scaled_up_from_a_sample(

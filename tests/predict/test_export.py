@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import fusionkit
-from fusionkit.encoder.refusals import BUNDLED
+from fusionkit.encoder.reference import BUNDLED
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.exported import config, export_run
 from fusionkit.store import Store

@@ -124,6 +124,20 @@ def test_damage_is_one_error_with_a_remedy(head: Path, bert: Path, name: str) ->
         assert "remedy:" in str(caught.value) or name in ("half a config", "no text", "a list")
 
 
+@pytest.mark.parametrize("kind", ["bundled", "hub", "folder", "inside"])
+def test_an_encoder_in_a_folder_of_this_machine_is_loaded_on_the_users_word_only(
+    head: Path, bert: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bert.parent)
+    change(head, encoder=bert.name if kind == "hub" else str(bert), encoder_kind=kind)
+    if kind == "inside":
+        (head / "encoder").symlink_to(bert)
+    with pytest.raises(UsageError, match="--trust-encoder"):
+        fusionkit.load(head, device="cpu")
+    assert fusionkit.load(head, device="cpu", trust_encoder=True).encoder.hidden
+    assert fusionkit.load(head, device="cpu", encoder=str(bert)).encoder.hidden
+
+
 def test_a_missing_card_does_not_matter(head: Path) -> None:
     (head / "README.md").unlink()
     assert fusionkit.FusedHead.from_pretrained(head).labels

@@ -61,7 +61,8 @@ def do_unit(
             claims.release(spec.digest)
             on_event(Event("there", (spec.digest,)))
         else:
-            runs.sweep_out(spec)
+            if claims.holds(spec.digest):  # without locks another process may be writing these files
+                runs.sweep_out(spec)
             mine.append(spec)
     if not mine:
         return

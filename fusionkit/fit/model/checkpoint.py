@@ -20,6 +20,7 @@ from fusionkit.fit.model.joint import JointModel, model_of
 from fusionkit.fit.model.own_code import own_parts, sources_of, warn_of_sources
 from fusionkit.fit.model.record_shape import misfit
 from fusionkit.fusions import sees_examples
+from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, others_of
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
@@ -70,35 +71,6 @@ class TrainedRun:
     def sees_examples(self) -> bool:
         """True where the fusion looks at all rows of an example."""
         return sees_examples(self.spec.fusion)
-
-
-def find_run(place: str | Path) -> list[Path]:
-    """The finished runs that a user means by a run's folder, a folder of runs, or the beginning of a run's folder.
-
-    Raises:
-        UsageError: there is no such run, or the beginning fits several.
-    """
-    path = Path(place).expanduser()
-    if (path / RECORD).is_file():
-        return [path]
-    if path.is_dir():
-        # Failed and stopped runs are kept too, to be seen; they have no weights.
-        found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
-        found = [folder for folder in found if read_json(folder / RECORD).get("status") == "finished"]
-    else:
-        records = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
-        found = [record.parent for record in records if record.parent.name.startswith(path.name)]
-        if len(found) > 1:
-            names = ", ".join(folder.name for folder in found)
-            raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
-    if not found:
-        raise UsageError(
-            f"{path} holds no finished run",
-            expected="RUNS/DIGEST or the beginning of one, or a folder that `fusionkit fit --out` wrote",
-            received="a folder without one" if path.is_dir() else "a path that does not exist",
-            remedy="check the path, or run `fusionkit fit` first",
-        )
-    return found
 
 
 def open_runs(places: Iterable[str | Path]) -> list[TrainedRun]:

@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-FLOAT32 = "float32"
+from fusionkit.specs import FLOAT32
 
 
 @cache

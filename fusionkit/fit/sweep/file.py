@@ -21,16 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fit.sweep.grid import check_watched
-from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
-from fusionkit.fusions import fusion_name
+from fusionkit.fit.sweep.checks import CHECKS
 from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
-from fusionkit.options.yaml_file import Checks, YamlNode, read_options, shown
+from fusionkit.options.yaml_file import YamlNode, read_options, shown
 from fusionkit.options.yaml_texts import Keys, read_texts
 from fusionkit.places import place_of
-from fusionkit.tasks import tasks_of
-from fusionkit.tasks.head_check import check_name
 
 # Where and how it is run, not what it is.
 ELSEWHERE = (
@@ -99,17 +95,6 @@ def products(block: Block) -> Iterator[Block]:
     listed = {name: value for name, value in block.items() if isinstance(value, list)}
     for values in itertools.product(*listed.values()):
         yield {**block, **dict(zip(listed, values, strict=True))}
-
-
-# What the entries, which load nothing, cannot tell.
-CHECKS: Checks = {
-    "task": tasks_of,
-    "head": check_name,
-    "fusion": fusion_name,
-    "method": method_spelling,
-    "encoder-lr": check_encoder_rate,
-    "validate-on": check_watched,
-}
 
 
 def _block(written: YamlNode, keys: Keys, block: Mapping[str, Any], known: Mapping[str, OptionInfo]) -> Block:

@@ -14,8 +14,8 @@ from typing import Any
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.files import read_json
-from fusionkit.fit.model.checkpoint import find_run
 from fusionkit.plural import counted
+from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import RECORD
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import GIVEN, RunSpec, digest_of

@@ -9,10 +9,11 @@ from typing import Any
 from fusionkit.dataset.draws import check_draw
 from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
-from fusionkit.dataset.share import Share, parse_share
+from fusionkit.dataset.share import Share
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
+from fusionkit.fit.sweep.checks import check_watched, seed_pairs
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.fit.sweep.method_choices import method_spelling, options_for, refuse_strays
 from fusionkit.fit.train.schedule import check_options
@@ -175,26 +176,6 @@ def _check_methods(store: Store | Mix, methods: Sequence[str], task: str) -> Non
         )
 
 
-def seed_pairs(
-    seeds: int | None = None, data_seeds: int | None = None, init_seeds: int | None = None
-) -> list[tuple[int, int]]:
-    """The ``data_seed`` and ``init_seed`` of each trial: the same number, or all pairs where they are counted apart."""
-    apart = {"--data-seeds": data_seeds, "--init-seeds": init_seeds}
-    if seeds is not None and (given := [f"{name} {count}" for name, count in apart.items() if count is not None]):
-        raise UsageError(
-            "--seeds counts trials that differ in both seeds",
-            expected="--seeds K, or --data-seeds K with --init-seeds M for K × M trials",
-            received=", ".join([f"--seeds {seeds}", *given]),
-            remedy="leave --seeds out, or the others",
-        )
-    for name, count in ({"--seeds": seeds} | apart).items():
-        if count is not None and count < 1:
-            raise UsageError(f"{name} counts trials", expected="1 or more", received=str(count))
-    if seeds is None and (data_seeds or init_seeds):
-        return list(itertools.product(range(data_seeds or 1), range(init_seeds or 1)))
-    return [(seed, seed) for seed in range(seeds or 1)]
-
-
 def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
     """The number of validation examples that are scored while training, from a number or a share of those that are
     stored.
@@ -217,19 +198,6 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
             remedy="choose a number, like --validate-on 800",
         )
     return Share(chooser, part).count(len(chooser["validation"].examples))
-
-
-def check_watched(text: str) -> str | None:
-    """The one spelling of a number of validation examples or a share of them; None for all, UsageError for neither."""
-    try:
-        return parse_share(text)
-    except UsageError as error:
-        raise UsageError(
-            "--validate-on takes a number of validation examples, or a share of them",
-            expected="a number like 800, or a percentage above 0, at most 100, like 10%",
-            received=text,
-            remedy="correct it, or leave it out to score all of validation every epoch",
-        ) from error
 
 
 def read_layers(store: Store | Mix, spec: RunSpec) -> tuple[int, ...]:

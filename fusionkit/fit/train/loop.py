@@ -25,7 +25,7 @@ from fusionkit.devices import CPU, Streams
 from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.joint import Model, model_of
-from fusionkit.fit.model.precision import FLOAT32, full_float32, has_bfloat16
+from fusionkit.fit.model.precision import full_float32, has_bfloat16
 from fusionkit.fit.model.warm_start import WarmStart, load_start_weights
 from fusionkit.fit.train.decisions import block_rows, score
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
@@ -39,7 +39,7 @@ from fusionkit.fit.vectorized.width import room, shape_of, stack_ranges, weight_
 from fusionkit.heads.softmax import Softmax
 from fusionkit.lm_head import LmHead
 from fusionkit.plural import counted
-from fusionkit.specs import RunSpec
+from fusionkit.specs import FLOAT32, RunSpec
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tasks import parts_of
 

@@ -34,6 +34,11 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.flops, self.peak_bytes = 0, 0
         self._held: dict[int, int] = {}  # bytes of each storage that is alive
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps the next function for ``torch.compile``, whose import takes two seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

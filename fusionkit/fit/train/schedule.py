@@ -14,18 +14,18 @@ Source: the schedules of transformers, ``compute_class_weight("balanced")`` of s
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fusionkit.errors import UsageError
-from fusionkit.fit.model.precision import FLOAT32
 from fusionkit.heads import HEADS, LM_HEADS, decides_by_softmax, each_head, gives_numbers
 from fusionkit.options.entry import options_of
-from fusionkit.specs import OF_METHODS, RunSpec
+from fusionkit.specs import FLOAT32, OF_METHODS, RunSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def check_options(spec: RunSpec) -> None:
@@ -96,6 +96,8 @@ def rate_factor(spec: RunSpec, step: int, steps: int) -> float:
 
 def balanced_weights(targets: NDArray[np.generic], classes: int) -> Tensor:
     """float32 ``[classes]`` of targets, int ``[n]``; 0 for a class that does not occur: a draw may miss one."""
+    import torch  # options are checked without it
+
     counts = np.bincount(targets, minlength=classes)
     present = counts > 0
     weights = np.zeros(classes)

@@ -25,7 +25,7 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.devices import home_of
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.model.precision import FLOAT32, exactly, products_in, widened
+from fusionkit.fit.model.precision import exactly, products_in, widened
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
@@ -39,7 +39,7 @@ from fusionkit.fusions import sees_examples
 from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
-from fusionkit.specs import ONE_TOKEN, RunSpec
+from fusionkit.specs import FLOAT32, ONE_TOKEN, RunSpec
 
 Wanted = Literal["loss", "score", "decide"]
 

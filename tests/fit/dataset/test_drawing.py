@@ -25,8 +25,8 @@ from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.model.fused import build_model
+from fusionkit.fit.sweep.checks import seed_pairs
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws, with_draws
-from fusionkit.fit.sweep.grid import seed_pairs
 from fusionkit.fit.train.decisions import score
 from fusionkit.fit.train.loop import train_run, train_unit
 from fusionkit.fit.train.result import RunResult

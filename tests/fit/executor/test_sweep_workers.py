@@ -216,3 +216,42 @@ def test_a_signal_ends_all_workers_at_once_keeps_what_is_finished_and_says_how_t
     short = [spec for spec in specs_of(store, "last", epochs=(1, LONG)) if spec.epochs == 1]
     fit(store, short, RunsFolder(runs), watch)
     assert watch.said == ["1 of 1 runs are there already"]
+
+
+# In each worker, which Python imports it into: the first that syncs a record's file is killed, before the rename.
+KILLED_AT_A_RECORD = """
+import os, signal
+fsync, flag = os.fsync, os.environ.get("KILL_ONCE", "")
+def killing(file):
+    if "run.json" in os.path.basename(os.readlink(f"/proc/self/fd/{file}")):
+        try:
+            os.unlink(flag)
+        except FileNotFoundError:
+            pass
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return fsync(file)
+os.fsync = killing
+"""
+
+
+@pytest.mark.soak("kills")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see which file is written")
+def test_a_worker_killed_between_a_runs_weights_and_its_record_loses_no_run(
+    store: Store, tmp_path: Path, watch: Any, sweeping: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flag = tmp_path / "once"
+    flag.touch()
+    (tmp_path / "sitecustomize.py").write_text(KILLED_AT_A_RECORD)
+    specs = specs_of(store, "last", "linear", seeds=3, epochs=(20,))
+    fit(store, specs, RunsFolder(tmp_path / "alone"), watch, workers=1)
+    monkeypatch.setenv("KILL_ONCE", str(flag))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    )
+    records = fit(store, specs, RunsFolder(tmp_path / "runs"), watch, workers=2)
+    assert not flag.exists()
+    assert [record["status"] for record in records] == ["finished"] * 6
+    assert any(line.endswith("the process that trained it ended: SIGKILL") for line in watch.said)
+    assert sweeping.kept(tmp_path / "runs") == sweeping.kept(tmp_path / "alone")
+    assert sweeping.leftovers(tmp_path / "runs") == []

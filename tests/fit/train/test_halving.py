@@ -12,11 +12,12 @@ import pytest
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor.units import plan_units
-from fusionkit.fit.model.checkpoint import find_run, open_run
+from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.file import read_sweep
 from fusionkit.fit.train.halving import epochs_share, rivals_of, rungs
 from fusionkit.fit.train.result import RunResult, StoppedRun
+from fusionkit.runs.find_run import find_run
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 

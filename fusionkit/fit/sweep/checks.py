@@ -1,0 +1,71 @@
+"""Checks of a sweep's options that their entries cannot make; they load no torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from fusionkit.dataset.share import parse_share
+from fusionkit.errors import UsageError
+from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
+from fusionkit.fusions import fusion_name
+from fusionkit.options.tables import FIT
+from fusionkit.options.yaml_file import Checks
+from fusionkit.tasks import tasks_of
+from fusionkit.tasks.head_check import check_name
+
+
+def check_watched(text: str) -> str | None:
+    """The one spelling of a number of validation examples or a share of them; None for all, UsageError for neither."""
+    try:
+        return parse_share(text)
+    except UsageError as error:
+        raise UsageError(
+            "--validate-on takes a number of validation examples, or a share of them",
+            expected="a number like 800, or a percentage above 0, at most 100, like 10%",
+            received=text,
+            remedy="correct it, or leave it out to score all of validation every epoch",
+        ) from error
+
+
+def seed_pairs(
+    seeds: int | None = None, data_seeds: int | None = None, init_seeds: int | None = None
+) -> list[tuple[int, int]]:
+    """The ``data_seed`` and ``init_seed`` of each trial: the same number, or all pairs where they are counted apart."""
+    apart = {"--data-seeds": data_seeds, "--init-seeds": init_seeds}
+    if seeds is not None and (given := [f"{name} {count}" for name, count in apart.items() if count is not None]):
+        raise UsageError(
+            "--seeds counts trials that differ in both seeds",
+            expected="--seeds K, or --data-seeds K with --init-seeds M for K × M trials",
+            received=", ".join([f"--seeds {seeds}", *given]),
+            remedy="leave --seeds out, or the others",
+        )
+    for name, count in ({"--seeds": seeds} | apart).items():
+        if count is not None and count < 1:
+            raise UsageError(f"{name} counts trials", expected="1 or more", received=str(count))
+    if seeds is None and (data_seeds or init_seeds):
+        return list(itertools.product(range(data_seeds or 1), range(init_seeds or 1)))
+    return [(seed, seed) for seed in range(seeds or 1)]
+
+
+# By flag; each raises UsageError for a value that is none of its option's.
+CHECKS: Checks = {
+    "task": tasks_of,
+    "head": check_name,
+    "fusion": fusion_name,
+    "method": method_spelling,
+    "encoder-lr": check_encoder_rate,
+    "validate-on": check_watched,
+}
+
+
+def check_choices(choices: Mapping[str, Any]) -> None:
+    """Check the values of flags, by parameter, before stores are opened; UsageError as when the runs are made."""
+    for flag, entry in FIT.items():
+        given = choices.get(entry.parameter)
+        for value in given if isinstance(given, tuple) else (given,):
+            if value is not None:
+                entry.check(value)
+                if flag in CHECKS:
+                    CHECKS[flag](value)

@@ -1,0 +1,38 @@
+"""The runs that a user means by a path; loads no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fusionkit.errors import UsageError
+from fusionkit.files import read_json
+from fusionkit.runs.folder import RECORD
+
+
+def find_run(place: str | Path) -> list[Path]:
+    """The finished runs that a user means by a run's folder, a folder of runs, or the beginning of a run's folder.
+
+    Raises:
+        UsageError: there is no such run, or the beginning fits several.
+    """
+    path = Path(place).expanduser()
+    if (path / RECORD).is_file():
+        return [path]
+    if path.is_dir():
+        # Failed and stopped runs are kept too, to be seen; they have no weights.
+        found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
+        found = [folder for folder in found if read_json(folder / RECORD).get("status") == "finished"]
+    else:
+        records = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
+        found = [record.parent for record in records if record.parent.name.startswith(path.name)]
+        if len(found) > 1:
+            names = ", ".join(folder.name for folder in found)
+            raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
+    if not found:
+        raise UsageError(
+            f"{path} holds no finished run",
+            expected="RUNS/DIGEST or the beginning of one, or a folder that `fusionkit fit --out` wrote",
+            received="a folder without one" if path.is_dir() else "a path that does not exist",
+            remedy="check the path, or run `fusionkit fit` first",
+        )
+    return found

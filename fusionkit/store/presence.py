@@ -1,0 +1,20 @@
+"""Whether a place holds a store: names of its files, without what reads them."""
+
+from __future__ import annotations
+
+from fusionkit.places import AnyPlace, Place, is_file
+
+PLAN, MANIFEST = "plan.json", "manifest.json"
+
+
+def is_store(path: Place) -> bool:
+    """True where a store was begun or finished."""
+    return is_file(path / PLAN) or is_file(path / MANIFEST)
+
+
+def is_complete(path: Place) -> bool:
+    return is_file(path / MANIFEST)
+
+
+def states_path(store: AnyPlace) -> AnyPlace:
+    return store / "states.zarr"
