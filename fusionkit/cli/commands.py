@@ -27,6 +27,8 @@ from fusionkit.store import Store
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
 
+PERCENT = "scores in percent, perplexities as they are; the CSV has fractions"
+
 
 @dataclass(frozen=True)
 class CliCommands:
@@ -113,7 +115,7 @@ class CliCommands:
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
         """Markdown, and the forms of ``fusionkit results --format``."""
         return {
-            "md": markdown(summary, notes, across),
+            "md": markdown(summary, [*notes, PERCENT], across),
             "csv": csv_text(summary),
             "tex": latex(summary, notes) + "\n",
         }

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.metrics import is_share
 from fusionkit.runs.comparison import COMPARED
+from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING = "–"
@@ -22,8 +23,15 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
-    """The columns of a summary that name its groups."""
+    """The columns of a summary that tell its groups apart."""
     return [name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *chosen_columns(summary))]
+
+
+def naming_columns(summary: pd.DataFrame) -> list[str]:
+    """The columns that stand before a group's numbers: its own, those that validation chose, and what it is scored
+    on.
+    """
+    return [*group_keys(summary), *chosen_columns(summary), *({SCORED_ON} & set(summary.columns))]
 
 
 def chosen_columns(summary: pd.DataFrame) -> list[str]:
@@ -33,7 +41,18 @@ def chosen_columns(summary: pd.DataFrame) -> list[str]:
 
 def times_of(metric: object) -> float:
     """The factor that a score is shown with: 100 for a share, 1 for a perplexity."""
-    return 1.0 if metric in LESS_IS_BETTER else 100.0
+    return 100.0 if is_share(metric) else 1.0
+
+
+def with_unit(metric: object) -> str:
+    """A metric with the unit that tables show it in: ``accuracy, %``; a perplexity has none."""
+    return NOTHING if pd.isna(metric) else str(metric) + (", %" if is_share(metric) else "")  # type: ignore[call-overload]
+
+
+def head_of(column: str, summary: pd.DataFrame) -> str:
+    """The head of a column that names groups; one that validation chose says so."""
+    name = column.replace("_", " ") if column == SCORED_ON else column
+    return f"{name} (by validation)" if column in chosen_columns(summary) else name
 
 
 def score_text(mean: float, std: float = nan, times: float = 100.0) -> str:

@@ -15,6 +15,7 @@ import pandas as pd
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.plural import counted
 from fusionkit.runs.pairing import Pairs, pair_runs
+from fusionkit.runs.shown_split import with_failed
 from fusionkit.runs.summary import AXES, SEEDS, group_columns, summarise, without_stopped
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
@@ -58,7 +59,7 @@ def compare(
         raise unknown_name("test", test, TESTS)
     if correction not in CORRECTIONS:
         raise unknown_name("correction", correction, CORRECTIONS)
-    frame = without_stopped(frame)
+    frame = with_failed(without_stopped(frame))
     table = summarise(frame, by, interval, chosen, average)
     keys = group_columns(frame, by, chosen, average)
     fixed = _read_baseline(

@@ -45,7 +45,7 @@ COSTS = (
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "steps",
     "fusion_parameters", "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
-    "trained_parameters", "evaluated", "init_data", "sides", *COSTS,
+    "trained_parameters", "evaluated", "scored_on", "init_data", "sides", *COSTS,
 )  # fmt: skip
 
 
@@ -284,11 +284,20 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
             "score": scores.get("test", {}).get(metric),
             "validation_score": scores.get("validation", {}).get(metric),
         }
-    return flat
+    return flat | {"scored_on": _scored_on(flat)}
 
 
 def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
     """A record as :func:`flat_record` gives it, for each store that it was scored on."""
     flat = flat_record(record, metric)
     tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
-    return [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
+    rows = [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
+    return [{**row, "scored_on": _scored_on(row)} for row in rows]
+
+
+def _scored_on(flat: Mapping[str, Any]) -> str | None:
+    """The split whose score counts: test, or validation where there is no test; None of a run that has no score."""
+    if flat["status"] != "finished":
+        return None
+    counts = {"test": flat["score"], "validation": flat["validation_score"]}
+    return next((split for split, score in counts.items() if score is not None), None)
