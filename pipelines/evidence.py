@@ -43,6 +43,7 @@ from fusionkit.files import write_durably
 from fusionkit.machine import cores
 from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by
+from fusionkit.runs.floors import are_floors
 from fusionkit.runs.folder import RunsFolder, digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
 from fusionkit.runs.shown_split import SCORED_ON, TEST
@@ -272,6 +273,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     records = read_records(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
+    frame = frame[~are_floors(frame)]  # the documents' tables are of heads
     if not show and not any(metrics):
         summary, notes = summary_of(comparison, frame, QUIET)
         return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
@@ -287,7 +289,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     summaries, notes = [], list[str]()
     for metric in metrics:
         of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
-        scores = frame_of(of_metric, sweeps)
+        scores = frame_of(of_metric, sweeps)  # floors are not among the runs that were counted
         summary, notes = summary_of(of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET)
         summaries.append(only(on_test(summary), choice))
     across = comparison.across if len(metrics) == 1 else "metric"

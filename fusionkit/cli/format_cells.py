@@ -10,6 +10,7 @@ import pandas as pd
 
 from fusionkit.metrics import is_share
 from fusionkit.runs.comparison import COMPARED
+from fusionkit.runs.floors import BEATS, FLOORED, MARK
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
@@ -24,7 +25,8 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that tell its groups apart."""
-    return [name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *chosen_columns(summary))]
+    others = (*COLUMNS, *COMPARED, *FLOORED, *chosen_columns(summary))
+    return [name for name in summary.columns if name not in others]
 
 
 def naming_columns(summary: pd.DataFrame) -> list[str]:
@@ -60,6 +62,12 @@ def score_text(mean: float, std: float = nan, times: float = 100.0) -> str:
     return NOTHING if pd.isna(mean) else f"{times * mean:.1f}" + ("" if pd.isna(std) else f" ± {times * std:.1f}")
 
 
+def mark_of(row: dict[str, Any]) -> str:
+    """The mark of a group that does not beat the majority."""
+    beats = row.get(BEATS)
+    return "" if beats is None or pd.isna(beats) or beats else f" {MARK}"
+
+
 def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
     return NOTHING if pd.isna(low) else f"{times * low:{form}} … {times * high:{form}}"
 
@@ -71,7 +79,7 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
     """
     times = times_of(row["metric"])
     found = {
-        "score": score_text(row["mean"], row["std"], times),
+        "score": score_text(row["mean"], row["std"], times) + mark_of(row),
         "interval": range_text(row["low"], row["high"], times),
         "parameters": "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
         "seconds": "" if pd.isna(row["seconds_alone"]) else f"{row['seconds_alone']:.1f}",

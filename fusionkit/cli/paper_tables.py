@@ -15,6 +15,7 @@ from fusionkit.cli.format_cells import (
     cell,
     chosen_columns,
     head_of,
+    mark_of,
     naming_columns,
     rows_of,
     runs_text,
@@ -94,7 +95,8 @@ def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
     text = NOTHING if pd.isna(row["mean"]) else f"{times * row['mean']:.1f}"
     text = f"\\textbf{{{text}}}" if bold else text
     text += f"$^{{{stars}}}$" if stars else ""
-    return text + ("" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}")
+    text += "" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}"
+    return text + ("$^\\dagger$" if mark_of(row) else "")
 
 
 def _latex_escape(text: str) -> str:

@@ -5,23 +5,29 @@ In the page: columns with their kinds, rows of cells with a text to show and a v
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import LESS_IS_BETTER, metric_name
+from fusionkit.metrics import LESS_IS_BETTER, is_better, metric_name
 from fusionkit.report.display_names import METHOD_AXES, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
-from fusionkit.runs.summary import summarise
+from fusionkit.runs.floors import MAJORITY, MARK
+from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
+from fusionkit.runs.summary import scores_of, summarise
 
 PLAIN = "last"  # compared with unless the user names another
 STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
 NOTHING = "–"
 ALL_SHOTS = 1e12  # what a draw of all examples is sorted by
 FILTERED = ("task", "method")
-TEXTS = (*FILTERED, "run", "seeds", "chosen")  # columns that are sorted as texts
+TEXTS = (*FILTERED, "run", "seeds", "chosen", "scored on")  # columns that are sorted as texts
 # A cell: {"t": what is shown, "v": what it is sorted by, "b": the best, "s": what it says more quietly}.
 Cell = dict[str, Any]
 
@@ -58,7 +64,36 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
             raise
         table = summarise(frame, CELL)
         table[list(COMPARED)] = None
-    return mark_best(table), notes
+    table, beaten = beside_floors(table, floor_scores(study))
+    if (table[SCORED_ON] == VALIDATION).any():
+        notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")
+    return mark_best(table), notes + beaten
+
+
+def floor_scores(study: ReportData) -> dict[tuple[str, str, str], NDArray[np.float64]]:
+    """The scores of each floor's runs, by task, size of draw and the floor's name."""
+    runs = study.floors_beside
+    if runs.empty:
+        return {}
+    groups = runs.groupby([*CELL[:2], "fusion"], sort=False)
+    return {tuple(map(str, key)): scores_of(group) for key, group in groups}  # type: ignore[misc]
+
+
+def beside_floors(
+    table: pd.DataFrame, floors: Mapping[tuple[str, str, str], NDArray[np.float64]]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Add ``is_beaten``: whether a row's mean is not above the majority's; and a note on these rows."""
+    means = {key[:2]: float(scores.mean()) for key, scores in floors.items() if key[2] == MAJORITY}
+    beaten = [
+        not is_better(str(row["metric"]), row["mean"], means.get((row["task_name"], row["shots_name"]), math.nan))
+        and (row["task_name"], row["shots_name"]) in means
+        for _, row in table.iterrows()
+    ]
+    note = (
+        f"{MARK} not above the majority of the training labels: this score cannot tell such a head from none. "
+        "`fusionkit results --metric matthews` or `--metric macro_f1` can."
+    )
+    return table.assign(is_beaten=beaten), [note] if any(beaten) else []
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
@@ -76,6 +111,8 @@ def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
     columns = [{"label": "method", "kind": "text"}]
     for task, shots in pairs:
         size = f" · {shots} shots" if several and shots != "all" else ""
+        found = [groups[key][SCORED_ON] for key in groups if key[:2] == (task, shots)]
+        size += f" · {VALIDATION}" if VALIDATION in found else ""
         columns.append({"label": f"{task}{size}", "unit": unit_of(study.metric(task)), "kind": "number"})
     rows = []
     for method in study.methods:
@@ -83,6 +120,10 @@ def matrix_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
         rows.append(
             [_method(study, method), *({"t": NOTHING} if row is None else _score(row, brief=True) for row in found)]
         )
+    floors = floor_scores(study)
+    for place, name in enumerate(dict.fromkeys(key[2] for key in floors)):
+        cells = [_floor(floors.get((*pair, name)), times_of(study.metric(pair[0]))) for pair in pairs]
+        rows.append([{"t": name, "v": len(study.methods) + place}, *cells])
     return {"columns": columns, "rows": rows}
 
 
@@ -95,6 +136,7 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
             {"t": row["task_name"], "s": metric_name(row["metric"])},
             _shots(row["shots_name"], first["shots"]),
             _method(study, row["method"]),
+            {"t": row[SCORED_ON]},
             _score(row),
             _interval(row, times),
             _difference(row, times),
@@ -105,10 +147,17 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
             {"t": f"lr {first['lr']:g}, {first['epochs']} epochs, {first['head']}"},
         ])  # fmt: skip
     columns = _columns(
-        "task", "shots", "method", "score", "95 % interval", "Δ to baseline", "p", "parameters", "seconds alone",
-        "runs", "chosen",
+        "task", "shots", "method", "scored on", "score", "95 % interval", "Δ to baseline", "p", "parameters",
+        "seconds alone", "runs", "chosen",
     )  # fmt: skip
     return {"columns": columns, "rows": rows}
+
+
+def _floor(scores: NDArray[np.float64] | None, times: float) -> Cell:
+    if scores is None:
+        return {"t": NOTHING}
+    deviation = f"± {times * np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
+    return {"t": f"{times * scores.mean():.1f}", "v": float(scores.mean()), "s": deviation}
 
 
 def runs_table(study: ReportData) -> dict[str, Any]:
@@ -154,7 +203,8 @@ def _score(row: Any, brief: bool = False) -> Cell:
         return {"t": "failed"}
     times = times_of(row["metric"])
     deviation = "" if pd.isna(row["std"]) else f"± {times * row['std']:.1f}"
-    cell: Cell = {"t": f"{times * row['mean']:.1f}", "v": float(row["mean"]), "s": deviation}
+    mark = f" {MARK}" if row["is_beaten"] else ""
+    cell: Cell = {"t": f"{times * row['mean']:.1f}{mark}", "v": float(row["mean"]), "s": deviation}
     if row["is_best"]:
         cell["b"] = 1
     p = row["p_corrected"]

@@ -26,6 +26,7 @@ from safetensors.torch import save
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
+from fusionkit.names import FLOORS
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import tasks_of
 
@@ -227,6 +228,11 @@ def _damaged(path: Path, expected: str | None, received: str | None) -> StoreErr
 def digest_of_record(record: dict[str, Any]) -> str:
     """The name of a run's folder."""
     return RunSpec.from_dict(record["spec"]).digest
+
+
+def is_floor(record: Mapping[str, Any]) -> bool:
+    """Whether a record is of a floor, which has no weights."""
+    return record.get("spec", {}).get("fusion") in FLOORS
 
 
 def others_of(record: dict[str, Any]) -> dict[str, Any]:

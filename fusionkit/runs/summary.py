@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.metrics import stored_unit
 from fusionkit.options.entry import options_of
+from fusionkit.runs.floors import are_floors, with_majority, without_options
 from fusionkit.runs.shown_split import SCORED_ON, TEST, VALIDATION, with_failed
 from fusionkit.specs import RunSpec
 from fusionkit.statistics import INTERVALS
@@ -29,6 +30,12 @@ AXES = (
 )  # fmt: skip
 # Of these each seed may have its own, which tells no settings apart.
 OF_A_SEED = ("init_from", "draw_ids")
+# What a floor has a value in: of the other options it knows nothing.
+OF_FLOORS = (
+    "data", "evaluated", "encoder", "rows", "sides", "store", "mix", "evaluate_on", "task", "label", "fusion", "shots",
+    "draw", "draw_ids",
+)  # fmt: skip
+FREE = tuple(name for name in AXES if name not in OF_FLOORS)
 # Where a run's rows come from, legibly.
 ORIGIN = ("data", "evaluated", "init_data", "encoder", "rows", "sides")
 STORES, LEGIBLE = DIGESTS[:3], ("data", "evaluated", "encoder", "rows", "sides")
@@ -70,7 +77,7 @@ def summarise(
     """
     if interval not in INTERVALS:
         raise unknown_name("interval", interval, INTERVALS)
-    frame = with_failed(without_stopped(frame))
+    frame = prepared(frame, average)
     keys = group_columns(frame, by, chosen, average)
     shown = [name for name in chosen if name not in keys]
     rows = []
@@ -81,8 +88,20 @@ def summarise(
     notes = _added_note([name for name in keys if name not in (*by, SCORED_ON)] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
     notes += _split_notes(summary)
+    summary, told = with_majority(summary, [*keys, *shown], FREE)
+    notes += told
     summary.attrs |= {CHOSEN: shown, NOTES: notes}
     return summary
+
+
+def prepared(frame: pd.DataFrame, average: Sequence[str] = ()) -> pd.DataFrame:
+    """The runs of a summary: without those that were stopped, failed ones with the split of their stores, floors
+    without the options that say nothing of them. An average over fusions is one over heads.
+    """
+    found = with_failed(without_stopped(frame))
+    if "fusion" in average:
+        found = found[~are_floors(found)]
+    return without_options(found, FREE)
 
 
 def without_stopped(frame: pd.DataFrame) -> pd.DataFrame:
@@ -104,6 +123,10 @@ def group_columns(
     """The columns that tell the groups apart, but the ``chosen`` ones and those to ``average`` over: ``by`` and every
     axis on which runs of one group differ, or else the fusion and every axis on which the runs differ.
     """
+    # Options tell heads apart; floors stand beside them under their names.
+    if not (floors := are_floors(frame)).all() and floors.any():
+        keys = group_columns(frame[~floors], by, chosen, average)
+        return [*keys, "fusion"] if varies(frame, keys, "fusion") and "fusion" not in keys else keys
     for name in (*(by or ()), *average):
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)

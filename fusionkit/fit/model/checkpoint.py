@@ -20,7 +20,7 @@ from fusionkit.fit.model.joint import JointModel, model_of
 from fusionkit.fit.model.own_code import own_parts, sources_of, warn_of_sources
 from fusionkit.fit.model.record_shape import misfit
 from fusionkit.fusions import sees_examples
-from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, others_of
+from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, is_floor, others_of
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import TASKS, parts_of
@@ -82,12 +82,14 @@ def find_run(place: str | Path) -> list[Path]:
     if (path / RECORD).is_file():
         return [path]
     if path.is_dir():
-        # Failed and stopped runs are kept too, to be seen; they have no weights.
-        found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
-        found = [folder for folder in found if read_json(folder / RECORD).get("status") == "finished"]
+        # Failed and stopped runs, and floors, are kept too, to be seen; they have no weights.
+        records = {file.parent: read_json(file) for file in sorted(path.glob(f"*/{RECORD}"))}
+        found = [
+            folder for folder, record in records.items() if record.get("status") == "finished" and not is_floor(record)
+        ]
     else:
-        records = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
-        found = [record.parent for record in records if record.parent.name.startswith(path.name)]
+        files = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
+        found = [file.parent for file in files if file.parent.name.startswith(path.name)]
         if len(found) > 1:
             names = ", ".join(folder.name for folder in found)
             raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
@@ -117,6 +119,13 @@ def open_run(folder: Path) -> TrainedRun:
     record = read_json(folder / RECORD)
     if record.get("status") == "failed":
         raise UsageError(f"the run {folder} failed", received=record.get("error"), remedy="choose a finished run")
+    if is_floor(record):
+        raise UsageError(
+            f"the run {folder} is the floor {record['spec']['fusion']}: it has no head to predict with",
+            expected="a run of a fusion",
+            received=record["spec"]["fusion"],
+            remedy="choose another run; `fusionkit results` shows this one's scores",
+        )
     if file := record.get(TAKEN_FROM):
         raise UsageError(
             f"the run {folder} has no weights: its record was taken from {file}",

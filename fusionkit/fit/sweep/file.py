@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fit.sweep.floors import read_floors
 from fusionkit.fit.sweep.grid import check_watched
 from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
 from fusionkit.fusions import fusion_name
@@ -108,6 +109,7 @@ CHECKS: Checks = {
     "fusion": fusion_name,
     "method": method_spelling,
     "encoder-lr": check_encoder_rate,
+    "floor": read_floors,
     "validate-on": check_watched,
 }
 
