@@ -57,6 +57,7 @@ def fit(
     """
     from fusionkit.cli.commands import CliCommands
     from fusionkit.logs import check_logs
+    from fusionkit.runs.folder import is_floor
 
     store, sweep, file = given_sweep(context, stores)
     settings = given_cluster(cluster, cluster_config or file, workers=workers)
@@ -77,10 +78,11 @@ def fit(
         return
     records = commands.train(store, sweep, runs)
     _print(records, runs, as_json)
-    if records and all(record["status"] == "failed" for record in records):  # what comes next would find no head
+    heads = [record for record in records if not is_floor(record)]
+    if heads and all(record["status"] == "failed" for record in heads):  # what comes next would find no head
         raise FusionkitError(
-            "the run failed" if len(records) == 1 else f"all {len(records):,} runs failed",
-            received=records[0]["error"].splitlines()[0],
+            "the run failed" if len(heads) == 1 else f"all {len(heads):,} runs failed",
+            received=heads[0]["error"].splitlines()[0],
             remedy=f"`fusionkit status {runs}` lists them; --retry-failed tries them again",
         )
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.metrics import stored_unit
+from fusionkit.names import FLOORS
 from fusionkit.options.entry import options_of
 from fusionkit.runs.floors import are_floors, with_majority, without_options
 from fusionkit.runs.shown_split import SCORED_ON, TEST, VALIDATION, with_failed
@@ -85,7 +86,8 @@ def summarise(
         found = {name: _value_of(group[name]) for name in shown}
         rows.append(_group(group, interval, average) | dict(zip(keys, values, strict=True)) | found)
     summary = pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *shown, *COLUMNS])))
-    notes = _added_note([name for name in keys if name not in (*by, SCORED_ON)] if by else [])
+    told = {*(by or ()), SCORED_ON} | ({"fusion"} if (frame["fusion"].isin(FLOORS)).any() else set())
+    notes = _added_note([name for name in keys if name not in told] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
     notes += _split_notes(summary)
     summary, told = with_majority(summary, [*keys, *shown], FREE)
@@ -126,7 +128,7 @@ def group_columns(
     # Options tell heads apart; floors stand beside them under their names.
     if not (floors := are_floors(frame)).all() and floors.any():
         keys = group_columns(frame[~floors], by, chosen, average)
-        return [*keys, "fusion"] if varies(frame, keys, "fusion") and "fusion" not in keys else keys
+        return list(dict.fromkeys([*keys, "fusion"]))
     for name in (*(by or ()), *average):
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)

@@ -15,7 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.store import open_store
 
 Command = Callable[..., Any]
-FIT = ("--label", "intent", "--fusion", "linear", "--epochs", 2)
+FIT = ("--label", "intent", "--fusion", "linear", "--epochs", 2, "--floor", "none")
 
 
 @pytest.fixture(scope="module")

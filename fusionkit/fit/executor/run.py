@@ -73,7 +73,6 @@ def fit(
     prepared = prepare(store, heads, runs, starts, draws, retry_failed, device_of(device), halving, save_every)
     for note in prepared.notes:
         progress.say(note)
-    keep_floors(floors, heads, prepared.context, runs, progress.run)
     if prepared.missing:
         chosen = plan(prepared, workers if cluster is None else cluster.workers, elsewhere=cluster is not None)
         for note in chosen.notes:
@@ -94,6 +93,7 @@ def fit(
                 schedule.work(executor)
     else:
         progress.begin(0, 0, {})
+    keep_floors(floors, heads, prepared.context, runs, progress.run)
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 
