@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.metrics import stored_unit
-from fusionkit.names import FLOORS
 from fusionkit.options.entry import options_of
 from fusionkit.runs.floors import are_floors, with_majority, without_options
 from fusionkit.runs.shown_split import SCORED_ON, TEST, VALIDATION, with_failed
@@ -86,8 +85,8 @@ def summarise(
         found = {name: _value_of(group[name]) for name in shown}
         rows.append(_group(group, interval, average) | dict(zip(keys, values, strict=True)) | found)
     summary = pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *shown, *COLUMNS])))
-    told = {*(by or ()), SCORED_ON} | ({"fusion"} if (frame["fusion"].isin(FLOORS)).any() else set())
-    notes = _added_note([name for name in keys if name not in told] if by else [])
+    expected = [*(by or ()), SCORED_ON, *(["fusion"] if are_floors(frame).any() else [])]
+    notes = _added_note([name for name in keys if name not in expected] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
     notes += _split_notes(summary)
     summary, told = with_majority(summary, [*keys, *shown], FREE)

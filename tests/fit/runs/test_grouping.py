@@ -64,8 +64,7 @@ def test_no_table_has_a_mean_over_two_values_of_an_option(name: str) -> None:
     found = frame(*records)
     by = [None, ["fusion"]]
     tables = [summarise(found, columns) for columns in by]
-    chosen = tabulate(found, ["fusion"], choose_by="validation")
-    for table in (*tables, chosen):
+    for table in tables:
         assert set(table["runs"]) == {2}, table
         assert table["std"].tolist() == pytest.approx([0.0] * len(table))
     assert [len(table) for table in tables] == [2] * len(by)
