@@ -31,18 +31,18 @@ def print_scores(console: Console, found: Sequence[RunEvaluation]) -> None:
     )
     heads = [head for each in found for head in each.heads.values()]
     names = head_names([head.run for head in heads])
+    named = dict(zip(map(id, heads), names, strict=True))
     rows = [(name, len(head.gold), head.scores) for name, head in zip(names, heads, strict=True)]
     rows.sort(key=itemgetter(0))
     if len(found) == 1:
-        spec, whole = first.run.spec, " + ".join(head.run.spec.head for head in first.heads.values())
+        spec, own = first.run.spec, " + ".join(head.run.spec.head for head in heads)
         method = "" if spec.is_frozen else f"{spec.method}, "
-        console.print(f"{method}{spec.fusion} fusion, {whole} head; trained on {first.run.data}")
-    for each in found:
-        if len(each.heads) > 1:
-            labels = "+".join(head.run.spec.label for head in each.heads.values())
-            whole = {name: value for name, value in each.scores.items() if name in ("mean", "frame")}
-            own = next(head for head in each.heads.values())
-            rows.append((f"{labels}/{own.run.spec.fusion}", len(own.gold), whole))
+        console.print(f"{method}{spec.fusion} fusion, {own} head; trained on {first.run.data}")
+    for each in (each for each in found if len(each.heads) > 1):
+        one, *others = each.heads.values()
+        labels = "+".join(head.run.spec.label for head in (one, *others))
+        whole = {name: value for name, value in each.scores.items() if name in ("mean", "frame")}
+        rows.append((labels + named[id(one)].removeprefix(one.run.spec.label), len(one.gold), whole))
     metrics = list(dict.fromkeys(metric for *_, scores in rows for metric in scores))
     header = [("head", LEFT), ("examples", RIGHT), *((metric_name(metric), RIGHT) for metric in metrics)]
     body = [[name, f"{count:,}", *(_percent(scores, metric) for metric in metrics)] for name, count, scores in rows]

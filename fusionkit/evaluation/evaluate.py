@@ -34,7 +34,7 @@ Answers = Callable[[TrainedRun, list[Any], IntArray], tuple[list[Any], list[floa
 
 def evaluate(
     *runs: str | Path,
-    data: str | Path,
+    data: str | Place,
     split: str | None = None,
     labels: Mapping[str, str] | str | None = None,
     inputs: Mapping[str, str | None] | None = None,

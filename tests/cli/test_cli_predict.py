@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Callable
@@ -34,6 +35,8 @@ def test_live_answers_about_the_test_split_are_those_over_the_store(
 ) -> None:
     done = fusionkit("predict", runs, "--input", corpus / "test.jsonl", "--json")
     assert (done.code, "columns: tokens = tokens" in done.err) == (0, True)
+    assert "test.jsonl has labels (" in done.err
+    assert "fusionkit evaluate RUN" in done.err
     found = [json.loads(line) for line in done.out.splitlines()]
     sentences = [json.loads(line) for line in (corpus / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(found) == len(sentences) == 30
@@ -110,6 +113,66 @@ def test_a_mistake_is_one_message(
         "TEXTS": tmp_path / "texts.jsonl",
     }  # fmt: skip
     done = fusionkit("predict", *(places.get(argument, argument) for argument in arguments))
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_heads_are_evaluated_on_a_store_and_on_its_source(
+    fusionkit: Command, runs: Path, store: Path, corpus: Path, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.csv"
+    stored = fusionkit("evaluate", runs, store, "--errors", wrong, "--json")
+    assert stored.code == 0, stored.err
+    scores = {each["heads"][0]["label"]: each["scores"] for each in stored.json}
+    for path in runs.glob("*/run.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        assert scores[record["spec"]["label"]] == pytest.approx(record["scores"]["test"], abs=1e-12)
+    told = list(csv.DictReader(io.StringIO(wrong.read_text(encoding="utf-8"))))
+    assert len(told) == sum(head["wrong"] for each in stored.json for head in each["heads"])
+    assert f"{len(told):,} wrong answers" in stored.err
+    live = fusionkit("evaluate", runs, corpus)
+    assert live.code == 0, live.err
+    assert live.out.splitlines()[0] == "de, test: 30 examples; scores in percent"
+    assert [line.split()[0] for line in live.out.splitlines()[1:]] == ["head", "intent", "slots"]
+
+
+def test_one_head_is_shown_class_by_class_with_its_confusions(
+    fusionkit: Command, runs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for path in runs.glob("*/run.json"):
+        label = json.loads(path.read_text(encoding="utf-8"))["spec"]["label"]
+        done = fusionkit("evaluate", path.parent, store, "--split", "train")
+        assert done.code == 0, done.err
+        assert f"{label}: {'entity type' if label == 'slots' else 'class'}  " in done.out
+        assert f"{label}: gold ↓ predicted →" in done.out
+        assert ("wrong boundary" in done.out) == (label == "slots")
+        assert max(map(len, done.out.splitlines())) <= 200
+        assert "linear fusion, " in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("RUNS",), 2, "Missing argument"),
+        (("RUNS", "no-such-data.jsonl"), 2, "no such source"),
+        (("no-such-runs", "STORE"), 2, "holds no finished run"),
+        (("RUNS", "STORE", "--split", "dev"), 2, "unknown split of"),
+        (("RUNS", "STORE", "--limit", "3"), 2, "--limit is for a source"),
+        (("RUNS", "FILE", "--label", "intent"), 2, "--label names one column for heads of 2"),
+        (("RUNS", "FILE", "--label", "intents=x"), 2, "unknown column that these heads learned 'intents'"),
+        (("RUNS", "FILE", "--label", "intent", "--label", "slots"), 2, "--label does not say"),
+        (("RUNS", "WORDS"), 2, "has no labels of these heads"),
+    ],
+)
+def test_a_mistake_in_evaluating_is_one_message(
+    fusionkit: Command, runs: Path, store: Path, corpus: Path, tmp_path: Path, arguments: tuple[str, ...], code: int,
+    message: str,
+) -> None:  # fmt: skip
+    (tmp_path / "words.jsonl").write_text('{"tokens": ["ein", "Zimmer"]}\n{"tokens": ["in", "Oslo"]}\n')
+    places = {"RUNS": runs, "STORE": store, "FILE": corpus / "test.jsonl", "WORDS": tmp_path / "words.jsonl"}
+    done = fusionkit("evaluate", *(places.get(argument, argument) for argument in arguments))
     assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert "Traceback" not in done.err

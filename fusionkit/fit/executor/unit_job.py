@@ -19,7 +19,7 @@ from fusionkit.memory import PeakMemory, out_of_memory
 from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.specs import RunSpec
+from fusionkit.specs import RunSpec, digest_of
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,11 @@ def _record(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> di
     store, data, start = context.store, context.data(spec), context.start(spec)
     encoder, identity = store.manifest["encoder"], store.manifest["identity"]
     others = outcome.get("others", {})
+    stores = [part.store for part in store.parts] if isinstance(store, Mix) else [store]
     return {
         "spec": spec.to_dict(),
         "data": store.name,
+        "data_identity": ", ".join(digest_of(each.manifest["identity"]["data"]) for each in stores),
         "encoder": encoder["name"],
         "encoder_parameters": encoder["parameters"],
         "rows": store.rows,
