@@ -168,6 +168,7 @@ class RunSpec:
                                 choices=TRAINING_DTYPES, later=True)  # fmt: skip
     order: str = option(SHUFFLE, "Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS,
                         later=True)  # fmt: skip
+    control: bool = option(False, "Learn control labels: a fixed random label a word type, or a text.", later=True)
     joint_fusion: str = option("shared", "Of the heads of several tasks.", choices=JOINT_FUSIONS, later=True)
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
     init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)

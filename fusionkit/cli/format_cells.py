@@ -10,6 +10,7 @@ import pandas as pd
 
 from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.runs.comparison import COMPARED
+from fusionkit.runs.selectivity import SELECTIVITY
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING = "–"
@@ -23,7 +24,9 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that name its groups."""
-    return [name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *chosen_columns(summary))]
+    return [
+        name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *SELECTIVITY, *chosen_columns(summary))
+    ]
 
 
 def chosen_columns(summary: pd.DataFrame) -> list[str]:
@@ -58,6 +61,12 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "seconds": "" if pd.isna(row["seconds_alone"]) else f"{row['seconds_alone']:.1f}",
         "stars": "",
     }
+    if "selectivity" in row:
+        found |= {
+            "control": score_text(row["control_score"], times=times),
+            "selectivity": NOTHING if pd.isna(row["selectivity"]) else f"{times * row['selectivity']:+.1f}",
+            "selectivity_interval": range_text(row["selectivity_low"], row["selectivity_high"], times, "+.1f"),
+        }
     if "difference" not in row:
         return found
     p, counts = row["p_corrected"], [row[name] for name in ("wins", "ties", "losses")]

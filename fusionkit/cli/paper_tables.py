@@ -22,7 +22,9 @@ Rows = list[tuple[dict[str, Any], bool]]
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
     keys, compared = [*group_keys(summary), *chosen_columns(summary)], "difference" in summary.columns
+    selective = "selectivity" in summary.columns
     header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
+    header += ["control", "selectivity", "95\\,\\% interval"] if selective else []
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
     header += ["runs", "parameters"]
     lines = [f"% {printable(' '.join(note.split()))}" for note in notes]
@@ -31,16 +33,21 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     for row, bold in _rows(summary):
         texts = texts_of(row)
         numbers = [texts["interval"]]
+        if selective:
+            numbers += [texts["control"], *map(_signed, (texts["selectivity"], texts["selectivity_interval"]))]
         if compared:
-            # A hyphen is no minus sign outside of mathematics.
-            signed = [texts["difference"], texts["difference_interval"]]
-            numbers += [text.replace("-", "$-$").replace("+", "$+$") for text in signed]
+            numbers += map(_signed, (texts["difference"], texts["difference_interval"]))
             record = texts["record"]
             numbers += [texts["p"].replace("<", "$<$"), record if record == NOTHING else record.replace("–", "--")]
         cells = [_latex_escape(cell(row[name])) for name in keys] + [_latex_score(row, texts["stars"], bold)]
         cells += [*(text.replace("…", "\\dots") for text in numbers), str(row["runs"]), texts["parameters"]]
         lines.append(" & ".join(cells) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+
+def _signed(text: str) -> str:
+    # A hyphen is no minus sign outside of mathematics.
+    return text.replace("-", "$-$").replace("+", "$+$")
 
 
 def csv_text(frame: pd.DataFrame) -> str:
@@ -89,6 +96,7 @@ def _latex_escape(text: str) -> str:
 def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
     """A group a line."""
     differences = ["difference", "p"] if compared else []
+    differences = [*(["control", "selectivity"] if rows and "selectivity" in rows[0][0] else []), *differences]
     body = [[*keys, "metric", "score", *differences, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)

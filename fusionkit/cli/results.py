@@ -63,17 +63,20 @@ def results(
     from fusionkit.runs.choice import chosen_by
     from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder
+    from fusionkit.runs.selectivity import with_selectivity, without_control
     from fusionkit.runs.shown_split import scored_on, with_split
     from fusionkit.runs.summary import NOTES, summarise
 
-    frame = scored_on(RunsFolder(runs).frame(metric, each_test=True), split)
+    every = scored_on(RunsFolder(runs).frame(metric, each_test=True), split)
+    frame, control = without_control(every), every[every["control"]]
     chosen, choice = chosen_by(choose_by, frame, (*by, *average)), dict[str, str]()
     if baseline:
         choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
         summary = compare(chosen.frame, baseline, list(by) or None, **choice, chosen=chosen.columns, average=average)
     else:
         summary = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average)
-    summary = with_split(summary, split)
+    grouping = (list(by) or None, interval, chosen.columns, average)
+    summary = with_split(with_selectivity(summary, chosen.frame, control, *grouping), split)
     notes = [*chosen.notes, *summary.attrs[NOTES], *(comparison_notes(summary, **choice) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
         notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")

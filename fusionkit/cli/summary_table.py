@@ -10,7 +10,7 @@ from rich.table import Table
 from fusionkit.cli.console import out, table
 from fusionkit.cli.format_cells import NOTHING, cell, chosen_columns, group_keys, rows_of, runs_text, texts_of
 
-PERCENT, RANGE = "95 % interval", "95 % of Δ"
+PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
 COSTS, READ_OFF, KEPT = ("s alone", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE), ("fusion", "label", "data")
 
@@ -39,6 +39,12 @@ def summary_table(summary: pd.DataFrame) -> Table:
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
     texts = texts_of(row)
     found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
+    if "selectivity" in texts:
+        found |= {
+            "control": texts["control"],
+            "selectivity": texts["selectivity"],
+            SELECTIVE: texts["selectivity_interval"],
+        }
     if "difference" in texts:
         found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"], "p": texts["p"] + texts["stars"]}
         found |= {"W–T–L": texts["record"], "pairs": texts["pairs"] or NOTHING}

@@ -77,6 +77,13 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             default=AUTO,
         ),
     ),
+    "control": (
+        replace(
+            _RUN["control"],
+            help="Train each head also on control labels (a fixed random label a word type, or a text): results show "
+            "its selectivity.",
+        ),
+    ),
     "method": (
         replace(
             _RUN["method"],

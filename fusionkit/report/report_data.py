@@ -130,7 +130,7 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
     for folder in folders:
         for record in RunsFolder(folder).records():
             digest = digest_of_record(record)
-            if digest in records:
+            if digest in records or record["spec"]["control"]:  # what those are for, `fusionkit results` shows
                 continue
             records[digest] = record
             rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]

@@ -133,7 +133,7 @@ class SweepContext:
             return load_joint(self.store, spec)
         task, label = choose_task(self.store, spec.task, spec.label)
         whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
-        return load_task(self.store, task, label, spec.pool, whole, unpooled)
+        return load_task(self.store, task, label, spec.pool, whole, unpooled, control=spec.control)
 
 
 def _say_nothing(spec: RunSpec, step: TunedStep) -> None:

@@ -84,9 +84,9 @@ def find_run(place: str | Path) -> list[Path]:
     if (path / RECORD).is_file():
         return [path]
     if path.is_dir():
-        # Failed and stopped runs are kept too, to be seen; they have no weights.
+        # Failed and stopped runs are kept too, to be seen, without weights; those on control labels predict nothing.
         found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
-        found = [folder for folder in found if read_json(folder / RECORD).get("status") == "finished"]
+        found = [folder for folder in found if _predicts(read_json(folder / RECORD))]
     else:
         records = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
         found = [record.parent for record in records if record.parent.name.startswith(path.name)]
@@ -101,6 +101,10 @@ def find_run(place: str | Path) -> list[Path]:
             remedy="check the path, or run `fusionkit fit` first",
         )
     return found
+
+
+def _predicts(record: Mapping[str, Any]) -> bool:
+    return record.get("status") == "finished" and not record.get("spec", {}).get("control", False)
 
 
 def open_runs(places: Iterable[str | Path]) -> list[TrainedRun]:
@@ -137,6 +141,13 @@ def open_run(folder: Path) -> TrainedRun:
             expected="a run of " + ", ".join(name for name in TASKS if name != "mlm"),
             received="a run of mlm",
             remedy="choose another run; `fusionkit results` shows this one's perplexity",
+        )
+    if record.get("spec", {}).get("control", False):
+        raise UsageError(
+            f"the run {folder} learned control labels: it has nothing to predict",
+            expected="a run on the real labels",
+            received="a run of --control",
+            remedy="choose another run; `fusionkit results` shows this one's part in the selectivity",
         )
     if missing := [name for name in NEEDED if name not in record]:
         raise UsageError(

@@ -46,6 +46,7 @@ def expand(
     validate_on: int | str | None = None,
     order: str = AUTO,
     joint_fusion: str = "shared",
+    control: bool = False,
     starts: Sequence[WarmStart] = (),
     init_part: str | None = None,
     freeze: str | None = None,
@@ -64,8 +65,8 @@ def expand(
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
         order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
-        starts: finished runs; each run starts from the one that suits it. init_part: the part that is taken, ``both``
-            unless given. freeze: the part that is not trained.
+        control: each run also on control labels. starts: finished runs; each run starts from the one that suits it.
+        init_part: the part that is taken, ``both`` unless given. freeze: the part that is not trained.
         options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
             those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
     """
@@ -99,6 +100,8 @@ def expand(
     methods = tuple(dict.fromkeys(map(method_spelling, methods or (FROZEN,))))
     refuse_strays(methods, options)
     _check_methods(store, methods, whole)
+    if control:
+        _check_control(methods, whole, draw, bool(starts))
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
@@ -123,12 +126,14 @@ def expand(
             validate_on=watched,
             order=ordered if shot is None and not draws else drawn,
             joint_fusion=joint_fusion,
+            control=control_labels,
             mix=None if mix is None else mix.text,
             evaluate_on=None if mix is None else mix.evaluate_on,
             freeze=freeze,
             method=method,
             **trained,
         )
+        for control_labels in ((False, True) if control else (False,))
         for method in methods
         for (fusion, layers), shot, trained, (data_seed, init_seed) in itertools.product(
             fused, shots, _settings(options_for(method, options)), seed_pairs(seeds, data_seeds, init_seeds)
@@ -172,6 +177,23 @@ def _check_methods(store: Store | Mix, methods: Sequence[str], task: str) -> Non
             expected="a store of rows of tokens",
             received=f"rows of {store.rows}",
             remedy="encode again with --rows tokens; `encode --parts 0/N` is enough where no run is frozen",
+        )
+
+
+def _check_control(methods: Sequence[str], task: str, draw: str, starts: bool) -> None:
+    """Refuse control labels where they say nothing: they are for heads over one frozen encoder, from the start."""
+    strays = {
+        "--task mlm": task == "mlm",
+        "a --method that trains through the encoder": any(method != FROZEN for method in methods),
+        "--init-from": starts,
+        "--draw stratified": draw == "stratified",  # it would draw other examples than those of the real labels
+    }
+    if wrong := [name for name, given in strays.items() if given]:
+        raise UsageError(
+            "--control compares heads over a frozen encoder on the same examples",
+            expected="a task of labels, heads that start anew, --draw uniform or nested",
+            received=", ".join(wrong),
+            remedy="leave --control out, or the other",
         )
 
 
