@@ -27,7 +27,18 @@ def runs(fusionkit: Command, store: Path, tmp_path_factory: pytest.TempPathFacto
     for choices in (("intent", "--pool", "mean"), ("slots", "--head", "crf")):
         done = fusionkit("fit", store, "--label", *choices, "--fusion", "linear", "--epochs", 6, "--out", out)
         assert done.code == 0, done.err
+    # What learned control labels lies beside them, and predicts nothing.
+    again = ("--label", "intent", "--pool", "mean", "--fusion", "linear", "--epochs", 6, "--control")
+    done = fusionkit("fit", store, *again, "--out", out)
+    assert ("selectivity" in done.out, done.code) == (True, 0)
     return out
+
+
+def records_of(runs: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The runs on the real labels."""
+    found = [(path.parent, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(runs.glob("*/run.json"))]
+    assert len(found) == 3
+    return [(folder, record) for folder, record in found if not record["spec"]["control"]]
 
 
 def test_live_answers_about_the_test_split_are_those_over_the_store(
@@ -42,7 +53,7 @@ def test_live_answers_about_the_test_split_are_those_over_the_store(
     assert len(found) == len(sentences) == 30
     opened = open_store(store)
     wanted: dict[str, list[Any]] = {}
-    for folder in (path for path in runs.iterdir() if path.is_dir()):
+    for folder, _ in records_of(runs):
         run = open_run(folder)
         data = load_task(opened, *choose_task(opened, run.spec.task, run.spec.label), run.spec.pool)
         assert data.test is not None
@@ -88,6 +99,15 @@ def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:
     assert [json.loads(line)["cut"] for line in done.out.splitlines()] == [True, False]
 
 
+def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path) -> None:
+    [control] = {path.parent for path in runs.glob("*/run.json")} - {folder for folder, _ in records_of(runs)}
+    done = fusionkit("predict", control, "Oslo")
+    assert (done.code, "learned control labels" in done.err) == (2, True)
+    [row] = [row for row in fusionkit("results", runs, "--json").json if row["label"] == "intent"]
+    assert row["selectivity"] == pytest.approx(row["mean"] - row["control_score"])
+    assert row["controls"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -125,8 +145,7 @@ def test_heads_are_evaluated_on_a_store_and_on_its_source(
     stored = fusionkit("evaluate", runs, store, "--errors", wrong, "--json")
     assert stored.code == 0, stored.err
     scores = {each["heads"][0]["label"]: each["scores"] for each in stored.json}
-    for path in runs.glob("*/run.json"):
-        record = json.loads(path.read_text(encoding="utf-8"))
+    for _, record in records_of(runs):
         assert scores[record["spec"]["label"]] == pytest.approx(record["scores"]["test"], abs=1e-12)
     told = list(csv.DictReader(io.StringIO(wrong.read_text(encoding="utf-8"))))
     assert len(told) == sum(head["wrong"] for each in stored.json for head in each["heads"])
@@ -141,9 +160,9 @@ def test_one_head_is_shown_class_by_class_with_its_confusions(
     fusionkit: Command, runs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for path in runs.glob("*/run.json"):
-        label = json.loads(path.read_text(encoding="utf-8"))["spec"]["label"]
-        done = fusionkit("evaluate", path.parent, store, "--split", "train")
+    for folder, record in records_of(runs):
+        label = record["spec"]["label"]
+        done = fusionkit("evaluate", folder, store, "--split", "train")
         assert done.code == 0, done.err
         assert f"{label}: {'entity type' if label == 'slots' else 'class'}  " in done.out
         assert f"{label}: gold ↓ predicted →" in done.out
