@@ -147,6 +147,7 @@ def load(
         compute_dtype=first.encoding["compute_dtype"],
         words=_kind(first) == "words",
         trust_remote_code=trust_remote_code,
+        untrained=wanted.get("untrained"),
     )
     for part in ("weights", "tokenizer"):
         if loaded.identity[part] != wanted[part]:

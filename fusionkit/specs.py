@@ -74,6 +74,8 @@ class EncodeSpec:
     limit: int | None = option(None, "Only the first N examples of each split, for a first try.", ge=1,
                                unit="examples", metavar="N")  # fmt: skip
     pair_as: str | None = option(None, "A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS)
+    untrained: int | None = option(None, "Random weights of this seed in the place of the trained ones, to compare "
+                                   "with.", ge=0, lt=1 << 63, metavar="SEED")  # fmt: skip
     task: str | None = option(None, "mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
     mask_seed: int = option(0, "With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)
     mask_share: float = option(0.15, "With --task mlm: how many of them.", gt=0, le=1)
@@ -89,6 +91,9 @@ class EncodeSpec:
                         f"--{entry.flag} masks nothing without --task mlm",
                         remedy=f"add --task mlm or drop --{entry.flag}",
                     )
+        elif self.untrained is not None:
+            raise UsageError("--task mlm needs a trained LM head", received=f"--untrained {self.untrained}",
+                             remedy="leave --untrained out")  # fmt: skip
         elif self.rows is not None:
             raise UsageError(
                 f"--task mlm keeps the rows of masked sub-tokens, not of {self.rows}", remedy="leave --rows out"
@@ -216,6 +221,17 @@ class RunSpec:
             return cls(**values)
         except TypeError as error:
             raise UsageError("a run's spec is incomplete", received=str(error)) from error
+
+
+def untrained_name(reference: str, seed: int) -> str:
+    """The name of an encoder with random weights of this seed, as stores and results tell it."""
+    return f"{reference} (untrained {seed})"
+
+
+def parse_untrained(name: str) -> tuple[str, int | None]:
+    """An encoder's bundled name, folder or hub id, and the seed of its random weights where its name tells one."""
+    found = re.fullmatch(r"(.+) \(untrained ([0-9]+)\)", name)
+    return (name, None) if found is None else (found[1], int(found[2]))
 
 
 def parse_bytes(text: str) -> int:

@@ -70,7 +70,10 @@ def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "library_name": "fusionkit",
-        "base_model": config["encoder"] if config["encoder_kind"] == "hub" else None,
+        # One with random weights is no model of the hub's.
+        "base_model": None
+        if config["encoder_kind"] != "hub" or "untrained" in config["encoding"]["encoder"]
+        else config["encoder"],
         "pipeline_tag": types[0] if len(types) == 1 and types[0] != "other" else None,
         "tags": ["fusionkit", "late-fusion", fusion_kind(spec["fusion"]), *(types if len(types) > 1 else [])],
         "metrics": sorted({result.metric_type for result in results}) or None,

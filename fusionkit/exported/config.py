@@ -25,6 +25,7 @@ from fusionkit.fit.model.checkpoint import TrainedRun, damaged, run_of
 from fusionkit.fit.model.own_code import refuse_untrusted
 from fusionkit.fit.model.record_shape import FIELDS, misfit, one_of
 from fusionkit.runs.folder import COSTS
+from fusionkit.specs import parse_untrained, untrained_name
 
 CONFIG, WEIGHTS, CARD = CONFIG_NAME, SAFETENSORS_SINGLE_FILE, "README.md"
 FORMAT, VERSION = "fusionkit-head", 3
@@ -39,10 +40,14 @@ ENCODER_KINDS = ("bundled", "hub", "folder", INSIDE)
 def config_of(record: dict[str, Any], over_seeds: dict[str, Any] | None = None) -> dict[str, Any]:
     """The content of ``config.json``, made from a run's record and the scores over all of its seeds."""
     name, revision = record["encoder"], record["encoding"]["encoder"].get("revision")
+    reference, seed = parse_untrained(name)
     # A hub id is loaded by its commit, so that it always has one.
-    kind = "bundled" if name == BUNDLED else "hub" if revision is not None else "folder"
+    kind = "bundled" if reference == BUNDLED else "hub" if revision is not None else "folder"
     kept = {key: value for key, value in record.items() if key not in LEFT_OUT}
-    shown = Path(name).expanduser().resolve().name if kind == "folder" else name
+    shown = name
+    if kind == "folder":
+        shown = Path(reference).expanduser().resolve().name
+        shown = shown if seed is None else untrained_name(shown, seed)
     # A head of one task is what it was in the first format, and one of a frozen encoder what it was in the second.
     version = VERSION if record.get("delta_sha256") else 2 if record.get("others") else 1
     found = {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
