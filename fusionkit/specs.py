@@ -35,6 +35,7 @@ DRAWS = ("uniform", "stratified", "nested")
 GIVEN = "ids"  # a draw that was given back
 SHUFFLE, WINDOW = "shuffle", "window"
 ORDERS = (SHUFFLE, WINDOW)
+MDL_BLOCKS = 10  # that a run of an online code may code: the first of eleven is told without one
 AUTO = "auto"  # the order that suits the store's size; no run has it
 FROZEN = "frozen"  # the method that trains nothing of the encoder
 COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
@@ -174,6 +175,8 @@ class RunSpec:
     order: str = option(SHUFFLE, "Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS,
                         later=True)  # fmt: skip
     control: bool = option(False, "Learn control labels: a fixed random label a word type, or a text.", later=True)
+    mdl: int | None = option(None, "Learn the first N blocks of an online code and code the next one.", ge=1,
+                             le=MDL_BLOCKS, later=True)  # fmt: skip
     joint_fusion: str = option("shared", "Of the heads of several tasks.", choices=JOINT_FUSIONS, later=True)
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
     init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
@@ -221,6 +224,13 @@ class RunSpec:
             return cls(**values)
         except TypeError as error:
             raise UsageError("a run's spec is incomplete", received=str(error)) from error
+
+
+def is_plain(spec: Mapping[str, Any]) -> bool:
+    """Whether a run, by its spec's fields, learns the task itself: no control labels, and no block of an online code.
+    Records of earlier releases have neither field.
+    """
+    return not spec.get("control", False) and spec.get("mdl") is None
 
 
 def untrained_name(reference: str, seed: int) -> str:

@@ -91,15 +91,15 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     from fusionkit.cli.summary_table import summary_table
     from fusionkit.fit import summarise
     from fusionkit.runs.folder import flat_record, flat_tests
-    from fusionkit.runs.selectivity import with_selectivity, without_control
+    from fusionkit.runs.probing import plain_runs, with_probing
 
     if as_json:
         print_json([flat_record(record) for record in records])
         return
     ended = [record for record in records if record["status"] != "stopped"]
     every = pd.DataFrame([row for each in ended for row in flat_tests(each)])
-    frame = without_control(every)
-    out().print(summary_table(with_selectivity(summarise(frame), frame, every[every["control"]])))
+    frame = plain_runs(every)
+    out().print(summary_table(with_probing(summarise(frame), frame, every)))
     if stopped := len(records) - len(ended):
         out().print(
             f"{counted(stopped, 'run')} stopped early by --halving: others of another rate or layers were better"

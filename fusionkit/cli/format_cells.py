@@ -10,7 +10,7 @@ import pandas as pd
 
 from fusionkit.metrics import LESS_IS_BETTER
 from fusionkit.runs.comparison import COMPARED
-from fusionkit.runs.selectivity import SELECTIVITY
+from fusionkit.runs.probing import PROBED
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING = "–"
@@ -24,9 +24,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that name its groups."""
-    return [
-        name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *SELECTIVITY, *chosen_columns(summary))
-    ]
+    return [name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *PROBED, *chosen_columns(summary))]
 
 
 def chosen_columns(summary: pd.DataFrame) -> list[str]:
@@ -66,6 +64,11 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
             "control": score_text(row["control_score"], times=times),
             "selectivity": NOTHING if pd.isna(row["selectivity"]) else f"{times * row['selectivity']:+.1f}",
             "selectivity_interval": range_text(row["selectivity_low"], row["selectivity_high"], times, "+.1f"),
+        }
+    if "code_bits" in row:
+        found |= {
+            "code, kbit": score_text(row["code_bits"], row["code_std"], 1e-3),
+            "compression": NOTHING if pd.isna(row["compression"]) else f"{row['compression']:.2f}",
         }
     if "difference" not in row:
         return found

@@ -22,9 +22,10 @@ Rows = list[tuple[dict[str, Any], bool]]
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
     keys, compared = [*group_keys(summary), *chosen_columns(summary)], "difference" in summary.columns
-    selective = "selectivity" in summary.columns
+    selective, coded = ("selectivity" in summary.columns, "code_bits" in summary.columns)
     header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
     header += ["control", "selectivity", "95\\,\\% interval"] if selective else []
+    header += ["code, kbit", "compression"] if coded else []
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
     header += ["runs", "parameters"]
     lines = [f"% {printable(' '.join(note.split()))}" for note in notes]
@@ -35,6 +36,8 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
         numbers = [texts["interval"]]
         if selective:
             numbers += [texts["control"], *map(_signed, (texts["selectivity"], texts["selectivity_interval"]))]
+        if coded:
+            numbers += [texts["code"].replace("±", "$\\pm$"), texts["compression"]]
         if compared:
             numbers += map(_signed, (texts["difference"], texts["difference_interval"]))
             record = texts["record"]
@@ -96,7 +99,11 @@ def _latex_escape(text: str) -> str:
 def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
     """A group a line."""
     differences = ["difference", "p"] if compared else []
-    differences = [*(["control", "selectivity"] if rows and "selectivity" in rows[0][0] else []), *differences]
+    probing = {"selectivity": ["control", "selectivity"], "code_bits": ["code", "compression"]}
+    differences = [
+        *(name for each, own in probing.items() if rows and each in rows[0][0] for name in own),
+        *differences,
+    ]
     body = [[*keys, "metric", "score", *differences, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)

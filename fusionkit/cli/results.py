@@ -63,12 +63,12 @@ def results(
     from fusionkit.runs.choice import chosen_by
     from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder
-    from fusionkit.runs.selectivity import with_selectivity, without_control
+    from fusionkit.runs.probing import plain_runs, with_probing
     from fusionkit.runs.shown_split import scored_on, with_split
     from fusionkit.runs.summary import NOTES, summarise
 
     every = scored_on(RunsFolder(runs).frame(metric, each_test=True), split)
-    frame, control = without_control(every), every[every["control"]]
+    frame = plain_runs(every)
     chosen, choice = chosen_by(choose_by, frame, (*by, *average)), dict[str, str]()
     if baseline:
         choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
@@ -76,7 +76,7 @@ def results(
     else:
         summary = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average)
     grouping = (list(by) or None, interval, chosen.columns, average)
-    summary = with_split(with_selectivity(summary, chosen.frame, control, *grouping), split)
+    summary = with_split(with_probing(summary, chosen.frame, every, *grouping), split)
     notes = [*chosen.notes, *summary.attrs[NOTES], *(comparison_notes(summary, **choice) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
         notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")

@@ -45,6 +45,8 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
             "selectivity": texts["selectivity"],
             SELECTIVE: texts["selectivity_interval"],
         }
+    if "compression" in texts:
+        found |= {"code, kbit": texts["code, kbit"], "compression": texts["compression"]}
     if "difference" in texts:
         found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"], "p": texts["p"] + texts["stars"]}
         found |= {"W–T–L": texts["record"], "pairs": texts["pairs"] or NOTHING}

@@ -84,6 +84,14 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             "its selectivity.",
         ),
     ),
+    "mdl": (
+        OptionInfo(
+            name="mdl",
+            help="Train each head also on growing blocks of train: results show the online code length of the labels.",
+            kind=bool,
+            default=False,
+        ),
+    ),
     "method": (
         replace(
             _RUN["method"],

@@ -16,6 +16,7 @@ from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, nam
 from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
 from fusionkit.runs.summary import AXES, OF_A_SEED
+from fusionkit.specs import is_plain
 from fusionkit.store import Store, open_store
 from fusionkit.store.manifest import MANIFEST
 
@@ -130,7 +131,7 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
     for folder in folders:
         for record in RunsFolder(folder).records():
             digest = digest_of_record(record)
-            if digest in records or record["spec"]["control"]:  # what those are for, `fusionkit results` shows
+            if digest in records or not is_plain(record["spec"]):  # what those are for, `fusionkit results` shows
                 continue
             records[digest] = record
             rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]

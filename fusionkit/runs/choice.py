@@ -16,7 +16,7 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
-from fusionkit.runs.selectivity import without_control
+from fusionkit.runs.probing import plain_runs
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
 ORDERED = ("lr", "encoder_lr", "epochs")  # those whose grid has edges
@@ -93,7 +93,7 @@ def best_run(frame: pd.DataFrame) -> str:
     Raises:
         UsageError: the runs are of several tasks, or none has finished.
     """
-    frame = without_control(frame)
+    frame = plain_runs(frame)
     # A failed run has no metric.
     tasks = frame.loc[frame["status"] == "finished", [*TASK]].drop_duplicates()
     if len(tasks) > 1:
@@ -118,7 +118,7 @@ def best_of_each_task(frame: pd.DataFrame) -> dict[str, str]:
     """The run of each task that :func:`best_run` chooses, by the name of the task: its column, and the data where
     several data sets have the column. UsageError where no run has finished.
     """
-    finished = without_control(frame[frame["status"] == "finished"])
+    finished = plain_runs(frame[frame["status"] == "finished"])
     if finished.empty:
         raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
     groups = {tuple(map(str, key)): group for key, group in finished.groupby([*TASK], sort=False, dropna=False)}
@@ -131,7 +131,7 @@ def best_of_each_task(frame: pd.DataFrame) -> dict[str, str]:
 
 def listed_runs(frame: pd.DataFrame) -> str:
     """The finished runs as lines, the best by validation of each task first: digest, what the run was, its score."""
-    good = without_control(frame[frame["status"] == "finished"])
+    good = plain_runs(frame[frame["status"] == "finished"])
     told = [name for name in AXES if name not in UNTOLD and (name in ("label", "fusion") or _differs(good[name]))]
     names = [*told, *(name for name in SEEDS if _differs(good[name]))]
     lines = [["run", *names, "metric", "validation"]]

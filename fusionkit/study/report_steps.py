@@ -19,7 +19,7 @@ from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
-from fusionkit.runs.selectivity import with_selectivity, without_control
+from fusionkit.runs.probing import plain_runs, with_probing
 from fusionkit.runs.shown_split import TEST, scored_on, with_split
 from fusionkit.runs.summary import NOTES, summarise
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
@@ -71,12 +71,12 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
 def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
     by, shown = list(comparison.by) or None, (*comparison.by, *comparison.average)
-    control = frame[frame["control"]]
-    chosen = chosen_by(comparison.choose_by, without_control(frame), shown)
+    every = frame
+    chosen = chosen_by(comparison.choose_by, plain_runs(frame), shown)
     frame, how = chosen.frame, (chosen.columns, comparison.average)
     if comparison.baseline is None:
         summary = summarise(frame, by, comparison.interval, *how)
-        summary = with_selectivity(summary, frame, control, by, comparison.interval, *how)
+        summary = with_probing(summary, frame, every, by, comparison.interval, *how)
         return summary, [*chosen.notes, *summary.attrs[NOTES]]
     choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
     try:
@@ -85,7 +85,7 @@ def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) 
         commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
         summary = summarise(frame, by, comparison.interval, *how)
         return summary, [*chosen.notes, *summary.attrs[NOTES], f"not compared: {error.what}"]
-    summary = with_selectivity(summary, frame, control, by, comparison.interval, *how)
+    summary = with_probing(summary, frame, every, by, comparison.interval, *how)
     return summary, [*chosen.notes, *summary.attrs[NOTES], *commands.notes(summary, **choice)]
 
 

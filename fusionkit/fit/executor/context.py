@@ -17,6 +17,7 @@ from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.online_code import coded_data
 from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
@@ -74,6 +75,9 @@ class SweepContext:
     def data(self, spec: RunSpec) -> TaskData:
         """The splits that a run is trained and judged on; errors as the loading of its task."""
         if (key := data_key(spec)) not in self._data:
+            if spec.mdl is not None:
+                self._data[key] = coded_data(spec, self.data(replace(spec, mdl=None)))
+                return self._data[key]
             began = time.perf_counter()
             data = self.load(spec)
             self._data[key] = replace(pooled_data(data) if pools_first(spec) else data, draws=self.draws)

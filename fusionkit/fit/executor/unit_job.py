@@ -107,7 +107,8 @@ def do_unit(
                     costs = alone.record(spec, result) if spec.is_frozen else result.costs
                     told = {**costs, "peak_memory": peak.read()}
                     record = finished_record(context, spec, result, told)
-                    keeping.write(spec, record, result.weights, result.delta)
+                    # What coded a block is not used again.
+                    keeping.write(spec, record, result.weights if spec.mdl is None else {}, result.delta)
                 ended += 1
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"

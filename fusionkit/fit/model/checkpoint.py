@@ -22,7 +22,7 @@ from fusionkit.fit.model.record_shape import misfit
 from fusionkit.fusions import sees_examples
 from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, others_of
 from fusionkit.runs.records_file import TAKEN_FROM
-from fusionkit.specs import RunSpec
+from fusionkit.specs import RunSpec, is_plain
 from fusionkit.tasks import TASKS, parts_of
 
 NEEDED = ("spec", "encoder", "rows", "layers", "labels", "default", "hidden", "encoding", "weights_sha256")
@@ -104,7 +104,7 @@ def find_run(place: str | Path) -> list[Path]:
 
 
 def _predicts(record: Mapping[str, Any]) -> bool:
-    return record.get("status") == "finished" and not record.get("spec", {}).get("control", False)
+    return record.get("status") == "finished" and is_plain(record.get("spec", {}))
 
 
 def open_runs(places: Iterable[str | Path]) -> list[TrainedRun]:
@@ -148,6 +148,11 @@ def open_run(folder: Path) -> TrainedRun:
             expected="a run on the real labels",
             received="a run of --control",
             remedy="choose another run; `fusionkit results` shows this one's part in the selectivity",
+        )
+    if record.get("spec", {}).get("mdl") is not None:
+        raise UsageError(
+            f"the run {folder} coded a block for --mdl: its weights were not kept",
+            remedy="choose another run; `fusionkit results` shows this one's part in the code length",
         )
     if missing := [name for name in NEEDED if name not in record]:
         raise UsageError(

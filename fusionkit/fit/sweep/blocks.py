@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.errors import unknown_name
+from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
 from fusionkit.fit.sweep.grid import expand
@@ -58,4 +58,6 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
         )
     once = list(dict.fromkeys(specs))
     halving = any(block.get("halving") for block in blocks)
+    if halving and any(spec.mdl for spec in once):
+        raise UsageError("--halving would stop blocks of an online code", remedy="leave --halving or --mdl out")
     return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())), halving)

@@ -13,7 +13,7 @@ from fusionkit.cli.paper_tables import latex, markdown
 from fusionkit.cli.summary_table import summary_table
 from fusionkit.runs.choice import best_run
 from fusionkit.runs.folder import flat_record
-from fusionkit.runs.selectivity import with_selectivity, without_control
+from fusionkit.runs.probing import plain_runs, with_probing
 from fusionkit.runs.summary import summarise
 from fusionkit.specs import RunSpec
 
@@ -40,8 +40,8 @@ REAL, CONTROL = [0.9, 0.92, 0.97], [0.5, 0.6, 0.4]
 
 def test_selectivity_is_a_paired_difference_with_students_interval() -> None:
     every = runs({("last", False): REAL, ("last", True): CONTROL, ("linear", False): [0.8, 0.81, 0.82]})
-    frame = without_control(every)
-    found = with_selectivity(summarise(frame), frame, every[every["control"]])
+    frame = plain_runs(every)
+    found = with_probing(summarise(frame), frame, every)
     last, linear = found.to_dict(orient="records")
     differences = np.subtract(REAL, CONTROL)
     interval = stats.t.interval(0.95, 2, differences.mean(), stats.sem(differences))
@@ -59,14 +59,14 @@ def test_selectivity_is_a_paired_difference_with_students_interval() -> None:
 
 def test_a_run_without_its_control_is_in_no_pair_and_without_any_nothing_is_added() -> None:
     every = runs({("last", False): REAL, ("last", True): CONTROL[:2]})
-    frame = without_control(every)
-    [row] = with_selectivity(summarise(frame), frame, every[every["control"]]).to_dict(orient="records")
+    frame = plain_runs(every)
+    [row] = with_probing(summarise(frame), frame, every).to_dict(orient="records")
     assert (row["runs"], row["controls"]) == (3, 2)
     assert row["selectivity"] == pytest.approx(np.mean([0.4, 0.32]))
-    assert list(with_selectivity(summarise(frame), frame, every[:0]).columns) == list(summarise(frame).columns)
+    assert list(with_probing(summarise(frame), frame, frame).columns) == list(summarise(frame).columns)
 
 
 def test_a_control_run_is_never_the_best() -> None:
     every = runs({("last", False): [0.6], ("last", True): [0.99]})
-    [wanted] = without_control(every)["digest"]
+    [wanted] = plain_runs(every)["digest"]
     assert best_run(every) == wanted
