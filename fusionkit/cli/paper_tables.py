@@ -37,7 +37,7 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
         if selective:
             numbers += [texts["control"], *map(_signed, (texts["selectivity"], texts["selectivity_interval"]))]
         if coded:
-            numbers += [texts["code"].replace("±", "$\\pm$"), texts["compression"]]
+            numbers += [texts["code, kbit"].replace("±", "$\\pm$"), texts["compression"]]
         if compared:
             numbers += map(_signed, (texts["difference"], texts["difference_interval"]))
             record = texts["record"]
@@ -99,11 +99,9 @@ def _latex_escape(text: str) -> str:
 def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
     """A group a line."""
     differences = ["difference", "p"] if compared else []
-    probing = {"selectivity": ["control", "selectivity"], "code_bits": ["code", "compression"]}
-    differences = [
-        *(name for each, own in probing.items() if rows and each in rows[0][0] for name in own),
-        *differences,
-    ]
+    probing = {"selectivity": ["control", "selectivity"], "code_bits": ["code, kbit", "compression"]}
+    probed = [name for each, own in probing.items() if rows and each in rows[0][0] for name in own]
+    differences = [*probed, *differences]
     body = [[*keys, "metric", "score", *differences, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)

@@ -4,9 +4,9 @@
     L_uniform = n b        compression = L_uniform / L_online
 
 Symbols: n the training examples, in the order of the permutation of the nested draw of a data seed; ``q_i`` the shares
-:data:`PERCENT`; S their number; ``θ_i`` what was learned from the first ``t_i`` examples; ``b = log₂ K`` the bits of one
-label of K classes, and of K labels of which an example may have any number K bits. Of tagged sentences examples are
-sentences, and t_1 and n in the formula count their words that have a row.
+:data:`PERCENT`; S their number; ``θ_i`` what was learned from the first ``t_i`` examples; ``b = log₂ K`` the bits of
+one label of K classes, and K bits where an example may have any number of K labels. Of tagged sentences examples are
+sentences, and ``t_1`` and n in the first two formulas count their words that have a row.
 
 Source: Voita and Titov (2020), section 3.2, with their shares.
 """

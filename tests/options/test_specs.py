@@ -26,7 +26,7 @@ OTHER: dict[str, Any] = {
     "draw": "nested", "draw_ids": "0123456789abcdef", "validate_on": 800,  "order": "window",
     "validate_every": 5, "compute_dtype": "bfloat16", "max_steps": 100,
     "method": "full", "encoder_lr": 1e-4, "layer_decay": 0.9, "encoder_dropout": 0.2, "accumulate": 2,
-    "checkpointing": True, "control": True,
+    "checkpointing": True, "control": True, "mdl": 3,
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [

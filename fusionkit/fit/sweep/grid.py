@@ -68,8 +68,9 @@ def expand(
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
         order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
-        control: each run also on control labels. mdl: each run also block by block of an online code. starts: finished runs; each run starts from the one that suits it.
-        init_part: the part that is taken, ``both`` unless given. freeze: the part that is not trained.
+        control: each run also on control labels. mdl: each run also block by block of an online code.
+        starts: finished runs; each run starts from the one that suits it. init_part: the part that is taken, ``both``
+            unless given. freeze: the part that is not trained.
         options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
             those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
     """

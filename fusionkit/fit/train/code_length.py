@@ -28,8 +28,8 @@ def code_scores(model: FusedModel, batches: Iterable[Batch], coding: Coding, is_
     ``uniform_length`` in bits. Labels that train lacks, which validation may have, are left out.
 
     Args:
-        batches: of the split, on the model's device. is_block: the split is the block that is coded: to the first one the labels before it are added, which both
-            codes tell uniformly.
+        batches: of the split, on the model's device. is_block: the split is the block that is coded: to the first one
+            the labels before it are added, which both codes tell uniformly.
     """
     nats, units = 0.0, 0
     model.eval()
