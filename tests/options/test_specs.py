@@ -40,7 +40,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("validate_every", 0), ("compute_dtype", "float16"), ("max_steps", 0),
     ("encoder_lr", 0.0), ("layer_decay", 0.0), ("encoder_dropout", 1.0), ("accumulate", 0),
     ("epochs", 10**400), ("lr", 10**400), ("draw_ids", True), ("fusion_layers", ["0", "3"]),
-    ("epochs", True),
+    ("epochs", True), ("mdl", 0), ("mdl", 11),
 ]  # fmt: skip
 
 

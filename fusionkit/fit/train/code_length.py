@@ -19,6 +19,7 @@ from torch.nn import functional
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.task_data import Coding
 from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.precision import widened
 from fusionkit.heads.crf import Crf
 from fusionkit.heads.sigmoid_classifier import Sigmoid
 
@@ -48,16 +49,17 @@ def code_scores(model: FusedModel, batches: Iterable[Batch], coding: Coding, is_
 def surprisal(model: FusedModel, batch: Batch) -> tuple[float, int]:
     """``Σ −log p`` of a batch's labels in nats, and how many there are."""
     head, targets = model.head, batch.targets
-    scores: Tensor = model(batch.states, batch.offsets, batch.read).double()  # [n, classes]
+    scores: Tensor = widened(model(batch.states, batch.offsets, batch.read))  # [n, classes]
     if isinstance(head, Sigmoid):  # targets: [n, classes]
-        found = functional.binary_cross_entropy_with_logits(scores, targets.double(), reduction="sum")
+        found = functional.binary_cross_entropy_with_logits(scores.double(), targets.double(), reduction="sum")
         return float(found), len(targets)
     known = targets >= 0
     if not isinstance(head, Crf):
-        return float(functional.cross_entropy(scores[known], targets[known], reduction="sum")), int(known.sum())
+        found = functional.cross_entropy(scores[known].double(), targets[known], reduction="sum")
+        return float(found), int(known.sum())
     offsets = batch.read_offsets
     paths = head.path_score(scores, targets.clamp(min=0), offsets)  # [examples]
     unknown = functional.pad((~known).cumsum(0), (1, 0))[offsets].diff()  # [examples]
     kept = unknown == 0  # of a sentence all words are known or the path has no probability
-    found = (head.log_partition(scores, offsets) - paths)[kept].sum()
+    found = (head.log_partition(scores, offsets) - paths)[kept].double().sum()
     return float(found), int(offsets.diff()[kept].sum())

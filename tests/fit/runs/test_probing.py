@@ -70,3 +70,26 @@ def test_a_control_run_is_never_the_best() -> None:
     every = runs({("last", False): [0.6], ("last", True): [0.99]})
     [wanted] = plain_runs(every)["digest"]
     assert best_run(every) == wanted
+
+
+def test_a_code_is_the_sum_of_its_blocks_and_the_mean_is_over_seeds_that_have_all() -> None:
+    frame = runs({("last", False): REAL})
+    blocks = []
+    for seed, missing in ((0, None), (1, None), (2, 4)):
+        plain = frame[frame["data_seed"] == seed].to_dict(orient="records")[0]
+        blocks += [
+            {**plain, "mdl": block, "code_length": 10.0 * (seed + 1) * block, "uniform_length": 100.0}
+            for block in range(1, 11)
+            if block != missing
+        ]
+    every = pd.concat([frame, pd.DataFrame(blocks)], ignore_index=True)
+    plain_frame = plain_runs(every)
+    assert len(plain_frame) == 3
+    found = with_probing(summarise(plain_frame), plain_frame, every)
+    [row] = found.to_dict(orient="records")
+    assert (row["codes"], row["runs"]) == (2, 3)
+    assert row["code_bits"] == pytest.approx(np.mean([550, 1100]))
+    assert row["compression"] == pytest.approx(np.mean([1000 / 550, 1000 / 1100]))
+    assert (row["code_low"], row["code_high"]) == pytest.approx(stats.t.interval(0.95, 1, 825, stats.sem([550, 1100])))
+    assert "| 0.8 ± 0.4 | 1.36 |" in markdown(found)
+    assert "& 0.8 $\\pm$ 0.4 & 1.36 &" in latex(found)
