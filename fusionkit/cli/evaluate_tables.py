@@ -38,11 +38,13 @@ def print_scores(console: Console, found: Sequence[RunEvaluation]) -> None:
         spec, own = first.run.spec, " + ".join(head.run.spec.head for head in heads)
         method = "" if spec.is_frozen else f"{spec.method}, "
         console.print(f"{method}{spec.fusion} fusion, {own} head; trained on {first.run.data}")
+    alone = len(rows)
     for each in (each for each in found if len(each.heads) > 1):
         one, *others = each.heads.values()
         labels = "+".join(head.run.spec.label for head in (one, *others))
         whole = {name: value for name, value in each.scores.items() if name in ("mean", "frame")}
         rows.append((labels + named[id(one)].removeprefix(one.run.spec.label), len(one.gold), whole))
+    rows[alone:] = sorted(rows[alone:], key=itemgetter(0))
     metrics = list(dict.fromkeys(metric for *_, scores in rows for metric in scores))
     header = [("head", LEFT), ("examples", RIGHT), *((metric_name(metric), RIGHT) for metric in metrics)]
     body = [[name, f"{count:,}", *(_percent(scores, metric) for metric in metrics)] for name, count, scores in rows]

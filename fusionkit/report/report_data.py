@@ -33,13 +33,15 @@ class ReportData:
     Attributes:
         folders: where they lie. records: by digest. frame: a row a run and store that it was scored on: the columns
             of :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
-        stores: by digest, those of the runs that are still to be found.
+        stores: by digest, those of the runs that are still to be found. probing: how many runs on control labels and
+            blocks of online codes lie beside, which `fusionkit results` sums up.
     """
 
     folders: list[Path]
     records: dict[str, dict[str, Any]]
     frame: pd.DataFrame
     stores: dict[str, Store]
+    probing: int = 0
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -128,14 +130,18 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
     folders = [Path(path).expanduser() for path in runs]
     records: dict[str, dict[str, Any]] = {}
     rows = []
+    probing = set[str]()
     for folder in folders:
         for record in RunsFolder(folder).records():
             digest = digest_of_record(record)
-            if digest in records or not is_plain(record["spec"]):  # what those are for, `fusionkit results` shows
+            if digest in records:
+                continue
+            if not is_plain(record["spec"]):
+                probing.add(digest)
                 continue
             records[digest] = record
             rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
-    return ReportData(folders, records, named(pd.DataFrame(rows)), find_stores(folders, stores))
+    return ReportData(folders, records, named(pd.DataFrame(rows)), find_stores(folders, stores), len(probing))
 
 
 def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:
