@@ -33,7 +33,7 @@ EXAMPLES = {
     "encode out": "my.store", "report out": "report.html", "run out": "WORK", "out": "runs",
     "encoder": "roberta-large", "encoder-revision": "main", "layers": "0,6,12", "max-length": "128",
     "mask-seed": "1", "mask-share": "0.2", "config": "sst2", "revision": "main", "text": "sentence", "pair": "answer",
-    "columns": "index,word,_,tag", "limit": "1000", "floor": "majority,tfidf",
+    "columns": "index,word,_,tag", "limit": "1000", "floor": "majority,tfidf", "untrained": "0",
     "tokens": "words", "device": "cuda:0", "budget": "50GB", "parts": "3/16", "cluster": "slurm",
     "cluster-config": "cluster.yaml", "workers": "4", "sweep": "sweep.yaml", "task": "topic=classification",
     "label": "topic=category", "fusion": "dwatt:scale=yes", "fusion-layers": "-4:", "head": "crf", "shots": "16",
@@ -44,6 +44,7 @@ EXAMPLES = {
     "set": "encoder=roberta-large", "only": "sst2", "known": "docs/records/first-page.jsonl",
     "by": "fusion", "average": "data", "metric": "macro_f1", "baseline": "last",
     "figures": "figures", "store": "my.store", "title": "'Layers of MiniLM'", "input": "new.jsonl", "to": "my-head",
+    "split": "validation", "evaluate label": "intent=category", "errors": "wrong.csv",
     "method": "houlsby:64", "encoder-lr": "2e-5", "layer-decay": "0.9", "encoder-dropout": "0", "accumulate": "4",
     "save-every": "500", "trust-module": "mylab.mix", "sample": "64", "keep": "demo",
 }  # fmt: skip

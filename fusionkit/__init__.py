@@ -10,6 +10,7 @@ from fusionkit.lazy import lazily
 
 if TYPE_CHECKING:
     from fusionkit.estimator import FusionClassifier, FusionRegressor, FusionTagger
+    from fusionkit.evaluation.evaluate import evaluate
     from fusionkit.exported import FusedHead
     from fusionkit.predict import Predictor, load
     from fusionkit.ragged import Ragged
@@ -28,6 +29,7 @@ __all__ = [
     "Store",
     "__version__",
     "curves",
+    "evaluate",
     "layer_weights",
     "load",
     "open_store",
@@ -39,6 +41,7 @@ __getattr__ = lazily(
     __name__,
     {
         "fusionkit.estimator": ("FusionClassifier", "FusionRegressor", "FusionTagger"),
+        "fusionkit.evaluation.evaluate": ("evaluate",),
         "fusionkit.exported": ("FusedHead",),
         "fusionkit.predict": ("Predictor", "load"),
         "fusionkit.ragged": ("Ragged",),

@@ -7,7 +7,6 @@ differ by the rounding of the store's dtype, and so do scores.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.encoder.truncate import truncated
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.exported import open_heads
+from fusionkit.exported.head_names import head_names
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.fused import threshold_of
 from fusionkit.fit.model.precision import full_float32
@@ -149,6 +149,7 @@ def load(
         compute_dtype=first.encoding["compute_dtype"],
         words=_kind(first) == "words",
         trust_remote_code=trust_remote_code,
+        untrained=wanted.get("untrained"),
     )
     for part in ("weights", "tokenizer"):
         if loaded.identity[part] != wanted[part]:
@@ -189,19 +190,17 @@ class Predictor:
     """Heads behind one encoder, and heads of runs that trained an encoder of their own, each behind its own.
 
     Attributes:
-        runs: by the name of their head: the column they learned, with the run's digest where several learned it; a
-            run of several tasks is there for each of its columns. encoder: cut above the highest layer that is read,
-            where it could be. takes: ``texts``, ``pairs`` or ``words``, as the runs were trained. passes: those of
+        runs: by the name of their head: the column they learned, and where several learned it what tells them apart
+            (:func:`fusionkit.exported.head_names.head_names`); a run of several tasks is there for each of its columns.
+            trained: the runs as they were given. encoder: cut above the highest layer that is read, where it could be.
+            takes: ``texts``, ``pairs`` or ``words``, as the runs were trained. passes: those of
             encoders over each text.
     """
 
     def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder, own: Mapping[str, Encoder] | None = None) -> None:
+        self.trained = list(runs)
         runs = [part for run in runs for part in run.parts.values()]
-        columns = Counter(run.spec.label for run in runs)
-        names = [
-            f"{run.spec.label}/{run.digest[:8]}" if columns[run.spec.label] > 1 else run.spec.label for run in runs
-        ]
-        self.runs = dict(zip(names, runs, strict=True))
+        self.runs = dict(zip(head_names(runs), runs, strict=True))
         self.encoder, self.takes, self._two = encoder, _kind(runs[0]), _pair_as(runs[0]) == "two"
         self.max_length: int = runs[0].encoding["max_length"]
         for run in runs:

@@ -36,6 +36,7 @@ DRAWS = ("uniform", "stratified", "nested")
 GIVEN = "ids"  # a draw that was given back
 SHUFFLE, WINDOW = "shuffle", "window"
 ORDERS = (SHUFFLE, WINDOW)
+MDL_BLOCKS = 10  # that a run of an online code may code: the first of eleven is told without one
 AUTO = "auto"  # the order that suits the store's size; no run has it
 FROZEN = "frozen"  # the method that trains nothing of the encoder
 FLOAT32 = "float32"
@@ -76,6 +77,8 @@ class EncodeSpec:
     limit: int | None = option(None, "Only the first N examples of each split, for a first try.", ge=1,
                                unit="examples", metavar="N")  # fmt: skip
     pair_as: str | None = option(None, "A pair as so many sequences. [default: by the encoder]", choices=PAIR_FORMS)
+    untrained: int | None = option(None, "Random weights of this seed in the place of the trained ones, to compare "
+                                   "with.", ge=0, lt=1 << 63, metavar="SEED")  # fmt: skip
     task: str | None = option(None, "mlm: mask sub-tokens and keep their rows alone.", choices=("mlm",))
     mask_seed: int = option(0, "With --task mlm: which sub-tokens are masked.", ge=0, lt=1 << 63)
     mask_share: float = option(0.15, "With --task mlm: how many of them.", gt=0, le=1)
@@ -91,6 +94,9 @@ class EncodeSpec:
                         f"--{entry.flag} masks nothing without --task mlm",
                         remedy=f"add --task mlm or drop --{entry.flag}",
                     )
+        elif self.untrained is not None:
+            raise UsageError("--task mlm needs a trained LM head", received=f"--untrained {self.untrained}",
+                             remedy="leave --untrained out")  # fmt: skip
         elif self.rows is not None:
             raise UsageError(
                 f"--task mlm keeps the rows of masked sub-tokens, not of {self.rows}", remedy="leave --rows out"
@@ -170,6 +176,9 @@ class RunSpec:
                                 choices=TRAINING_DTYPES, later=True)  # fmt: skip
     order: str = option(SHUFFLE, "Shuffle all of train, or a window of its chunks at a time.", choices=ORDERS,
                         later=True)  # fmt: skip
+    control: bool = option(False, "Learn control labels: a fixed random label a word type, or a text.", later=True)
+    mdl: int | None = option(None, "Learn the first N blocks of an online code and code the next one.", ge=1,
+                             le=MDL_BLOCKS, later=True)  # fmt: skip
     joint_fusion: str = option("shared", "Of the heads of several tasks.", choices=JOINT_FUSIONS, later=True)
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
     init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
@@ -222,6 +231,24 @@ class RunSpec:
             return cls(**values)
         except TypeError as error:
             raise UsageError("a run's spec is incomplete", received=str(error)) from error
+
+
+def is_plain(spec: Mapping[str, Any]) -> bool:
+    """Whether a run, by its spec's fields, learns the task itself: no control labels, and no block of an online code.
+    Records of earlier releases have neither field.
+    """
+    return not spec.get("control", False) and spec.get("mdl") is None
+
+
+def untrained_name(reference: str, seed: int) -> str:
+    """The name of an encoder with random weights of this seed, as stores and results tell it."""
+    return f"{reference} (untrained {seed})"
+
+
+def parse_untrained(name: str) -> tuple[str, int | None]:
+    """An encoder's bundled name, folder or hub id, and the seed of its random weights where its name tells one."""
+    found = re.fullmatch(r"(.+) \(untrained ([0-9]+)\)", name)
+    return (name, None) if found is None else (found[1], int(found[2]))
 
 
 def parse_bytes(text: str) -> int:

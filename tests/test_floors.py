@@ -23,7 +23,7 @@ FLOORS = {
     1: ("sources", "tasks", "metrics", "alignment", "bundled", "fusions", "heads", "statistics"),
     2: ("store", "encoder"),
     3: ("encode", "methods", "runs", "dataset", "fit"),
-    4: ("estimator", "exported", "predict", "live_rows", "testing", "tuning"),
+    4: ("estimator", "evaluation", "exported", "predict", "live_rows", "testing", "tuning"),
     5: ("cluster", "logs", "report"),
     6: ("study",),
     7: ("cli",),

@@ -61,6 +61,7 @@ def load_inputs(
         words=roles.tokens is not None,
         trust_remote_code=chosen.trust_remote_code,
         masked_lm=chosen.task == "mlm",
+        untrained=chosen.untrained,
     )
     taken = choose_pair_as(chosen.pair_as, roles, loaded)
     if taken is not None and chosen.pair_as is None:

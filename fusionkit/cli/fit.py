@@ -135,13 +135,16 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     from fusionkit.cli.summary_table import summary_table
     from fusionkit.fit import summarise
     from fusionkit.runs.folder import flat_record, flat_tests
+    from fusionkit.runs.probing import plain_runs, with_probing
     from fusionkit.runs.summary import NOTES
 
     if as_json:
         print_json([flat_record(record) for record in records])
         return
     ended = [record for record in records if record["status"] != "stopped"]
-    summary = summarise(pd.DataFrame([row for each in ended for row in flat_tests(each)]))
+    every = pd.DataFrame([row for each in ended for row in flat_tests(each)])
+    frame = plain_runs(every)
+    summary = with_probing(summarise(frame), frame, every)
     out().print(summary_table(summary))
     for note in summary.attrs[NOTES]:
         out().print(note)

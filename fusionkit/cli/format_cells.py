@@ -11,6 +11,7 @@ import pandas as pd
 from fusionkit.metrics import is_share
 from fusionkit.runs.comparison import COMPARED
 from fusionkit.runs.floors import BEATS, FLOORED, MARK
+from fusionkit.runs.probing import PROBED
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
@@ -25,7 +26,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that tell its groups apart."""
-    others = (*COLUMNS, *COMPARED, *FLOORED, *chosen_columns(summary))
+    others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, *chosen_columns(summary))
     return [name for name in summary.columns if name not in others]
 
 
@@ -85,6 +86,17 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "seconds": "" if pd.isna(row["seconds_alone"]) else f"{row['seconds_alone']:.1f}",
         "stars": "",
     }
+    if "selectivity" in row:
+        found |= {
+            "control": score_text(row["control_score"], times=times),
+            "selectivity": NOTHING if pd.isna(row["selectivity"]) else f"{times * row['selectivity']:+.1f}",
+            "selectivity_interval": range_text(row["selectivity_low"], row["selectivity_high"], times, "+.1f"),
+        }
+    if "code_bits" in row:
+        found |= {
+            "code, kbit": score_text(row["code_bits"], row["code_std"], 1e-3),
+            "compression": NOTHING if pd.isna(row["compression"]) else f"{row['compression']:.2f}",
+        }
     if "difference" not in row:
         return found
     p, counts = row["p_corrected"], [row[name] for name in ("wins", "ties", "losses")]

@@ -22,6 +22,7 @@ COMMANDS = {
     "results": "Summarise runs: mean, std and interval by any columns.",
     "report": "Write a page of runs: tables, charts, a look inside.",
     "predict": "Run trained heads over new texts in one pass.",
+    "evaluate": "Score trained heads on labelled data, class by class.",
     "export": "Write a run's head as a folder with a model card.",
     "info": "Show what a store or a folder of runs holds.",
     "status": "Say what of a store or a sweep is done, running, failed.",

@@ -36,6 +36,9 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     keys, compared = naming_columns(summary), "difference" in summary.columns
     unit = " (\\%)" if all(map(is_share, summary["metric"])) else ""
     header = [*(_latex_escape(head_of(name, summary)) for name in keys), f"score{unit}", "95\\,\\% interval"]
+    selective, coded = ("selectivity" in summary.columns, "code_bits" in summary.columns)
+    header += ["control", "selectivity", "95\\,\\% interval"] if selective else []
+    header += ["code, kbit", "compression"] if coded else []
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
     header += ["runs", "parameters"]
     lines = [f"% {printable(' '.join(note.split()))}" for note in notes]
@@ -44,16 +47,23 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     for row, bold in _rows(summary):
         texts = texts_of(row)
         numbers = [texts["interval"]]
+        if selective:
+            numbers += [texts["control"], *map(_signed, (texts["selectivity"], texts["selectivity_interval"]))]
+        if coded:
+            numbers += [texts["code, kbit"].replace("±", "$\\pm$"), texts["compression"]]
         if compared:
-            # A hyphen is no minus sign outside of mathematics.
-            signed = [texts["difference"], texts["difference_interval"]]
-            numbers += [text.replace("-", "$-$").replace("+", "$+$") for text in signed]
+            numbers += map(_signed, (texts["difference"], texts["difference_interval"]))
             record = texts["record"]
             numbers += [texts["p"].replace("<", "$<$"), record if record == NOTHING else record.replace("–", "--")]
         cells = [_latex_escape(cell(row[name])) for name in keys] + [_latex_score(row, texts["stars"], bold)]
         cells += [*(text.replace("…", "\\dots") for text in numbers), str(row["runs"]), texts["parameters"]]
         lines.append(" & ".join(cells) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+
+def _signed(text: str) -> str:
+    # A hyphen is no minus sign outside of mathematics.
+    return text.replace("-", "$-$").replace("+", "$+$")
 
 
 def csv_text(frame: pd.DataFrame) -> str:
@@ -107,6 +117,9 @@ def _latex_escape(text: str) -> str:
 def _down(rows: Rows, keys: list[str], heads: list[str], compared: bool) -> list[list[str]]:
     """A group a line."""
     differences = ["difference", "p"] if compared else []
+    probing = {"selectivity": ["control", "selectivity"], "code_bits": ["code, kbit", "compression"]}
+    probed = [name for each, own in probing.items() if rows and each in rows[0][0] for name in own]
+    differences = [*probed, *differences]
     body = [[*heads, "metric", "score", *differences, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusionkit.cli.console import log, out, print_json, table
-from fusionkit.errors import DataError, UsageError, unknown_name
+from fusionkit.errors import DataError, UsageError
+from fusionkit.evaluation.over_source import input_columns
 from fusionkit.exported import find_heads
-from fusionkit.sources import Columns, guess_columns, open_source, prepared
+from fusionkit.sources import Columns, open_source, prepared
 
 if TYPE_CHECKING:
     from fusionkit.predict import Answer, Prediction, Predictor
@@ -70,31 +71,17 @@ def _block(predictor: Predictor, lines: list[str]) -> Block:
 def blocks_of_file(predictor: Predictor, path: str, named: dict[str, str | None]) -> Iterator[Block]:
     source = open_source(path)
     [(split, examples)] = source.splits.items()
-    roles = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}[predictor.takes]
-    for role, name in named.items():
-        if name is not None and name not in examples.column_names:
-            raise unknown_name(f"column --{role}", name, examples.column_names)
-        if name is not None and role not in roles:
-            raise UsageError(f"the runs were trained over {predictor.takes}", received=f"--{role} {name}")
-    trained = [run.encoding["columns"] for run in predictor.runs.values()]
-    for role in roles:
-        present = [columns[role] for columns in trained if columns[role] in examples.column_names]
-        named[role] = named[role] or next(iter(present), None)
-    guessed = guess_columns(source, **named)
-    columns = {role: named[role] or getattr(guessed, role) for role in roles}
-    for role, column in columns.items():
-        if column is None:
-            raise UsageError(
-                f"no column of {path} can be taken for what the runs were trained over: {predictor.takes}",
-                expected=f"a column for --{role}",
-                received=", ".join(examples.column_names),
-                remedy=f"name it with --{role}",
-            )
-    chosen = Columns(text=columns.get("text"), pair=columns.get("pair"), tokens=columns.get("tokens"))
+    columns = input_columns(predictor, source, named)
+    learned = dict.fromkeys(run.spec.label for run in predictor.runs.values())
+    if told := [name for name in learned if name in examples.column_names]:
+        log().print(
+            f"{path} has labels ({', '.join(told)}): `fusionkit evaluate RUN… {path}` scores these heads on them"
+        )
+    chosen = Columns(**columns)  # type: ignore[arg-type]
     log().print(f"columns: {chosen}")
     ready, _ = prepared(source, chosen)
     for batch in ready.splits[split].batches():
-        first, *second = (batch.column(columns[role]).to_pylist() for role in roles)
+        first, *second = (batch.column(column).to_pylist() for column in columns.values())
         yield first, second[0] if second else None
 
 

@@ -20,7 +20,7 @@ from fusionkit.cli.format_cells import (
 )
 from fusionkit.runs.shown_split import SCORED_ON
 
-PERCENT, RANGE = "95 % interval", "95 % of Δ"
+PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
 COSTS, READ_OFF = ("s alone", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE)
 KEPT = ("fusion", "label", "data", "scored on")
@@ -55,6 +55,14 @@ def _cell(name: str, value: Any) -> str:
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
     texts = texts_of(row)
     found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
+    if "selectivity" in texts:
+        found |= {
+            "control": texts["control"],
+            "selectivity": texts["selectivity"],
+            SELECTIVE: texts["selectivity_interval"],
+        }
+    if "compression" in texts:
+        found |= {"code, kbit": texts["code, kbit"], "compression": texts["compression"]}
     if "difference" in texts:
         found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"], "p": texts["p"] + texts["stars"]}
         found |= {"W–T–L": texts["record"], "pairs": texts["pairs"] or NOTHING}

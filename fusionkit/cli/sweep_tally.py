@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionkit.metrics import is_better
-from fusionkit.specs import RunSpec
+from fusionkit.specs import RunSpec, is_plain
 
 # What tells the best run of its task and fusion from its neighbours, where it differs among them.
 TOLD = {
@@ -122,7 +122,7 @@ class Tally:
         failed = record["status"] == "failed"
         self.done, line.done = self.done + 1, line.done + 1
         self.failed, line.failed = self.failed + failed, line.failed + failed
-        if not failed and line.is_best(record):
+        if not failed and is_plain(record["spec"]) and line.is_best(record):
             line.best = record
 
     def _line(self, label: str, fusion: str) -> TallyRow:

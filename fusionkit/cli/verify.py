@@ -98,4 +98,5 @@ def _encoder_of(store: Store, encoder: str | None, device: str, trust_remote_cod
         compute_dtype=identity["compute_dtype"],
         words=identity["columns"]["tokens"] is not None,
         trust_remote_code=trust_remote_code,
+        untrained=identity["encoder"].get("untrained"),
     )

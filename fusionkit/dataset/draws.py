@@ -30,6 +30,8 @@ def draw_of(spec: RunSpec, data: TaskData) -> IntArray | None:
     With several tasks the classes of the first one count. UsageError for a draw larger than the training split, one
     that the task has no classes for, and ids that are not given or not in train.
     """
+    if spec.mdl is not None:
+        return None  # its data hold the examples that it learns from alone
     check_draw(spec)
     train = data.train
     if spec.draw_ids is not None:
@@ -141,6 +143,11 @@ def _wanted(examples: int, shots: int, classes: int) -> int:
             remedy="choose fewer --shots",
         )
     return wanted
+
+
+def nested_order(examples: int, data_seed: int) -> IntArray:
+    """The permutation whose beginnings are the nested draws of a data seed, int64 ``[examples]``."""
+    return np.random.default_rng([data_seed, RANKING]).permutation(examples)
 
 
 def _first(examples: int, count: int, *seed: int) -> IntArray:

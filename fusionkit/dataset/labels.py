@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fusionkit.dataset.control import control_columns, label_pool
 from fusionkit.dataset.mlm import load_masked
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
@@ -30,13 +31,15 @@ def load_task(
     whole: bool = False,
     unpooled: bool = False,
     among: Mapping[str, NDArray[np.bool_]] | None = None,
+    control: bool = False,
 ) -> TaskData:
     """Match a store's rows with labels.
 
     Args:
         whole: keep all rows of each example, for a fusion that looks at them, not only those the head reads.
         unpooled: the head reads all rows of each example, none of them pooled.
-        among: by split bool ``[examples]``, those that may be used; None is all.
+        among: by split bool ``[examples]``, those that may be used; None is all. control: with control labels in the
+            place of the real ones (:mod:`fusionkit.dataset.control`).
 
     UsageError if the rows or the column cannot carry the task or there is no train split, or if it has fewer than two
     classes or numbers to learn; DataError for a number missing, or too little to set a validation aside.
@@ -53,6 +56,8 @@ def load_task(
     notes: list[str] = []
     columns = label_columns(store, task, label, notes, among)
     names = class_names(columns["train"][0], task, label)
+    if control:
+        columns = control_columns(store, columns, task, label, label_pool(task, [columns["train"][0]]))
     splits = match_splits(store, columns, task, pool, names, notes, whole, unpooled)
     train = splits["train"]
     if "validation" not in splits:
@@ -133,7 +138,7 @@ def load_joint(store: Store, spec: RunSpec) -> TaskData:
     parts, notes = parts_of(spec), list[str]()
     among = labelled_by_all(store, parts, notes)
     data = {
-        name: load_task(store, TASKS[part.task], part.label, part.pool, whole=True, among=among)
+        name: load_task(store, TASKS[part.task], part.label, part.pool, whole=True, among=among, control=spec.control)
         for name, part in parts.items()
     }
     told = (" has no labels: not used", " has no example with all labels: not used")

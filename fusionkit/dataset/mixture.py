@@ -15,6 +15,7 @@ from typing import Any
 
 from fusionkit.dataset.compatibility import distinct, legible_names, refuse_disjoint, refuse_strangers, refuse_without
 from fusionkit.dataset.concatenation import join_splits
+from fusionkit.dataset.control import control_columns, label_pool
 from fusionkit.dataset.draws import share_draw
 from fusionkit.dataset.infer_task import choose_task, choose_tasks
 from fusionkit.dataset.labels import behind_the_first, class_names, counted_classes, label_columns, labelled_by_all
@@ -152,7 +153,7 @@ class Mix:
         """One task of a run; of several, over the examples that have a label in every column."""
         several = part != run
         whole, unpooled = several or sees_examples(part.fusion), reads_sequences(part.head)
-        key = (part.task, part.label, part.pool, whole, unpooled, run.label if several else None)
+        key = (part.task, part.label, part.control, part.pool, whole, unpooled, run.label if several else None)
         if key not in self._matched:
             self._matched[key] = self._matched_now(part, whole, unpooled, parts_of(run) if several else None)
         return self._matched[key]
@@ -177,6 +178,9 @@ class Mix:
         if names:
             labels = {key: {one for row in found for one in task.classes(row)} for key, found in gold.items()}
             refuse_disjoint(self.stores, label, labels)
+        if part.control:
+            pool = label_pool(task, [gold[store.digest] for store in trained])
+            columns = {s.digest: control_columns(s, columns[s.digest], task, label, pool) for s in self.stores}
         splits = {}
         for store in self.stores:
             ours = columns[store.digest]

@@ -11,6 +11,14 @@ from fusionkit.tasks import Task
 
 
 @dataclass(frozen=True)
+class Coding:
+    """How labels are coded uniformly. Attributes: bits: of one label. before: of the labels before the first block."""
+
+    bits: float
+    before: float
+
+
+@dataclass(frozen=True)
 class TaskData:
     """A store's splits under one task.
 
@@ -24,6 +32,7 @@ class TaskData:
         name: the name of this task, where a run has several. others: the run's other tasks by their names; their splits
             are the ``others`` of this task's splits.
         tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
+        coding: of a run of an online code, which scores code lengths and whose test split is the block that it codes.
         draws: lists of ids of training examples that the user gave to draw, by the digest that specs hold.
     """
 
@@ -42,6 +51,7 @@ class TaskData:
     others: Mapping[str, TaskData] = field(default_factory=dict)
     tests: dict[str, TaskSplit] = field(default_factory=dict)
     draws: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    coding: Coding | None = None
 
     @property
     def parts(self) -> dict[str, TaskData]:

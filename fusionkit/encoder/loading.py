@@ -26,6 +26,7 @@ from fusionkit.encoder.refusals import (
     refuse_random_weights,
 )
 from fusionkit.errors import EncoderError
+from fusionkit.specs import parse_untrained, untrained_name
 
 # For an encoder without a limit of its own (T5 has relative positions): BERT's.
 DEFAULT_MAX_LENGTH = 512
@@ -40,6 +41,7 @@ def load_encoder(
     words: bool = False,
     trust_remote_code: bool = False,
     masked_lm: bool = False,
+    untrained: int | None = None,
 ) -> Encoder:
     """Load an encoder by bundled name, folder or hub id, and make sure that it can be used.
 
@@ -47,13 +49,16 @@ def load_encoder(
 
     Args:
         words: the texts are lists of words (byte-level tokenizers then need a space before each).
-        masked_lm: its mask token and LM head too.
+        masked_lm: its mask token and LM head too. untrained: the seed of random weights in the place of the trained
+            ones: those that the architecture begins its training with. A name that tells a seed has the same meaning.
 
     Raises:
         UsageError: a bundled name is misspelt, a file is given, or there is no such device.
         EncoderError: no such model, no safetensors weights, no fast tokenizer or no hidden states; or no LM
             head, where it is asked for.
     """
+    reference, told = parse_untrained(reference)
+    untrained = told if untrained is None else untrained
     place = encoder_place(reference, revision)
     named_folder = reference not in BUNDLED and Path(place).is_dir()
     target = device_of(device)
@@ -64,9 +69,13 @@ def load_encoder(
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, **options, **({"add_prefix_space": True} if words else {})
         )
-        model, report = transformers.AutoModel.from_pretrained(
-            place, **options, use_safetensors=True, dtype=getattr(torch, compute_dtype), output_loading_info=True
-        )
+        dtype = getattr(torch, compute_dtype)
+        if untrained is None:
+            model, report = transformers.AutoModel.from_pretrained(
+                place, **options, use_safetensors=True, dtype=dtype, output_loading_info=True
+            )
+        else:
+            model, report = _untrained(config, untrained, trust_remote_code).to(dtype), {"missing_keys": set()}
     if not getattr(tokenizer, "is_fast", False):
         raise EncoderError(
             f"encoder {reference!r} has no fast tokenizer",
@@ -82,7 +91,7 @@ def load_encoder(
     layers, hidden, causal = probe(reference, model, target)
     pooling = _pooling_of(place, revision)
     return Encoder(
-        name=reference,
+        name=reference if untrained is None else untrained_name(reference, untrained),
         model=model,
         tokenizer=tokenizer,
         layers=layers,
@@ -94,6 +103,7 @@ def load_encoder(
             "weights": _weights_hash(model, report["missing_keys"]),
             "tokenizer": _tokenizer_hash(tokenizer),
             "revision": revision,
+            **({} if untrained is None else {"untrained": untrained}),
         },
         device=target,
         accepts=_accepted(model, tokenizer),
@@ -108,8 +118,19 @@ def load_encoder(
             "words": words,
             "trust_remote_code": trust_remote_code,
             "masked_lm": masked_lm,
+            "untrained": untrained,
         },
     )
+
+
+def _untrained(config: Any, seed: int, trust_remote_code: bool) -> Any:
+    """A model with the weights that its architecture begins training with, float32: the same for the same seed and
+    versions of torch and transformers, whatever the device. The global generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed a GPU's generators too
+        made: Any = transformers.AutoModel.from_config  # untyped
+        return made(config, trust_remote_code=trust_remote_code, dtype=torch.float32)
 
 
 def tokenizer_of(reference: str) -> Any:
@@ -118,6 +139,7 @@ def tokenizer_of(reference: str) -> Any:
     Raises:
         EncoderError: it is not on this machine.
     """
+    reference, _ = parse_untrained(reference)
     place = str(BUNDLED[reference]()) if reference in BUNDLED else str(Path(reference).expanduser())
     with quiet_transformers():
         try:

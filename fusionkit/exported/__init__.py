@@ -6,9 +6,9 @@ from fusionkit.exported.finding import find_heads, open_heads
 from fusionkit.lazy import lazily
 
 if TYPE_CHECKING:
-    from fusionkit.exported.head import FusedHead, export_run
+    from fusionkit.exported.head import FusedHead, export_best_of_each, export_run
 
-__all__ = ["FusedHead", "export_run", "find_heads", "open_heads"]
+__all__ = ["FusedHead", "export_best_of_each", "export_run", "find_heads", "open_heads"]
 
 # They load torch.
-__getattr__ = lazily(__name__, {"fusionkit.exported.head": ("FusedHead", "export_run")})
+__getattr__ = lazily(__name__, {"fusionkit.exported.head": ("FusedHead", "export_best_of_each", "export_run")})

@@ -14,6 +14,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from fusionkit.fusions import fusion_kind
 from fusionkit.runs.folder import others_of
+from fusionkit.tasks import tasks_of
 
 TASK_TYPES = {
     "classification": "text-classification", "pair-classification": "text-classification",
@@ -23,6 +24,11 @@ TASK_TYPES = {
 METRICS = {
     "micro_f1": "f1", "macro_f1": "f1", "positive_f1": "f1", "matthews": "matthews_correlation",
     "word_accuracy": "accuracy", "pearson": "pearsonr", "spearman": "spearmanr",
+}  # fmt: skip
+USE_OF = {
+    "classification": "one label for each text", "pair-classification": "one label for each pair of texts",
+    "regression": "one number for each text or pair", "tagging": "one tag for each word",
+    "multi-label": "any number of labels for each text",
 }  # fmt: skip
 UNTOLD = ("store", "task", "label", "fusion", "head", "pool")  # of a spec: said elsewhere in the card
 PARAMETERS = {"fusion": "fusion_parameters", "head": "head_parameters", "encoder, frozen": "encoder_parameters"}
@@ -44,37 +50,64 @@ def model_card(config: Mapping[str, Any], **front_matter: Any) -> ModelCard:
 
 
 def _front_matter(config: Mapping[str, Any]) -> dict[str, Any]:
-    spec, data = config["spec"], _line(config["data"])
-    task_type = TASK_TYPES.get(spec["task"], "other")
+    spec, data, tasks = config["spec"], _line(config["data"]), _tasks(config)
+    types = list(dict.fromkeys(TASK_TYPES.get(task, "other") for _, task in tasks.values()))
     results = [
         EvalResult(
-            task_type=task_type,
-            task_name=spec["task"],
+            task_type=TASK_TYPES.get(tasks[part][1], "other") if part in tasks else "other",
+            task_name=tasks[part][1] if part in tasks else spec["task"],
             # The hub takes nothing but an id here, also for a data set that is not on it.
             dataset_type=re.sub(r"[^\w.-]+", "-", data).strip("-.") or "unnamed",
             dataset_name=data or "unnamed",
             dataset_split=split,
-            metric_type=METRICS.get(name, name),
+            metric_type=METRICS.get(score, score),
             metric_name=name,
             metric_value=value,
         )
         for split, scores in config["scores"].items()
         for name, value in scores.items()
+        for part, score in [_of_task(name, tasks)]
     ]
     return {
         "library_name": "fusionkit",
-        "base_model": config["encoder"] if config["encoder_kind"] == "hub" else None,
-        "pipeline_tag": None if task_type == "other" else task_type,
-        "tags": ["fusionkit", "late-fusion", fusion_kind(spec["fusion"])],
+        # One with random weights is no model of the hub's.
+        "base_model": None
+        if config["encoder_kind"] != "hub" or "untrained" in config["encoding"]["encoder"]
+        else config["encoder"],
+        "pipeline_tag": types[0] if len(types) == 1 and types[0] != "other" else None,
+        "tags": ["fusionkit", "late-fusion", fusion_kind(spec["fusion"]), *(types if len(types) > 1 else [])],
         "metrics": sorted({result.metric_type for result in results}) or None,
         "model_name": f"{_line(spec['label'])} ({spec['fusion']}, {spec['head']})",
         "eval_results": results or None,
     }
 
 
+def _tasks(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """By the name of each task its column and its kind; the one task of a run has the name ``""``."""
+    spec = config["spec"]
+    if not others_of(dict(config)):
+        return {"": (spec["label"], spec["task"])}
+    tasks = tasks_of(spec["task"])
+    return {
+        name: (column, task.name) for (name, task), column in zip(tasks.items(), spec["label"].split(","), strict=True)
+    }
+
+
+def _of_task(score: str, tasks: Mapping[str, Any]) -> tuple[str, str]:
+    """The task that a score is of, and its name there; ``all`` for those of a run of several tasks as a whole."""
+    if "" in tasks:
+        return "", score
+    # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
+    part = max((name for name in tasks if score.startswith(f"{name}_")), key=len, default="all")
+    return part, score.removeprefix(f"{part}_")
+
+
 def _body(config: Mapping[str, Any]) -> str:
     spec, encoding, scores = config["spec"], config["encoding"], config["scores"]
-    names = (spec["label"], spec["fusion"], spec["head"], config["encoder"], spec["task"], config["data"])
+    tasks = _tasks(config)
+    told = spec["task"] if "" in tasks else ", ".join(f"{column} ({task})" for column, task in tasks.values())
+    label, whole = " and ".join(column for column, _ in tasks.values()), "task" if "" in tasks else "tasks"
+    names = (label, spec["fusion"], spec["head"], config["encoder"], told, config["data"])
     label, fusion, head, encoder, task, data = map(escaped, names)
     example, kinds = USES[_input(config)]
     place = ', encoder="FOLDER OF THE ENCODER"' if config["encoder_kind"] == "folder" else ""
@@ -93,14 +126,23 @@ def _body(config: Mapping[str, Any]) -> str:
     return f"""\
 # {label}: {fusion} fusion and {head} head over {encoder}
 
-A fusionkit head for the task {task}. It reads layers {", ".join(map(str, config["layers"]))} of {_encoder(config)}
+A fusionkit head for the {whole} {task}. It reads layers {", ".join(map(str, config["layers"]))} of {_encoder(config)}
+
+## Intended use
+
+For {kinds} like those of the data set below: it gives {_uses(tasks)}.
+It was measured on that data alone; measure it on your own with `fusionkit evaluate FOLDER DATA` before you rely on it.
+
+## Data
+
+{_table(["what", "which"], _data_rows(config))}
 
 ## Scores
 
 Data set: {data or "–"}. One run, data seed {spec["data_seed"]}, weights' seed
 {spec["init_seed"]}. Scores are fractions from 0 to 1, correlations from −1.
 
-{_table(["metric", *scores], _score_rows(scores))}
+{_scores(config, tasks)}
 
 {tested}
 
@@ -150,9 +192,56 @@ def _encoder(config: Mapping[str, Any]) -> str:
     return "a frozen\nencoder, which is not part of this model."
 
 
-def _score_rows(scores: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+def _uses(tasks: Mapping[str, tuple[str, str]]) -> str:
+    """What a head gives, by task."""
+    found = [(column, USE_OF.get(task, "one answer for each")) for column, task in tasks.values()]
+    return " and ".join(f"{use} ({escaped(column)})" for column, use in found)
+
+
+def _data_rows(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the head learned from; heads of earlier releases do not tell the examples' fingerprint."""
+    spec = config["spec"]
+    drawn = f"{spec['shots']} a class, drawn by seed {spec['data_seed']}" if spec.get("shots") else "all"
+    columns = ", ".join(f"{role} {name}" for role, name in config["encoding"]["columns"].items() if name)
+    found = [("name", config["data"]), ("columns", f"{columns}, labels {spec['label']}"), ("training examples", drawn)]
+    if config.get("data_identity"):
+        found.append(("fingerprint of its examples", config["data_identity"]))
+    stores = spec.get("mix") or spec.get("store")
+    return [*found, ("store of its states", stores)] if stores else found
+
+
+def _scores(config: Mapping[str, Any], tasks: Mapping[str, tuple[str, str]]) -> str:
+    """The table of scores, of several tasks one each; then the mean over seeds, where there are several."""
+    scores, several = config["scores"], config.get("over_seeds")
     names = dict.fromkeys(name for found in scores.values() for name in found)
-    return [[name, *(f"{found[name]:.4f}" if name in found else "–" for found in scores.values())] for name in names]
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_of_task(name, tasks)[0], []).append(name)
+    spreads = {split: f"{split}, over seeds" for split in (several or {}).get("scores", {})}
+    parts = []
+    for part, own in groups.items():
+        rows = [
+            [
+                _of_task(name, tasks)[1],
+                *(f"{found[name]:.4f}" if name in found else "–" for found in scores.values()),
+                *(_spread((several or {})["scores"][split].get(name)) for split in spreads),
+            ]
+            for name in own
+        ]
+        head = "" if part == "" else f"### {escaped(' '.join(tasks[part]) if part in tasks else 'together')}\n\n"
+        parts.append(head + _table(["metric", *scores, *spreads.values()], rows))
+    if several:
+        parts.append(
+            f"Over seeds: mean ± standard deviation of {several['runs']} runs that differ in their seeds alone,\n"
+            "this one among them, and Student's 95 % interval of the mean."
+        )
+    return "\n\n".join(parts)
+
+
+def _spread(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found['mean']:.4f} ± {found['std']:.4f} ({found['low']:.4f} … {found['high']:.4f})"
 
 
 def _code(config: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from fusionkit.files import read_json
 from fusionkit.fit.model.own_code import refuse_untrusted
 from fusionkit.fit.model.record_shape import FIELDS, misfit, one_of
 from fusionkit.runs.folder import COSTS
+from fusionkit.specs import parse_untrained, untrained_name
 
 if TYPE_CHECKING:
     from fusionkit.fit.model.checkpoint import TrainedRun
@@ -38,16 +39,21 @@ AGAIN = "export the run again, or download the head again"
 ENCODER_KINDS = ("bundled", "hub", "folder", INSIDE)
 
 
-def config_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The content of ``config.json``, made from a run's record."""
+def config_of(record: dict[str, Any], over_seeds: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The content of ``config.json``, made from a run's record and the scores over all of its seeds."""
     name, revision = record["encoder"], record["encoding"]["encoder"].get("revision")
+    reference, seed = parse_untrained(name)
     # A hub id is loaded by its commit, so that it always has one.
-    kind = "bundled" if name == BUNDLED else "hub" if revision is not None else "folder"
+    kind = "bundled" if reference == BUNDLED else "hub" if revision is not None else "folder"
     kept = {key: value for key, value in record.items() if key not in LEFT_OUT}
-    shown = Path(name).expanduser().resolve().name if kind == "folder" else name
+    shown = name
+    if kind == "folder":
+        shown = Path(reference).expanduser().resolve().name
+        shown = shown if seed is None else untrained_name(shown, seed)
     # A head of one task is what it was in the first format, and one of a frozen encoder what it was in the second.
     version = VERSION if record.get("delta_sha256") else 2 if record.get("others") else 1
-    return {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
+    found = {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
+    return found if over_seeds is None else {**found, "over_seeds": over_seeds}
 
 
 def is_export(folder: Path) -> bool:

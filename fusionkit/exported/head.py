@@ -26,11 +26,13 @@ from fusionkit.exported.config import (
     open_folder,
 )
 from fusionkit.exported.finding import fetched
+from fusionkit.exported.over_seeds import over_seeds
 from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
-from fusionkit.runs.choice import best_run
+from fusionkit.plural import counted
+from fusionkit.runs.choice import best_of_each_task, best_run, listed_runs
 from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD, RunsFolder
 
@@ -73,13 +75,14 @@ class FusedHead(ModelHubMixin):
         """
         folders = find_run(run)
         if len(folders) > 1:
+            every = listed_runs(RunsFolder(Path(run).expanduser()).frame())
             raise UsageError(
-                f"{run} holds {len(folders)} runs",
+                f"{run} holds {counted(len(folders), 'run')}:\n{every}",
                 expected="one run",
-                received=", ".join(folder.name for folder in folders[:4]) + (" …" if len(folders) > 4 else ""),
-                remedy="name one of them; `fusionkit results` shows which is which",
+                remedy="name one of them, or take the best by validation: --best, of each task: --best --by task",
             )
-        return cls(open_run(folders[0]), config_of(read_json(folders[0] / RECORD)))
+        record = read_json(folders[0] / RECORD)
+        return cls(open_run(folders[0]), config_of(record, over_seeds(folders[0], record)))
 
     def with_encoder(self, encoder: str | None = None) -> Self:
         """The same head, which is saved with its whole encoder, what was trained of it included.
@@ -203,17 +206,17 @@ def export_run(
     to: str | Path,
     *,
     overwrite: bool = False,
-    choose_by: str | None = None,
+    best: bool = False,
     with_encoder: bool = False,
 ) -> FusedHead:
     """Write a finished run's head with its config and model card into a folder. It is written to a temporary folder,
     which is then renamed.
 
     Args:
-        run: its folder, or the beginning of it; with ``choose_by`` a folder of runs.
+        run: its folder, or the beginning of it; with ``best`` a folder of runs of one task.
         to: a new place or an empty folder.
-        overwrite: replace the export that is there; it replaces nothing but another export. choose_by: ``validation``
-            takes the run that :func:`fusionkit.runs.choice.best_run` chooses. with_encoder: write the whole encoder
+        overwrite: replace the export that is there; it replaces nothing but another export. best: take the
+            run that :func:`fusionkit.runs.choice.best_run` chooses by validation. with_encoder: write the whole encoder
             too, as a model that transformers loads, with what was trained of it.
 
     Raises:
@@ -230,7 +233,7 @@ def export_run(
                 received="an exported head" if ours else "a file" if folder.is_file() else "a folder with other files",
                 remedy="replace it with --overwrite, or choose another --to" if ours else "choose another --to",
             )
-    if choose_by is not None:
+    if best:
         runs = RunsFolder(Path(run).expanduser())
         run = runs.path / best_run(runs.frame())
     head = FusedHead.from_run(run)
@@ -252,3 +255,18 @@ def export_run(
             for left in (aside, before):
                 shutil.rmtree(left, ignore_errors=True)
     return head
+
+
+def export_best_of_each(runs: str | Path, to: str | Path, **how: Any) -> dict[str, FusedHead]:
+    """Of each task in a folder of runs the best head by validation, in a folder of ``to`` with the task's name.
+
+    Args:
+        how: ``overwrite`` and ``with_encoder``, as of :func:`export_run`.
+
+    Returns:
+        by the name of its folder each head. Errors as of :func:`export_run`, before anything is written where they can
+        be known.
+    """
+    folder = RunsFolder(Path(runs).expanduser())
+    chosen = best_of_each_task(folder.frame())
+    return {name: export_run(folder.path / digest, Path(to) / name, **how) for name, digest in chosen.items()}

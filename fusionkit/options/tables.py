@@ -77,6 +77,21 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             default=AUTO,
         ),
     ),
+    "control": (
+        replace(
+            _RUN["control"],
+            help="Train each head also on control labels (a fixed random label a word type, or a text): results show "
+            "its selectivity.",
+        ),
+    ),
+    "mdl": (
+        OptionInfo(
+            name="mdl",
+            help="Train each head also on growing blocks of train: results show the online code length of the labels.",
+            kind=bool,
+            default=False,
+        ),
+    ),
     "method": (
         replace(
             _RUN["method"],

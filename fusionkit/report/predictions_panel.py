@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from fusionkit.evaluation.span_errors import KINDS, count_kinds, verdicts
 from fusionkit.metrics import metric_name
 from fusionkit.ragged import IntArray
 from fusionkit.report.display_names import times_of
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.predictions import AllPredictions, RunPredictions
-from fusionkit.report.span_errors import KINDS, count_kinds, verdicts
 
 ROWS = 50_000
 MOST_EXAMPLES = 400  # of one run: a list that people still look through

@@ -16,6 +16,7 @@ from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, nam
 from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests, is_floor
 from fusionkit.runs.summary import AXES, OF_A_SEED, OF_FLOORS
+from fusionkit.specs import is_plain
 from fusionkit.store import Store, open_store
 from fusionkit.store.presence import MANIFEST
 
@@ -33,7 +34,8 @@ class ReportData:
         folders: where they lie. records: by digest. frame: a row a run and store that it was scored on: the columns
             of :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
         stores: by digest, those of the runs that are still to be found. floors: the runs that no head is trained for,
-            in a frame of their own.
+            in a frame of their own. probing: how many runs on control labels and blocks of online codes lie beside,
+            which `fusionkit results` sums up.
     """
 
     folders: list[Path]
@@ -41,6 +43,7 @@ class ReportData:
     frame: pd.DataFrame
     stores: dict[str, Store]
     floors: pd.DataFrame = field(default_factory=pd.DataFrame)
+    probing: int = 0
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -143,17 +146,20 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
         raise UsageError("no runs are given", expected="a folder that `fusionkit fit --out` wrote, or several")
     folders = [Path(path).expanduser() for path in runs]
     records: dict[str, dict[str, Any]] = {}
-    rows, floors = [], []
+    rows, floors, probing = [], [], set[str]()
     for folder in folders:
         for record in RunsFolder(folder).records():
             digest = digest_of_record(record)
             if is_floor(record):
                 floors += flat_tests(record)
+            elif not is_plain(record["spec"]):
+                probing.add(digest)
             elif digest not in records:
                 records[digest] = record
                 rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
     beside = pd.DataFrame(floors).drop_duplicates(["digest", "evaluated"]) if floors else pd.DataFrame()
-    return ReportData(folders, records, named(pd.DataFrame(rows)), find_stores(folders, stores), beside)
+    frame = named(pd.DataFrame(rows))
+    return ReportData(folders, records, frame, find_stores(folders, stores), beside, len(probing))
 
 
 def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.files import write_durably
+from fusionkit.plural import counted
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.report.content import content_of
 from fusionkit.report.predictions import AllPredictions
@@ -75,7 +76,10 @@ def write_report(
     page = fill_page(content).encode()
     write_durably(out, page)
     files = [] if figures is None else write_figures(drawn, figures)
-    return ReportFacts(out, len(page), len(study.records), files, looks.left_out)
+    left_out = [*looks.left_out]
+    if study.probing:
+        left_out.append(f"{counted(study.probing, 'run')} of --control and --mdl: `fusionkit results` sums them up")
+    return ReportFacts(out, len(page), len(study.records), files, left_out)
 
 
 def draw_figures(runs: Sequence[Path], folder: Path, names: Sequence[str] | None = None) -> list[Path]:

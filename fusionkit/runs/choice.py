@@ -6,6 +6,7 @@ validation score over its seeds counts, and all runs of other settings are left 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,12 @@ import pandas as pd
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
 from fusionkit.runs.floors import are_floors
+from fusionkit.runs.probing import plain_runs
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
 ORDERED = ("lr", "encoder_lr", "epochs")  # those whose grid has edges
 SHOWN = 8  # names of a note
+LISTED = 20  # runs of a message
 UNTOLD = (*DIGESTS, "task", "encoder", "rows")  # what a note does not name groups by
 TASK = ("data", "task", "label", "metric")  # runs that differ in these have scores of different things
 
@@ -91,7 +94,7 @@ def best_run(frame: pd.DataFrame) -> str:
     Raises:
         UsageError: the runs are of several tasks, or none has finished.
     """
-    frame = frame[~are_floors(frame)]
+    frame = plain_runs(frame[~are_floors(frame)])
     # A failed run has no metric.
     tasks = frame.loc[frame["status"] == "finished", [*TASK]].drop_duplicates()
     if len(tasks) > 1:
@@ -100,7 +103,7 @@ def best_run(frame: pd.DataFrame) -> str:
             f"these runs learned {len(tasks)} tasks: validation scores of different tasks cannot be compared",
             expected="runs of one task over one data set",
             received=told,
-            remedy="name a run's folder; `fusionkit results --choose-by validation` shows the best of each task",
+            remedy="name a run's folder, or export the best of each task: --best --by task",
         )
     every = [name for name in AXES if name not in (*TASK, *OF_A_SEED)]
     best = choose(frame.assign(all="all"), every, ["all"]).frame
@@ -110,6 +113,38 @@ def best_run(frame: pd.DataFrame) -> str:
     scores = best["validation_score"].to_numpy(dtype=np.float64)
     place = scores.argmax() if is_better(str(best["metric"].iloc[0]), 1.0, 0.0) else scores.argmin()
     return str(best["digest"].iloc[int(place)])
+
+
+def best_of_each_task(frame: pd.DataFrame) -> dict[str, str]:
+    """The run of each task that :func:`best_run` chooses, by the name of the task: its column, and the data where
+    several data sets have the column. UsageError where no run has finished.
+    """
+    finished = plain_runs(frame[frame["status"] == "finished"])
+    if finished.empty:
+        raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
+    groups = {tuple(map(str, key)): group for key, group in finished.groupby([*TASK], sort=False, dropna=False)}
+    labels = [label for _, _, label, _ in groups]
+    names = [label if labels.count(label) == 1 else f"{data}-{task}-{label}" for data, task, label, _ in groups]
+    safe = [re.sub(r"[^\w.-]+", "-", name).strip("-.") or "task" for name in names]
+    safe = [name if safe.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(safe, 1)]
+    return {name: best_run(group) for name, group in zip(safe, groups.values(), strict=True)}
+
+
+def listed_runs(frame: pd.DataFrame) -> str:
+    """The finished runs as lines, the best by validation of each task first: digest, what the run was, its score."""
+    good = plain_runs(frame[frame["status"] == "finished"])
+    told = [name for name in AXES if name not in UNTOLD and (name in ("label", "fusion") or _differs(good[name]))]
+    names = [*told, *(name for name in SEEDS if _differs(good[name]))]
+    lines = [["run", *names, "metric", "validation"]]
+    for _, group in good.groupby([*TASK], sort=False, dropna=False):
+        rising = not is_better(str(group["metric"].iloc[0]), 1.0, 0.0)
+        for row in group.sort_values("validation_score", ascending=rising, kind="stable").to_dict(orient="records"):
+            texts = [_text(None if pd.isna(row[name]) else row[name]) for name in names]
+            lines.append([row["digest"], *texts, str(row["metric"]), f"{row['validation_score']:.4f}"])
+    shown = lines[: LISTED + 1]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    found = ["  " + "  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in shown]
+    return "\n".join([*found, *([f"  … and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else [])])
 
 
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from pathlib import Path
 from fusionkit.errors import UsageError
 from fusionkit.files import read_json
 from fusionkit.runs.folder import RECORD, is_floor
+from fusionkit.specs import is_plain
 
 
 def find_run(place: str | Path) -> list[Path]:
@@ -19,10 +20,13 @@ def find_run(place: str | Path) -> list[Path]:
     if (path / RECORD).is_file():
         return [path]
     if path.is_dir():
-        # Failed and stopped runs, and floors, are kept too, to be seen; they have no weights.
+        # Failed and stopped runs and floors are kept too, to be seen, without weights; those on control labels predict
+        # nothing.
         records = {file.parent: read_json(file) for file in sorted(path.glob(f"*/{RECORD}"))}
         found = [
-            folder for folder, record in records.items() if record.get("status") == "finished" and not is_floor(record)
+            folder
+            for folder, record in records.items()
+            if record.get("status") == "finished" and not is_floor(record) and is_plain(record.get("spec", {}))
         ]
     else:
         files = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []

@@ -50,6 +50,9 @@ FLAT = (
 )  # fmt: skip
 
 
+CODE = ("code_length", "uniform_length")  # in bits, of a run of an online code
+
+
 class RunsFolder:
     """A folder of runs. The first run that is written makes it."""
 
@@ -296,6 +299,8 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
     flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
     flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
     flat |= task_scores(record)
+    if record["spec"].get("mdl") is not None:
+        flat |= {name: record.get("scores", {}).get("test", {}).get(name) for name in CODE}
     if metric is not None:
         scores = record.get("scores", {})
         flat |= {

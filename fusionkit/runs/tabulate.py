@@ -8,6 +8,7 @@ import pandas as pd
 
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison import compare
+from fusionkit.runs.probing import plain_runs, with_probing
 from fusionkit.runs.shown_split import TEST, with_scores_of
 from fusionkit.runs.summary import NOTES, summarise
 
@@ -35,14 +36,16 @@ def tabulate(
             :func:`fusionkit.runs.summary.summarise`.
 
     Returns:
-        the table of one of these two; ``attrs["notes"]`` are lines for below it. Errors are theirs.
+        the table of one of these two, with what probing runs say
+        (:mod:`fusionkit.runs.probing`); ``attrs["notes"]`` are lines for below it. Errors are theirs.
     """
-    found = with_scores_of(frame, split)
-    chosen = chosen_by(choose_by, found, (*by, *average))
+    every = with_scores_of(frame, split)
+    chosen = chosen_by(choose_by, plain_runs(every), (*by, *average))
     if baseline is None:
         table = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average)
     else:
         tested = {"interval": interval, "test": test, "correction": correction}
         table = compare(chosen.frame, baseline, list(by) or None, **tested, chosen=chosen.columns, average=average)
+    table = with_probing(table, chosen.frame, every, list(by) or None, interval, chosen.columns, average)
     table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES]]
     return table

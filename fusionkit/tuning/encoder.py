@@ -51,6 +51,7 @@ def encoder_of(
     hashes are of.
     """
     options: dict[str, Any] = {"device": device, "words": words, "trust_remote_code": trust_remote_code}
+    options["untrained"] = identity.get("untrained")
     options["revision"] = None if Path(name).expanduser().is_dir() else identity.get("revision")
     loaded = load_encoder(name, compute_dtype=dtype, **options)
     for part in ("weights", "tokenizer"):

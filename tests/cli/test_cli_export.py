@@ -37,6 +37,7 @@ def test_an_exported_head_predicts_where_its_run_is_gone(
     assert (found.code, found.out) == (0, wanted.out)
     assert len(found.out.splitlines()) == 30
     assert fusionkit("predict", tmp_path / "head", "ein Flug", "nach Oslo").code == 0
+    assert fusionkit("evaluate", tmp_path / "head", corpus, "--json").json[0]["run"] == run.name
 
 
 def test_what_was_written_is_told_in_lines(fusionkit: Command, run: Path, tmp_path: Path) -> None:
@@ -45,6 +46,8 @@ def test_what_was_written_is_told_in_lines(fusionkit: Command, run: Path, tmp_pa
     assert [line.split()[0] for line in done.out.splitlines()[1:]] == ["README.md", "config.json", "model.safetensors"]
     assert fusionkit("export", run, "--to", tmp_path / "head").code == 2
     assert fusionkit("export", run, "--to", tmp_path / "head", "--overwrite").out == done.out
+    each = fusionkit("export", run.parent, "--best", "--by", "task", "--to", tmp_path / "heads", "--json")
+    assert [Path(one["folder"]).name for one in each.json] == ["intent"]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,7 @@ def test_what_was_written_is_told_in_lines(fusionkit: Command, run: Path, tmp_pa
         (("no-such-runs/abcd1234", "--to", "NEW"), 2, "holds no finished run"),
         (("RUNS/..", "--to", "NEW"), 2, "holds no finished run"),
         (("RUN",), 2, "Missing option '--to'"),
+        (("RUN", "--to", "NEW", "--by", "task"), 2, "chooses nothing without --best"),
         (("RUN", "--to", "s3://bucket/head"), 2, "local folder"),
         (("RUN", "--to", "RUN", "--overwrite"), 2, "holds something else"),
         (("RUN", "--to", "FILE/head"), 1, "cannot write"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Callable
@@ -28,7 +29,18 @@ def runs(fusionkit: Command, store: Path, tmp_path_factory: pytest.TempPathFacto
             "fit", store, "--label", *choices, "--fusion", "linear", "--epochs", 6, "--floor", "none", "--out", out
         )
         assert done.code == 0, done.err
+    # What learned control labels lies beside them, and predicts nothing.
+    again = ("--label", "intent", "--pool", "mean", "--fusion", "linear", "--epochs", 6, "--control")
+    done = fusionkit("fit", store, *again, "--out", out)
+    assert ("selectivity" in done.out, done.code) == (True, 0)
     return out
+
+
+def records_of(runs: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The runs on the real labels."""
+    found = [(path.parent, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(runs.glob("*/run.json"))]
+    assert len(found) == 3
+    return [(folder, record) for folder, record in found if not record["spec"]["control"]]
 
 
 def test_live_answers_about_the_test_split_are_those_over_the_store(
@@ -36,12 +48,14 @@ def test_live_answers_about_the_test_split_are_those_over_the_store(
 ) -> None:
     done = fusionkit("predict", runs, "--input", corpus / "test.jsonl", "--json")
     assert (done.code, "columns: tokens = tokens" in done.err) == (0, True)
+    assert "test.jsonl has labels (" in done.err
+    assert "fusionkit evaluate RUN" in done.err
     found = [json.loads(line) for line in done.out.splitlines()]
     sentences = [json.loads(line) for line in (corpus / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(found) == len(sentences) == 30
     opened = open_store(store)
     wanted: dict[str, list[Any]] = {}
-    for folder in (path for path in runs.iterdir() if path.is_dir()):
+    for folder, _ in records_of(runs):
         run = open_run(folder)
         data = load_task(opened, *choose_task(opened, run.spec.task, run.spec.label), run.spec.pool)
         assert data.test is not None
@@ -87,6 +101,15 @@ def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:
     assert [json.loads(line)["cut"] for line in done.out.splitlines()] == [True, False]
 
 
+def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path) -> None:
+    [control] = {path.parent for path in runs.glob("*/run.json")} - {folder for folder, _ in records_of(runs)}
+    done = fusionkit("predict", control, "Oslo")
+    assert (done.code, "learned control labels" in done.err) == (2, True)
+    [row] = [row for row in fusionkit("results", runs, "--json").json if row["label"] == "intent"]
+    assert row["selectivity"] == pytest.approx(row["mean"] - row["control_score"])
+    assert row["controls"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -112,6 +135,65 @@ def test_a_mistake_is_one_message(
         "TEXTS": tmp_path / "texts.jsonl",
     }  # fmt: skip
     done = fusionkit("predict", *(places.get(argument, argument) for argument in arguments))
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_heads_are_evaluated_on_a_store_and_on_its_source(
+    fusionkit: Command, runs: Path, store: Path, corpus: Path, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.csv"
+    stored = fusionkit("evaluate", runs, store, "--errors", wrong, "--json")
+    assert stored.code == 0, stored.err
+    scores = {each["heads"][0]["label"]: each["scores"] for each in stored.json}
+    for _, record in records_of(runs):
+        assert scores[record["spec"]["label"]] == pytest.approx(record["scores"]["test"], abs=1e-12)
+    told = list(csv.DictReader(io.StringIO(wrong.read_text(encoding="utf-8"))))
+    assert len(told) == sum(head["wrong"] for each in stored.json for head in each["heads"])
+    assert f"{len(told):,} wrong answers" in stored.err
+    live = fusionkit("evaluate", runs, corpus)
+    assert live.code == 0, live.err
+    assert live.out.splitlines()[0] == "de, test: 30 examples; scores in percent"
+    assert [line.split()[0] for line in live.out.splitlines()[1:]] == ["head", "intent", "slots"]
+
+
+def test_one_head_is_shown_class_by_class_with_its_confusions(
+    fusionkit: Command, runs: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for folder, record in records_of(runs):
+        label = record["spec"]["label"]
+        done = fusionkit("evaluate", folder, store, "--split", "train")
+        assert done.code == 0, done.err
+        assert f"{label}: {'entity type' if label == 'slots' else 'class'}  " in done.out
+        assert f"{label}: gold ↓ predicted →" in done.out
+        assert ("wrong boundary" in done.out) == (label == "slots")
+        assert max(map(len, done.out.splitlines())) <= 200
+        assert "linear fusion, " in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("RUNS",), 2, "Missing argument"),
+        (("RUNS", "no-such-data.jsonl"), 2, "no such source"),
+        (("no-such-runs", "STORE"), 2, "holds no finished run"),
+        (("RUNS", "STORE", "--split", "dev"), 2, "unknown split of"),
+        (("RUNS", "STORE", "--limit", "3"), 2, "--limit is for a source"),
+        (("RUNS", "FILE", "--label", "intent"), 2, "--label names one column for heads of 2"),
+        (("RUNS", "FILE", "--label", "intents=x"), 2, "unknown column that these heads learned 'intents'"),
+        (("RUNS", "FILE", "--label", "intent", "--label", "slots"), 2, "--label does not say"),
+        (("RUNS", "WORDS"), 2, "has no labels of these heads"),
+    ],
+)
+def test_a_mistake_in_evaluating_is_one_message(
+    fusionkit: Command, runs: Path, store: Path, corpus: Path, tmp_path: Path, arguments: tuple[str, ...], code: int,
+    message: str,
+) -> None:  # fmt: skip
+    (tmp_path / "words.jsonl").write_text('{"tokens": ["ein", "Zimmer"]}\n{"tokens": ["in", "Oslo"]}\n')
+    places = {"RUNS": runs, "STORE": store, "FILE": corpus / "test.jsonl", "WORDS": tmp_path / "words.jsonl"}
+    done = fusionkit("evaluate", *(places.get(argument, argument) for argument in arguments))
     assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert "Traceback" not in done.err

@@ -182,3 +182,18 @@ def test_a_wrong_sweep_is_one_message(fusionkit: Command, store: Path, tmp_path:
     assert what in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_online_code_is_trained_block_by_block_and_summed_up(
+    fusionkit: Command, small: Path, tmp_path: Path
+) -> None:
+    done = fusionkit("fit", small, "--fusion", "last", "--epochs", 1, "--mdl", "--out", tmp_path / "runs")
+    assert done.code == 0, done.err
+    assert "compression" in done.out
+    [row] = fusionkit("results", tmp_path / "runs", "--json").json
+    assert (row["runs"], row["codes"], row["metric"]) == (1, 1, "accuracy")
+    assert row["compression"] == pytest.approx(12 / row["code_bits"])  # twelve labels of two classes
+    blocks = [path.parent for path in (tmp_path / "runs").glob("*/run.json")]
+    assert len(blocks) == 11
+    assert len([path for path in blocks if (path / "weights.safetensors").exists()]) == 1
+    assert fusionkit("fit", small, "--mdl", "--halving", "--lr", 1e-3, "--lr", 1e-2, "--out", tmp_path / "no").code == 2

@@ -215,3 +215,26 @@ def test_a_device_that_is_not_there_is_refused_before_loading(device: str) -> No
 def test_a_revision_of_the_bundled_encoder_is_refused() -> None:
     with pytest.raises(UsageError, match="has no revisions"):
         load_encoder("minilm", revision="main")
+
+
+def test_an_untrained_encoder_has_the_weights_of_its_seed_and_no_others(tiny: Callable[[str], Any]) -> None:
+    place = str(tiny("bert").folder)
+    before = torch.random.get_rng_state()
+    trained, one, again, other = (
+        load_encoder(place, device="cpu", untrained=seed) for seed in (None, 7, 7, 8)
+    )  # fmt: skip
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert one.identity == again.identity
+    assert len({each.identity["weights"] for each in (trained, one, other)}) == 3
+    assert one.identity["untrained"] == 7
+    assert "untrained" not in trained.identity
+    assert {each.identity["tokenizer"] for each in (trained, one)} == {trained.identity["tokenizer"]}
+    assert (one.layers, one.hidden, one.parameters) == (trained.layers, trained.hidden, trained.parameters)
+    torch.manual_seed(7)
+    wanted = hf.BertModel(hf.AutoConfig.from_pretrained(place)).state_dict()
+    assert all(torch.equal(one.model.state_dict()[name], value) for name, value in wanted.items())
+    # The name that stores and records keep loads the same.
+    assert one.name == f"{place} (untrained 7)"
+    assert load_encoder(one.name, device="cpu").identity == one.identity
+    assert one.loading is not None
+    assert load_encoder(**one.loading).name == one.name

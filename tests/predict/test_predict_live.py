@@ -13,7 +13,7 @@ import torch
 import fusionkit
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.encoder import Encoder
+from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.fit.train.decisions import predict
 from fusionkit.heads import reads_sequences
 from fusionkit.predict import Label, Number, Predictor, Tags
@@ -174,3 +174,20 @@ def test_texts_and_pairs_come_as_they_were_trained(make_store: MakeStore, fit_ru
 
 def test_no_examples_give_no_answers(make_store: MakeStore, fit_run: FitRun) -> None:
     assert fusionkit.load(fit_run(make_store("words"), task="tagging", fusions=["last"])).predict([]) == []
+
+
+def test_heads_over_an_untrained_encoder_find_it_again_and_lie_in_a_store_of_their_own(
+    make_store: MakeStore, fit_run: FitRun, encoder: Encoder
+) -> None:
+    untrained = load_encoder(encoder.name, device="cpu", words=True, untrained=3)
+    store, trained = make_store("words", encoder=untrained), make_store("words")
+    assert store.manifest["identity"]["encoder"]["untrained"] == 3
+    assert store.digest != trained.digest
+    runs = fit_run(store, task="tagging", fusions=["linear"])
+    predictor = fusionkit.load(runs, device="cpu")
+    wanted, _ = stored_answers(store, predictor)
+    found = predictor.predict([list(words) for words in store["validation"].examples["tokens"]])
+    assert [prediction["tags"].tags for prediction in found] == wanted  # type: ignore[union-attr]
+    fit_run(trained, runs, task="tagging", fusions=["linear"])
+    frame = fusionkit.results(runs)
+    assert set(frame["encoder"]) == {encoder.name, f"{encoder.name} (untrained 3)"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusionkit.report.span_errors import KINDS, count_kinds, verdicts
+from fusionkit.evaluation.span_errors import KINDS, count_kinds, verdicts
 from fusionkit.tags import spans_of
 
 

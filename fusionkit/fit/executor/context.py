@@ -17,6 +17,7 @@ from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_joint, load_task
 from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.online_code import coded_data
 from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.task_data import TaskData
@@ -74,6 +75,9 @@ class SweepContext:
     def data(self, spec: RunSpec) -> TaskData:
         """The splits that a run is trained and judged on; errors as the loading of its task."""
         if (key := data_key(spec)) not in self._data:
+            if spec.mdl is not None:
+                self._data[key] = coded_data(spec, self.data(replace(spec, mdl=None)))
+                return self._data[key]
             began = time.perf_counter()
             data = self.load(spec)
             self._data[key] = replace(pooled_data(data) if pools_first(spec) else data, draws=self.draws)
@@ -133,7 +137,7 @@ class SweepContext:
             return load_joint(self.store, spec)
         task, label = choose_task(self.store, spec.task, spec.label)
         whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
-        return load_task(self.store, task, label, spec.pool, whole, unpooled)
+        return load_task(self.store, task, label, spec.pool, whole, unpooled, control=spec.control)
 
 
 def _say_nothing(spec: RunSpec, step: TunedStep) -> None:

@@ -12,13 +12,14 @@ through the encoder the encoder's products are counted alone, 12 L d² for a sub
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
 
+from fusionkit.dataset.online_code import block_ends
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.units import Unit
@@ -56,6 +57,9 @@ class CostModel:
         """How many examples a run learns from."""
         if self._sizes is None:
             return self.context.learned(spec)
+        if spec.mdl is not None:
+            whole = self.learned(replace(spec, mdl=None))
+            return block_ends(whole)[spec.mdl - 1]
         if spec.shots is None:
             return self._sizes.train
         return min(spec.shots * self.context.data(spec).classes, self._sizes.train)

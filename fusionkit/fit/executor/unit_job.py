@@ -19,7 +19,7 @@ from fusionkit.memory import PeakMemory, out_of_memory
 from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.specs import RunSpec
+from fusionkit.specs import RunSpec, digest_of
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def do_unit(
                     costs = alone.record(spec, result) if spec.is_frozen else result.costs
                     told = {**costs, "peak_memory": peak.read()}
                     record = finished_record(context, spec, result, told)
-                    keeping.write(spec, record, result.weights, result.delta)
+                    # What coded a block is not used again.
+                    keeping.write(spec, record, result.weights if spec.mdl is None else {}, result.delta)
                 ended += 1
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"
@@ -147,9 +148,11 @@ def record_of(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> 
     store, data, start = context.store, context.data(spec), context.start(spec)
     encoder, identity = store.manifest["encoder"], store.manifest["identity"]
     others = outcome.get("others", {})
+    stores = [part.store for part in store.parts] if isinstance(store, Mix) else [store]
     return {
         "spec": spec.to_dict(),
         "data": store.name,
+        "data_identity": ", ".join(digest_of(each.manifest["identity"]["data"]) for each in stores),
         "encoder": encoder["name"],
         "encoder_parameters": encoder["parameters"],
         "rows": store.rows,

@@ -22,8 +22,9 @@ Unit = tuple[RunSpec, ...]
 def data_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs over the same rows and labels share."""
     shares = spec.data_seed if spec.mix is not None else None  # each seed draws its own
+    block = None if spec.mdl is None else (spec.mdl, spec.data_seed, spec.shots)
     reading = (sees_examples(spec.fusion), reads_sequences(spec.head), pools_first(spec))
-    return spec.task, spec.label, spec.pool, *reading, shares
+    return spec.task, spec.label, spec.control, spec.pool, *reading, shares, block
 
 
 def pools_first(spec: RunSpec) -> bool:

@@ -39,7 +39,8 @@ class TrainedRun:
             layers that its fusion reads. encoding: the identity of the encoder and the form of its input. digest: the
             run's name. whole: the module whose weights were kept: the model, or the model of all tasks of a run. name:
             the name of this task, where a run has several. others: its other tasks by their names; the spec of each is
-            that of a single task. delta: the file of what a method trained of the encoder, and its SHA-256.
+            that of a single task. data: the name of the data it was trained on. delta: the file of what a
+            method trained of the encoder, and its SHA-256.
     """
 
     folder: Path
@@ -55,6 +56,7 @@ class TrainedRun:
     whole: FusedModel | JointModel
     name: str = ""
     others: Mapping[str, TrainedRun] = dataclasses.field(default_factory=dict)
+    data: str = ""
     delta: tuple[Path, str] | None = None
 
     @property
@@ -115,6 +117,18 @@ def open_run(folder: Path) -> TrainedRun:
             received="a run of mlm",
             remedy="choose another run; `fusionkit results` shows this one's perplexity",
         )
+    if record.get("spec", {}).get("control", False):
+        raise UsageError(
+            f"the run {folder} learned control labels: it has nothing to predict",
+            expected="a run on the real labels",
+            received="a run of --control",
+            remedy="choose another run; `fusionkit results` shows this one's part in the selectivity",
+        )
+    if record.get("spec", {}).get("mdl") is not None:
+        raise UsageError(
+            f"the run {folder} coded a block for --mdl: its weights were not kept",
+            remedy="choose another run; `fusionkit results` shows this one's part in the code length",
+        )
     if missing := [name for name in NEEDED if name not in record]:
         raise UsageError(
             f"the run {folder} cannot be used for prediction",
@@ -154,6 +168,7 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         "delta": None if trained is None else (place.parent / DELTA, trained),
         "folder": place.parent, "rows": record["rows"], "layers": layers, "encoder": record["encoder"],
         "encoding": record["encoding"], "digest": spec.digest, "whole": model,
+        "data": str(record.get("data", "")),
     }  # fmt: skip
     runs = {
         part: TrainedRun(

@@ -62,6 +62,8 @@ FIELDS: Mapping[str, Shape] = {
     "weights_sha256": TEXT,
     "data?": TEXT,
     "scores?": BLOCK,
+    "over_seeds?": BLOCK,
+    "data_identity?": TEXT,
     "others?": or_none(BLOCK),
     "encoding": BLOCK,
     "encoding.compute_dtype": one_of(COMPUTE_DTYPES),

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.errors import unknown_name
+from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.checks import read_floors
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
@@ -62,4 +62,6 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
         specs += [*made, *floors_of(made, floors)]
     once = list(dict.fromkeys(specs))
     halving = any(block.get("halving") for block in blocks)
+    if halving and any(spec.mdl for spec in once):
+        raise UsageError("--halving would stop blocks of an online code", remedy="leave --halving or --mdl out")
     return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())), halving)

@@ -20,8 +20,10 @@ from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT
-from fusionkit.specs import AUTO, FROZEN, MASKED, SHUFFLE, RunSpec, parse_layers
+from fusionkit.specs import AUTO, FROZEN, MASKED, MDL_BLOCKS, SHUFFLE, RunSpec, parse_layers
 from fusionkit.store import Store
+from fusionkit.tasks import Task
+from fusionkit.tasks.head_check import is_somebodys
 from fusionkit.tasks.joint import fitting_heads, text_of
 
 USUAL = ("last", "linear", "concat", "attention")
@@ -47,6 +49,8 @@ def expand(
     validate_on: int | str | None = None,
     order: str = AUTO,
     joint_fusion: str = "shared",
+    control: bool = False,
+    mdl: bool = False,
     starts: Sequence[WarmStart] = (),
     init_part: str | None = None,
     freeze: str | None = None,
@@ -65,6 +69,7 @@ def expand(
             by ``data_seed`` and ``shots``, or one list of them. shots: none are those of ``draws``, else all of train.
         validate_on: a number of validation examples, or a share of those that the store has, ``10%``.
         order: ``shuffle`` or ``window``; ``auto`` is the usual one of runs on all of train, ``shuffle`` for draws.
+        control: each run also on control labels. mdl: each run also block by block of an online code.
         starts: finished runs; each run starts from the one that suits it. init_part: the part that is taken, ``both``
             unless given. freeze: the part that is not trained.
         options: of training, as :class:`~fusionkit.specs.RunSpec` has them: ``dropout=0.1``. Several are taken of
@@ -100,6 +105,13 @@ def expand(
     methods = tuple(dict.fromkeys(map(method_spelling, methods or (FROZEN,))))
     refuse_strays(methods, options)
     _check_methods(store, methods, whole)
+    kinds: list[tuple[bool, int | None]] = [(False, None)]
+    if control:
+        _check_control(methods, whole, draw, bool(starts))
+        kinds += [(True, None)]
+    if mdl:
+        _check_mdl(methods, tasks, heads, draw, shots, bool(starts) or bool(draws))
+        kinds += [(False, block) for block in range(1, MDL_BLOCKS + 1)]
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
@@ -124,12 +136,15 @@ def expand(
             validate_on=watched,
             order=ordered if shot is None and not draws else drawn,
             joint_fusion=joint_fusion,
+            control=control_labels,
+            mdl=block,
             mix=None if mix is None else mix.text,
             evaluate_on=None if mix is None else mix.evaluate_on,
             freeze=freeze,
             method=method,
             **trained,
         )
+        for control_labels, block in kinds
         for method in methods
         for (fusion, layers), shot, trained, (data_seed, init_seed) in itertools.product(
             fused, shots, _settings(options_for(method, options)), seed_pairs(seeds, data_seeds, init_seeds)
@@ -174,6 +189,44 @@ def _check_methods(store: Store | Mix, methods: Sequence[str], task: str) -> Non
             expected="a store of rows of tokens",
             received=f"rows of {store.rows}",
             remedy="encode again with --rows tokens; `encode --parts 0/N` is enough where no run is frozen",
+        )
+
+
+def _check_control(methods: Sequence[str], task: str, draw: str, starts: bool) -> None:
+    """Refuse control labels where they say nothing: they are for heads over one frozen encoder, from the start."""
+    strays = {
+        "--task mlm": task == "mlm",
+        "a --method that trains through the encoder": any(method != FROZEN for method in methods),
+        "--init-from": starts,
+        "--draw stratified": draw == "stratified",  # it would draw other examples than those of the real labels
+    }
+    if wrong := [name for name, given in strays.items() if given]:
+        raise UsageError(
+            "--control compares heads over a frozen encoder on the same examples",
+            expected="a task of labels, heads that start anew, --draw uniform or nested",
+            received=", ".join(wrong),
+            remedy="leave --control out, or the other",
+        )
+
+
+def _check_mdl(
+    methods: Sequence[str], tasks: Mapping[str, Task], heads: str, draw: str, shots: Sequence[int | None], given: bool
+) -> None:
+    """Refuse an online code where there are no labels to code, or no blocks of a nested draw to learn from."""
+    several = any(shot is not None for shot in shots)
+    strays = {
+        f"the task {text_of(tasks)}": len(tasks) > 1 or any(t.numeric or t.unit == "row" for t in tasks.values()),
+        f"the head {heads}": is_somebodys(heads),
+        "a --method that trains through the encoder": any(method != FROZEN for method in methods),
+        "--init-from or --draw-from": given,
+        f"--shots with --draw {draw}": several and draw != "nested",
+    }
+    if wrong := [name for name, stray in strays.items() if stray]:
+        raise UsageError(
+            "--mdl codes the labels of one task, in blocks of the nested draw",
+            expected="labels or tags, a head of fusionkit's own over a frozen encoder, all of train or --draw nested",
+            received=", ".join(wrong),
+            remedy="leave --mdl out, or the other",
         )
 
 

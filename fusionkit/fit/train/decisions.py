@@ -22,6 +22,7 @@ from fusionkit.fit.loader.streaming import WindowReader
 from fusionkit.fit.model.fused import FusedModel, threshold_of
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import has_bfloat16
+from fusionkit.fit.train.code_length import code_scores
 from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS, LEAST_ROWS
 from fusionkit.heads.sigmoid_classifier import Sigmoid
@@ -162,7 +163,12 @@ def choose_thresholds(model: Model, split: TaskSplit, decided: Mapping[str, Deci
 
 
 def score(model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False) -> dict[str, float]:
-    """The task's scores of a model on a split; its own metric comes first. ``choose`` is that of predictions."""
+    """The task's scores of a model on a split; its own metric comes first. ``choose`` is that of predictions. Of an
+    online code they are the lengths of the split's code.
+    """
+    if data.coding is not None and isinstance(model, FusedModel):
+        batches = (batch for _, batch in read_blocks(split, layers, home_of(model)))
+        return code_scores(model, batches, data.coding, split is data.test)
     found = predict_parts(model, data, split, layers, choose)
     gold = {name: part.gold for name, part in split.parts.items()}
     scores = {name: part.task.scores(gold[name], found[name], part.labels) for name, part in data.parts.items()}

@@ -76,8 +76,10 @@ class Evaluator:
 
     @staticmethod
     def can(data: TaskData) -> bool:
-        """Not for runs of several tasks, which decide several kinds of units, and not for masked sub-tokens."""
-        return not data.others and data.lm_head is None
+        """Not for runs of several tasks, which decide several kinds of units, not for masked sub-tokens, and not for
+        codes, which are no decisions.
+        """
+        return not data.others and data.lm_head is None and data.coding is None
 
     def own(self, decided: Decisions) -> list[float]:
         """The own metric of each run, of decisions ``[R, units, …]``; with the threshold that is best here."""

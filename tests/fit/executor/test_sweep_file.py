@@ -135,7 +135,13 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
         "methods": ("frozen", "top:2"), "encoder_lrs": ("grid", "1e-5"), "layer_decay": 0.9, "encoder_dropout": 0.0,
         "accumulate": 2, "checkpointing": True,
     }  # fmt: skip
-    assert {*values, *through, "data-seeds", "init-seeds", "draw-from", "pool"} == set(FIT)
+    probing = expand_blocks(store, read_sweep(written("label: tags\nfusion: last\ncontrol: yes\nmdl: yes\n")).blocks)
+    assert [(s.control, s.mdl) for s in probing.specs] == [
+        (False, None),
+        (True, None),
+        *((False, k) for k in range(1, 11)),
+    ]
+    assert {*values, *through, "data-seeds", "init-seeds", "draw-from", "pool", "control", "mdl"} == set(FIT)
     pooled = read_sweep(written("label: label\npool: max\nfusion: last\n")).blocks
     assert [s.pool for s in expand_blocks(store, pooled).specs] == ["max"]
 

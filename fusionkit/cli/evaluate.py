@@ -1,0 +1,87 @@
+"""``fusionkit evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusionkit.cli.completion import files
+from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
+from fusionkit.errors import UsageError
+
+
+@click.command()
+@click.argument("heads", metavar="RUN|EXPORT…", nargs=-1, required=True, shell_complete=files)
+@click.argument("data", metavar="SOURCE|STORE", shell_complete=files)
+@click.option("--split", help="train, validation or test. [default: test, else validation, else train]")
+@click.option("--label", "labels", multiple=True, metavar="COLUMN|LEARNED=COLUMN",
+              help="Column with the labels, where it has another name than in training; several times.")  # fmt: skip
+@click.option("--text", help="Column with the text. [default: as in training, else guessed]")
+@click.option("--pair", help="Column with the second text of a pair. [default: as in training, else guessed]")
+@click.option("--tokens", help="Column with lists of words. [default: as in training, else guessed]")
+@click.option("--columns", metavar="NAME,…", help="Names of a CoNLL file's columns, like index,word,_,tag.")
+@click.option("--config", help="Configuration of a hub data set.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N examples of a source.")
+@click.option("--errors", type=FOLDER, help="Write the wrong examples into this CSV file.")
+@click.option("--encoder", help="Where the encoder is now, if it has moved.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
+@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@click.option(
+    "--trust-module", "trust_modules", multiple=True, help="Module whose code an exported head may run; several times."
+)
+@JSON_OPTION
+def evaluate(
+    heads: tuple[str, ...],
+    data: str,
+    labels: tuple[str, ...],
+    text: str | None,
+    pair: str | None,
+    tokens: str | None,
+    columns: str | None,
+    errors: Path | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Score trained heads on labelled data: scores, counts by class or entity type, confusions, wrong examples.
+
+    RUN is what `fusionkit predict` takes. SOURCE is what `fusionkit encode` takes; it is encoded on the fly, by one
+    pass for all heads. Over a STORE the encoder is not needed. With several runs a table has a line for each; with
+    one its counts follow. --json has all of it for each run. A label that train lacks counts as an error.
+    """
+    from fusionkit.cli.evaluate_tables import print_details, print_scores
+    from fusionkit.cli.paper_tables import csv_text
+    from fusionkit.evaluation.answers import mistakes_frame
+    from fusionkit.evaluation.evaluate import evaluate as score
+    from fusionkit.files import write_durably
+
+    names = None if columns is None else [each.strip() for each in columns.split(",")]
+    inputs = {"text": text, "pair": pair, "tokens": tokens}
+    found = score(*heads, data=data, labels=_labels(labels), inputs=inputs, columns=names, **how)
+    if errors is not None:
+        frame = mistakes_frame(found)
+        write_durably(errors.expanduser(), csv_text(frame).encode())
+        log().print(f"{len(frame):,} wrong answers → {errors}")
+    for note in dict.fromkeys(note for each in found for note in each.notes):
+        log().print(note)
+    if as_json:
+        print_json([each.to_dict() for each in found])
+        return
+    print_scores(out(), found)
+    if len(found) == 1:
+        print_details(out(), found[0])
+
+
+def _labels(given: tuple[str, ...]) -> dict[str, str] | str | None:
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    named = dict(each.split("=", 1) for each in given if "=" in each)
+    if len(named) < len(given):
+        raise UsageError(
+            "--label does not say which column is whose",
+            expected="LEARNED=COLUMN, each once",
+            received=" ".join(given),
+            remedy="write --label intent=category --label slots=tags",
+        )
+    return named or None

@@ -1,0 +1,75 @@
+"""Control labels: in the place of the real ones a fixed random label for each word type, or for each text.
+
+    C(v) = t_⌊n u(v)⌋        u(v) = h(v) / 2⁶⁴
+
+Symbols: ``t_0 … t_(n-1)`` the labels of all words (of sentence tasks: of all examples) of train in their order, so that
+control labels are drawn from train's empirical distribution; ``h(v)`` the first 64 bits of the SHA-256 of the column's
+name and of v. ``v`` is a word as it is written; for sentence tasks it is the text, of a pair both texts.
+
+C(v) depends on the word, the column and train's labels alone: a word type has one label in all splits and for all
+seeds. A head that does as well on control labels as on the real ones has learned words by heart. Selectivity is the
+score of the real labels minus that of the control labels.
+
+Source: Hewitt and Liang (2019), sections 2.1 and 3.1, for words. For texts there is no published rule. A text of test
+that train lacks has a label that nothing tells, so the control score there is what guessing gives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from fusionkit.dataset.targets import Columns
+from fusionkit.store import Store
+from fusionkit.tasks import Task
+
+ROLES = ("text", "pair", "tokens")
+
+
+def label_pool(task: Task, golds: Iterable[Sequence[Any]]) -> list[Any]:
+    """The labels of train in their order, one for each word or example; None stands for no label and is left out."""
+    told = [label for gold in golds for label in gold if label is not None]
+    return sorted(chain.from_iterable(told) if task.unit == "word" else told, key=str)
+
+
+def control_label(column: str, thing: str, pool: Sequence[Any]) -> Any:
+    """The control label of a word type or text: always the same for the same column and pool."""
+    digest = hashlib.sha256(f"{column}\0{thing}".encode("utf-8", "surrogatepass")).digest()
+    return pool[int.from_bytes(digest[:8], "big") * len(pool) >> 64]
+
+
+def control_columns(store: Store, columns: Columns, task: Task, label: str, pool: Sequence[Any]) -> Columns:
+    """The same examples with control labels.
+
+    Args:
+        columns: by split a label an example, None without one, and which examples have one. pool: as
+            :func:`label_pool` gives it.
+    """
+    roles = store.manifest["columns"]
+    known: dict[str, Any] = {}
+
+    def of(thing: str) -> Any:
+        if thing not in known:
+            known[thing] = control_label(label, thing, pool)
+        return known[thing]
+
+    found: Columns = {}
+    for split, (_, present) in columns.items():
+        frame = store[split].examples
+        if task.unit == "word":
+            words = frame[roles["tokens"]]
+            control = [[of(str(word)) for word in row] if ok else None for row, ok in zip(words, present, strict=True)]
+        else:
+            names = [roles[role] for role in ROLES if roles[role]]
+            texts = zip(*(map(_text, frame[name]) for name in names), strict=True)
+            control = [of("\0".join(each)) if ok else None for each, ok in zip(texts, present, strict=True)]
+        found[split] = control, present
+    return found
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, np.ndarray)) else str(value)

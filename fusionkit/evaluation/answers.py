@@ -1,0 +1,242 @@
+"""What a trained head says about labelled examples, with what it is scored by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fusionkit.errors import UsageError
+from fusionkit.evaluation.counts import NUMBER, SPANS, class_counts, confusions, kind_of
+from fusionkit.evaluation.span_errors import CORRECT, count_kinds, verdicts
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.metrics import joint_scores
+from fusionkit.plural import counted
+from fusionkit.ragged import IntArray
+from fusionkit.tasks import TASKS, Task
+from fusionkit.tasks.label_column import LabelColumn
+
+SHOWN = 4  # unknown labels of a message
+IDS = ("id", "idx", "guid")
+
+
+@dataclass(frozen=True)
+class LabelledExamples:
+    """One split of examples, from a source or a store.
+
+    Attributes:
+        name: of the data. split: of the split. frame: its columns. roles: the columns with the inputs: ``text``,
+            ``pair`` and ``tokens``, those that there are.
+    """
+
+    name: str
+    split: str
+    frame: pd.DataFrame
+    roles: Mapping[str, str]
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        """The text of each example, words joined by spaces; of a pair both texts, with a bar between."""
+        columns = [[_text(value) for value in self.frame[name]] for name in self.roles.values()]
+        return [" | ".join(each) for each in zip(*columns, strict=True)]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The examples' ids, or their numbers."""
+        column = next((name for name in IDS if name in self.frame.columns), None)
+        return [str(one) for one in (range(len(self.frame)) if column is None else self.frame[column])]
+
+    def gold_of(self, run: TrainedRun, column: str) -> tuple[list[Any], NDArray[np.bool_], list[str]]:
+        """The labels in a column as a run's task reads them, which examples have one, and notes; errors as those of
+        reading labels.
+        """
+        notes = list[str]()
+        told = LabelColumn(self.frame, self.split, column, self.roles.get("tokens"), None, notes)
+        gold, present = TASKS[run.spec.task].read(told)
+        return gold, present, notes
+
+
+@dataclass(frozen=True, eq=False)
+class HeadAnswers:
+    """One head's answers about the examples that are scored.
+
+    Attributes:
+        run: the head; of a run of several tasks one of them. column: that the labels were read from.
+        examples: numbers of the examples, ascending. gold, predicted: of each a label, a number, a list of tags or of
+            labels. probabilities: of each predicted label, where the answers have them.
+    """
+
+    run: TrainedRun
+    column: str
+    examples: IntArray
+    gold: list[Any]
+    predicted: list[Any]
+    probabilities: list[float | None] | None = None
+
+    @property
+    def task(self) -> Task:
+        return TASKS[self.run.spec.task]
+
+    @property
+    def kind(self) -> str:
+        """``spans``, ``tags``, ``class``, ``several`` labels or ``number``."""
+        return kind_of(self.task, self.run.labels)
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """The task's scores, its own metric first, from 0 to 1."""
+        return self.task.scores(self.gold, self.predicted, self.run.labels)
+
+    @property
+    def wrong(self) -> list[int]:
+        """The places of the answers that are not right in all; of numbers all of them, the farthest first."""
+        if self.kind == NUMBER:
+            away = np.abs(np.subtract(self.predicted, self.gold))
+            return [int(at) for at in np.argsort(-away, kind="stable")]
+        pairs = zip(self.gold, self.predicted, strict=True)
+        several = self.task.several
+        return [at for at, (one, other) in enumerate(pairs) if (set(one) != set(other) if several else one != other)]
+
+    def notes(self) -> list[str]:
+        """What a reader must know of labels that the head cannot answer.
+
+        Raises:
+            UsageError: it knows none of the labels.
+        """
+        if self.task.numeric:
+            return []
+        told = [one for gold in self.gold for one in self.task.classes(gold)]
+        unknown = sorted(set(told) - {*self.run.labels})
+        # Any data has words outside of entities.
+        shared = {*told} & {*self.run.labels} - ({"O"} if self.kind == SPANS and {*told} != {"O"} else set())
+        if told and not shared:
+            raise UsageError(
+                f"the head has learned none of the labels in column {self.column!r}",
+                expected=f"labels such as {_few(self.run.labels)}",
+                received=_few(unknown),
+                remedy="name another column with --label, or give the classes their names in training",
+            )
+        if not unknown:
+            return []
+        count = sum(not {*self.task.classes(gold)}.issubset(self.run.labels) for gold in self.gold)
+        return [
+            f"{self.column}: {counted(count, 'example')} of {len(self.gold):,} with a label that train lacks "
+            f"({_few(unknown)}): counted as errors"
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON takes them."""
+        pairs = confusions(self.kind, self.gold, self.predicted)
+        found = {
+            "label": self.run.spec.label,
+            "column": self.column,
+            "task": self.run.spec.task,
+            "head": self.run.spec.head,
+            "examples": len(self.gold),
+            "wrong": None if self.kind == NUMBER else len(self.wrong),
+            "scores": self.scores,
+            "classes": [
+                {
+                    "name": each.name, "gold": each.told, "predicted": each.predicted, "right": each.right,
+                    "precision": each.precision, "recall": each.recall, "f1": each.f1, "in_train": each.known,
+                }
+                for each in class_counts(self.kind, self.gold, self.predicted, self.run.labels)
+            ],
+            "confusion": [{"gold": a, "predicted": b, "count": count} for (a, b), count in sorted(pairs.items())],
+        }  # fmt: skip
+        if self.kind == SPANS:
+            found["mistakes"] = count_kinds(zip(self.gold, self.predicted, strict=True))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RunEvaluation:
+    """A trained run scored on one split.
+
+    Attributes:
+        run: the run, by the first of its tasks. data: that it was scored on. heads: by task, those with labels there.
+        notes: messages for the user.
+    """
+
+    run: TrainedRun
+    data: LabelledExamples
+    heads: Mapping[str, HeadAnswers]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores of the run's task; of several tasks those of :func:`fusionkit.metrics.joint_scores`."""
+        if len(self.heads) == 1:
+            return next(iter(self.heads.values())).scores
+        exact = {name: head for name, head in self.heads.items() if not head.task.numeric}
+        return joint_scores(
+            {name: head.gold for name, head in exact.items()},
+            {name: head.predicted for name, head in exact.items()},
+            {name: head.scores for name, head in self.heads.items()},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON takes them."""
+        spec = self.run.spec
+        return {
+            "run": self.run.digest,
+            "folder": str(self.run.folder),
+            "method": spec.method,
+            "fusion": spec.fusion,
+            "trained_on": self.run.data,
+            "data": self.data.name,
+            "split": self.data.split,
+            "scores": self.scores,
+            "heads": [head.to_dict() for head in self.heads.values()],
+            "notes": list(self.notes),
+        }
+
+
+def mistakes_frame(evaluations: Iterable[RunEvaluation]) -> pd.DataFrame:
+    """A row a wrong answer: run, fusion, column, split, the example's id and text, gold, predicted, probability.
+
+    Tags are joined by spaces; where they are span tags, ``mistakes`` names each wrong entity. A regression's rows are
+    all its examples, the farthest answers first.
+    """
+    rows = []
+    for each in evaluations:
+        for head in each.heads.values():
+            for at in head.wrong:
+                example, likely = int(head.examples[at]), head.probabilities
+                rows.append({
+                    "run": head.run.digest,
+                    "fusion": head.run.spec.fusion,
+                    "column": head.column,
+                    "split": each.data.split,
+                    "id": each.data.ids[example],
+                    "text": each.data.inputs[example],
+                    "gold": _text(head.gold[at]),
+                    "predicted": _text(head.predicted[at]),
+                    "probability": None if likely is None else likely[at],
+                    "mistakes": _mistakes(head, at, each.data) if head.kind == SPANS else None,
+                })  # fmt: skip
+    columns = ("run", "fusion", "column", "split", "id", "text", "gold", "predicted", "probability", "mistakes")
+    return pd.DataFrame(rows, columns=list(columns))
+
+
+def _mistakes(head: HeadAnswers, at: int, data: LabelledExamples) -> str:
+    words = [str(word) for word in data.frame[data.roles["tokens"]].iloc[int(head.examples[at])]]
+    told = []
+    for found in verdicts(head.gold[at], head.predicted[at]):
+        if found.kind != CORRECT:
+            sides = (f"{s[0]} [{' '.join(words[s[1] : s[2]])}]" for s in (found.gold, found.predicted) if s)
+            told.append(f"{found.kind}: {' → '.join(sides)}")
+    return "; ".join(told)
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, np.ndarray)) else str(value)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

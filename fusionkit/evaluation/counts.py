@@ -1,0 +1,125 @@
+"""Counts of a head's answers: by class or entity type, and which was taken for which.
+
+    precision = r_k / p_k      recall = r_k / t_k      F1 = 2 r_k / (t_k + p_k)
+
+Symbols, of class k: ``t_k`` how often it is told, ``p_k`` how often it is predicted, ``r_k`` how often both. What is
+counted is an example's label, a word's tag, one of an example's labels, or of span tags a whole entity: right where its
+first word, its last word and its type are (Tjong Kim Sang and De Meulder 2003). 0 where a denominator is 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusionkit.evaluation.span_errors import verdicts
+from fusionkit.tags import are_span_tags, spans_of
+from fusionkit.tasks import Task
+
+NOTHING = "(nothing)"  # beside a missed or a spurious entity
+REST = "(others)"
+SPANS, TAGS, CLASS, SEVERAL, NUMBER = "spans", "tags", "class", "several", "number"
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """One class, or of span tags an entity type.
+
+    Attributes:
+        told, predicted, right: counts. known: False for a class that train lacked, which cannot be predicted.
+    """
+
+    name: str
+    told: int
+    predicted: int
+    right: int
+    known: bool
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.told if self.told else 0.0
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.right / (self.told + self.predicted) if self.right else 0.0
+
+
+def kind_of(task: Task, labels: Iterable[str]) -> str:
+    """What a head's answers are; ``labels`` are those it learned."""
+    if task.numeric or task.several:
+        return NUMBER if task.numeric else SEVERAL
+    if task.unit != "word":
+        return CLASS
+    return SPANS if are_span_tags(labels) else TAGS
+
+
+def class_counts(kind: str, gold: Sequence[Any], predicted: Sequence[Any], labels: Iterable[str]) -> list[ClassCounts]:
+    """The counts of each class, those that are told most often first; of numbers none.
+
+    Args:
+        kind: as :func:`kind_of` gives it. gold, predicted: an answer an example. labels: those of train.
+    """
+    if kind == NUMBER:
+        return []
+    known = {label[2:] for label in labels if label != "O"} if kind == SPANS else set(labels)
+    told, found, right = Counter[str](), Counter[str](), Counter[str]()
+    for one, other in zip(gold, predicted, strict=True):
+        ours, theirs = _things(kind, one), _things(kind, other)
+        told.update(thing[0] for thing in ours)
+        found.update(thing[0] for thing in theirs)
+        right.update(thing[0] for thing in ours & theirs)
+    order = sorted(known | {*told}, key=lambda name: (-told[name], name))
+    return [ClassCounts(name, told[name], found[name], right[name], name in known) for name in order]
+
+
+def _things(kind: str, answer: Any) -> set[tuple[Any, ...]]:
+    """What is counted of one example: a class first, then its place."""
+    if kind == SPANS:
+        return set(spans_of(answer))
+    if kind == TAGS:
+        return {(tag, at) for at, tag in enumerate(answer)}
+    return {(label,) for label in (answer if kind == SEVERAL else (answer,))}
+
+
+def confusions(kind: str, gold: Sequence[Any], predicted: Sequence[Any]) -> Counter[tuple[str, str]]:
+    """How often each class was predicted for each; of several labels an example, and of numbers, nothing.
+
+    Of span tags these are entity types. An entity meets a predicted one with which it shares a word, by
+    :func:`fusionkit.evaluation.span_errors.verdicts`; without a partner it meets :data:`NOTHING`.
+    """
+    pairs = Counter[tuple[str, str]]()
+    if kind in (NUMBER, SEVERAL):
+        return pairs
+    for one, other in zip(gold, predicted, strict=True):
+        if kind == CLASS:
+            pairs[one, other] += 1
+        elif kind == TAGS:
+            pairs.update(zip(one, other, strict=True))
+        else:
+            for found in verdicts(one, other):
+                sides = (span[0] if span else NOTHING for span in (found.gold, found.predicted))
+                pairs[next(sides), next(sides)] += 1
+    return pairs
+
+
+def most_frequent(pairs: Counter[tuple[str, str]], most: int) -> tuple[list[str], Counter[tuple[str, str]]]:
+    """The classes that are told most often, at most so many, and the counts between them; the others together are
+    :data:`REST`, and stand last.
+    """
+    frequency = Counter[str]({name: 0 for pair in pairs for name in pair})
+    for (gold, _), count in pairs.items():
+        frequency[gold] += count
+    order = sorted(frequency, key=lambda name: (name == NOTHING, -frequency[name], name))
+    if len(order) <= most:
+        return order, pairs
+    kept = order[: most - 1]
+    counts = Counter[tuple[str, str]]()
+    for (gold, said), count in pairs.items():
+        counts[gold if gold in kept else REST, said if said in kept else REST] += count
+    return [*kept, REST], counts

@@ -1,0 +1,92 @@
+"""Heads over a source of examples: one pass of the encoder, as ``predict`` makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.evaluation.answers import LabelledExamples
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.predict import Answer, Label, Labels, Number, Predictor
+from fusionkit.sources import Columns, Source, guess_columns, prepared
+
+ROLES = {"texts": ("text",), "pairs": ("text", "pair"), "words": ("tokens",)}
+BLOCK = 1000  # examples that are predicted at once
+
+
+def input_columns(predictor: Predictor, source: Source, given: Mapping[str, str | None]) -> dict[str, str]:
+    """By role the columns of a source that hold what the runs were trained over.
+
+    Args:
+        given: by role the column that the user names; else the one of training, else a guess.
+
+    Raises:
+        UsageError: there is no such column, or it is of another role than the runs read.
+    """
+    examples = next(iter(source.splits.values()))
+    roles, names = ROLES[predictor.takes], dict(given)
+    for role, name in names.items():
+        if name is not None and name not in examples.column_names:
+            raise unknown_name(f"column --{role}", name, examples.column_names)
+        if name is not None and role not in roles:
+            raise UsageError(f"the runs were trained over {predictor.takes}", received=f"--{role} {name}")
+    trained = [run.encoding["columns"] for run in predictor.runs.values()]
+    for role in roles:
+        present = [columns[role] for columns in trained if columns[role] in examples.column_names]
+        names[role] = names.get(role) or next(iter(present), None)
+    guessed = guess_columns(source, **names)
+    found = {role: names[role] or getattr(guessed, role) for role in roles}
+    for role, column in found.items():
+        if column is None:
+            raise UsageError(
+                f"no column of {source.name} can be taken for what the runs were trained over: {predictor.takes}",
+                expected=f"a column for --{role}",
+                received=", ".join(examples.column_names),
+                remedy=f"name it with --{role}",
+            )
+    return found
+
+
+def source_examples(
+    source: Source, split: str, roles: Mapping[str, str], runs: Iterable[tuple[TrainedRun, str]]
+) -> tuple[LabelledExamples, list[str]]:
+    """A split of a source as examples with labels, tags in BIO2, and notes on what was changed.
+
+    Args:
+        roles: as :func:`input_columns` gives them. runs: heads with their columns of labels.
+    """
+    examples = source.splits[split]
+    tags = [column for run, column in runs if run.of_words and column in examples.column_names]
+    chosen = Columns(**roles, tags=tuple(dict.fromkeys(tags)))  # type: ignore[arg-type]
+    ready, notes = prepared(Source(source.name, {split: examples}), chosen)
+    return LabelledExamples(source.name, split, ready.splits[split].slice(0).to_pandas(), roles), notes
+
+
+def live_answers(predictor: Predictor, data: LabelledExamples) -> tuple[dict[str, list[Answer]], int]:
+    """By its name each head's answers about all examples, and how many examples the encoder got cut."""
+    found: dict[str, list[Answer]] = {name: [] for name in predictor.runs}
+    cut = 0
+    for block in _blocks(data):
+        for prediction in predictor.predict(*block):
+            cut += prediction.cut
+            for name, answer in prediction.heads.items():
+                found[name].append(answer)
+    return found, cut
+
+
+def _blocks(data: LabelledExamples) -> Iterator[list[Any]]:
+    for start in range(0, len(data.frame), BLOCK):
+        piece = data.frame.iloc[start : start + BLOCK]
+        columns = [piece[name] for name in data.roles.values()]
+        yield [[list(value) if role == "tokens" else str(value) for value in column]
+               for role, column in zip(data.roles, columns, strict=True)]  # fmt: skip
+
+
+def told(answer: Answer) -> tuple[Any, float | None]:
+    """An answer as it is scored, and the probability of a label."""
+    if isinstance(answer, Label):
+        return answer.label, None if answer.probabilities is None else answer.probabilities[answer.label]
+    if isinstance(answer, Number):
+        return answer.value, None
+    return (answer.labels if isinstance(answer, Labels) else answer.tags), None

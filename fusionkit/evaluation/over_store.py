@@ -1,0 +1,94 @@
+"""Heads over the states of a store: the encoder is not needed, but by runs that trained through one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fusionkit.dataset.labels import counted_classes
+from fusionkit.dataset.targets import match_splits
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.errors import UsageError
+from fusionkit.evaluation.answers import LabelledExamples
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.fit.train.decisions import predict
+from fusionkit.fusions import sees_examples
+from fusionkit.heads import reads_sequences
+from fusionkit.ragged import IntArray
+from fusionkit.store import Store
+from fusionkit.store.layer_positions import positions_of
+from fusionkit.tasks import TASKS
+
+ROLES = ("text", "pair", "tokens")
+
+
+def stored_examples(store: Store, split: str) -> LabelledExamples:
+    """A split of a store as examples with labels."""
+    columns = store.manifest["columns"]
+    roles = {role: columns[role] for role in ROLES if columns[role]}
+    return LabelledExamples(store.name, split, store[split].examples, roles)
+
+
+def stored_answers(
+    run: TrainedRun, store: Store, split: str, gold: list[Any], examples: IntArray, device: torch.device
+) -> list[Any]:
+    """A head's answers about some examples of a split.
+
+    Args:
+        run: the head; of a run of several tasks one of them. gold: a label an example of the split, None without one.
+        examples: numbers of the examples, ascending; all have a label.
+
+    Raises:
+        UsageError: the store has other states, rows or layers than the run reads, or the run trained through an encoder
+            that reads other rows.
+    """
+    refuse_other(run, store)
+    task, spec = TASKS[run.spec.task], run.spec
+    present = torch.zeros(len(gold), dtype=torch.bool)
+    present[torch.from_numpy(examples)] = True
+    notes = list[str]()
+    whole, unpooled = sees_examples(spec.fusion), reads_sequences(spec.head)
+    columns = {split: (gold, present.numpy())}
+    matched = match_splits(store, columns, task, spec.pool, run.labels, notes, whole, unpooled)[split]
+    classes, _ = counted_classes(run.labels, matched.gold, task)
+    data = TaskData(task, spec.label, spec.pool, run.labels, classes, run.default, matched, matched, matched, notes)
+    if run.delta is not None:
+        from fusionkit.tuning.trained import live_data_of  # loads transformers
+
+        data = live_data_of(run, data, store)
+    return predict(run.model.to(device), data, data.validation, positions_of(run.layers, store.layers))
+
+
+def refuse_other(run: TrainedRun, store: Store) -> None:
+    """Refuse a store whose states a run cannot read (UsageError)."""
+    identity, columns = store.manifest["identity"], store.manifest["columns"]
+    learned = run.encoding["columns"]
+    wanted = {
+        "encoder": run.encoding["encoder"]["weights"][:16],
+        "tokenizer": str(run.encoding["encoder"].get("tokenizer"))[:16],
+        "rows": run.rows,
+        "input": _input(learned),
+        "pairs as": run.encoding.get("pair_as", "one") if learned["pair"] else "none",
+    }
+    given = {
+        "encoder": identity["encoder"]["weights"][:16],
+        "tokenizer": str(identity["encoder"].get("tokenizer"))[:16],
+        "rows": store.rows,
+        "input": _input(columns),
+        "pairs as": identity.get("pair_as", "one") if columns["pair"] else "none",
+    }
+    if missing := [str(layer) for layer in run.layers if layer not in store.layers]:
+        wanted["layers"], given["layers"] = f"{', '.join(missing)} too", ", ".join(map(str, store.layers))
+    if different := [name for name in wanted if wanted[name] != given[name]]:
+        raise UsageError(
+            f"the run {run.folder.name} cannot read the states of {store.path}",
+            expected=", ".join(f"{name} {wanted[name]}" for name in different),
+            received=", ".join(f"{name} {given[name]}" for name in different),
+            remedy="encode the data as for training, or give the source itself in the place of the store",
+        )
+
+
+def _input(columns: Mapping[str, Any]) -> str:
+    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"

@@ -1,0 +1,54 @@
+"""The scores of a run's setting over all of its seeds, for the card of the one that is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusionkit.errors import StoreError
+from fusionkit.files import read_json
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.summary import OF_A_SEED, SEEDS
+from fusionkit.statistics import INTERVALS
+
+OF_SEEDS = (*SEEDS, *OF_A_SEED)
+
+
+def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Mean, standard deviation and Student's 95 % interval of each score over the finished runs beside this one that
+    differ from it in their seeds alone; None where there is no other.
+
+    Args:
+        folder: of the run; others lie beside it. A damaged record among them is left out.
+
+    Returns:
+        ``runs``, and ``scores``: by split and score ``mean``, ``std``, ``low`` and ``high``.
+    """
+    found = []
+    for path in RunsFolder(folder.parent).record_files():
+        try:
+            other = record if path.parent == folder else read_json(path)
+        except StoreError:
+            continue
+        if other.get("status") == "finished" and _setting(other) == _setting(record):
+            found.append(other["scores"])
+    if len(found) < 2:
+        return None
+    scores = {
+        split: {name: _spread([each[split][name] for each in found]) for name in each_score}
+        for split, each_score in record["scores"].items()
+    }
+    return {"runs": len(found), "scores": scores}
+
+
+def _setting(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record["spec"].items() if name not in OF_SEEDS}
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    array = np.array(values, dtype=np.float64)
+    low, high = INTERVALS["t"](array)
+    return {"mean": float(array.mean()), "std": float(array.std(ddof=1)), "low": low, "high": high}

@@ -1,0 +1,65 @@
+"""The code length of a split's labels under a trained model, in bits.
+
+    L = Σ −log₂ p(label)
+
+Symbols: of a classifier or tagger ``p`` is the softmax of the scores; of several labels an example the product of each
+one's probability, of itself or of its absence; of a CRF the probability of a sentence's whole path.
+Source: Voita and Titov (2020); the terms of the online code are in :mod:`fusionkit.dataset.online_code`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.task_data import Coding
+from fusionkit.fit.model.fused import FusedModel
+from fusionkit.fit.model.precision import widened
+from fusionkit.heads.crf import Crf
+from fusionkit.heads.sigmoid_classifier import Sigmoid
+
+
+def code_scores(model: FusedModel, batches: Iterable[Batch], coding: Coding, is_block: bool) -> dict[str, float]:
+    """``cross_entropy``, the mean of a label in nats, by which the epoch is chosen; ``code_length`` and
+    ``uniform_length`` in bits. Labels that train lacks, which validation may have, are left out.
+
+    Args:
+        batches: of the split, on the model's device. is_block: the split is the block that is coded: to the first one
+            the labels before it are added, which both codes tell uniformly.
+    """
+    nats, units = 0.0, 0
+    model.eval()
+    with torch.inference_mode():
+        for batch in batches:
+            found, count = surprisal(model, batch)
+            nats, units = nats + found, units + count
+    before = coding.before if is_block else 0.0
+    return {
+        "cross_entropy": nats / max(units, 1),
+        "code_length": nats / math.log(2) + before,
+        "uniform_length": units * coding.bits + before,
+    }
+
+
+def surprisal(model: FusedModel, batch: Batch) -> tuple[float, int]:
+    """``Σ −log p`` of a batch's labels in nats, and how many there are."""
+    head, targets = model.head, batch.targets
+    scores: Tensor = widened(model(batch.states, batch.offsets, batch.read))  # [n, classes]
+    if isinstance(head, Sigmoid):  # targets: [n, classes]
+        found = functional.binary_cross_entropy_with_logits(scores.double(), targets.double(), reduction="sum")
+        return float(found), len(targets)
+    known = targets >= 0
+    if not isinstance(head, Crf):
+        found = functional.cross_entropy(scores[known].double(), targets[known], reduction="sum")
+        return float(found), int(known.sum())
+    offsets = batch.read_offsets
+    paths = head.path_score(scores, targets.clamp(min=0), offsets)  # [examples]
+    unknown = functional.pad((~known).cumsum(0), (1, 0))[offsets].diff()  # [examples]
+    kept = unknown == 0  # of a sentence all words are known or the path has no probability
+    found = (head.log_partition(scores, offsets) - paths)[kept].double().sum()
+    return float(found), int(offsets.diff()[kept].sum())

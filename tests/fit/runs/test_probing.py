@@ -1,0 +1,95 @@
+"""Selectivity is the mean paired difference of runs and their control runs, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fusionkit.cli.paper_tables import latex, markdown
+from fusionkit.cli.summary_table import summary_table
+from fusionkit.runs.choice import best_run
+from fusionkit.runs.folder import flat_record
+from fusionkit.runs.probing import plain_runs, with_probing
+from fusionkit.runs.summary import summarise
+from fusionkit.specs import RunSpec
+
+
+def runs(scores: Mapping[tuple[str, bool], list[float]]) -> pd.DataFrame:
+    """By fusion and control the scores of the seeds, as a folder's frame has them."""
+    rows = []
+    for (fusion, control), values in scores.items():
+        for seed, value in enumerate(values):
+            spec = RunSpec(
+                store="s", task="tagging", label="pos", fusion=fusion, head="tagger", pool=None, control=control,
+                data_seed=seed, init_seed=seed,
+            )  # fmt: skip
+            rows.append(flat_record({
+                "spec": spec.to_dict(), "data": "d", "encoder": "e", "rows": "words", "status": "finished",
+                "metric": "accuracy", "score": value, "validation_score": value, "fusion_parameters": 0,
+                "head_parameters": 8,
+            }))  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+REAL, CONTROL = [0.9, 0.92, 0.97], [0.5, 0.6, 0.4]
+
+
+def test_selectivity_is_a_paired_difference_with_students_interval() -> None:
+    every = runs({("last", False): REAL, ("last", True): CONTROL, ("linear", False): [0.8, 0.81, 0.82]})
+    frame = plain_runs(every)
+    found = with_probing(summarise(frame), frame, every)
+    last, linear = found.to_dict(orient="records")
+    differences = np.subtract(REAL, CONTROL)
+    interval = stats.t.interval(0.95, 2, differences.mean(), stats.sem(differences))
+    assert (last["fusion"], last["runs"], last["controls"]) == ("last", 3, 3)
+    assert last["mean"] == pytest.approx(np.mean(REAL))
+    assert last["control_score"] == pytest.approx(0.5)
+    assert last["selectivity"] == pytest.approx(differences.mean())
+    assert (last["selectivity_low"], last["selectivity_high"]) == pytest.approx(interval)
+    assert np.isnan(linear["selectivity"])
+    assert "| 50.0 | +43.0 |" in markdown(found)
+    assert "& 50.0 & $+$43.0 &" in latex(found)
+    heads = [str(column.header) for column in summary_table(found).columns]
+    assert heads[heads.index("control") : heads.index("control") + 2] == ["control", "selectivity"]
+
+
+def test_a_run_without_its_control_is_in_no_pair_and_without_any_nothing_is_added() -> None:
+    every = runs({("last", False): REAL, ("last", True): CONTROL[:2]})
+    frame = plain_runs(every)
+    [row] = with_probing(summarise(frame), frame, every).to_dict(orient="records")
+    assert (row["runs"], row["controls"]) == (3, 2)
+    assert row["selectivity"] == pytest.approx(np.mean([0.4, 0.32]))
+    assert list(with_probing(summarise(frame), frame, frame).columns) == list(summarise(frame).columns)
+
+
+def test_a_control_run_is_never_the_best() -> None:
+    every = runs({("last", False): [0.6], ("last", True): [0.99]})
+    [wanted] = plain_runs(every)["digest"]
+    assert best_run(every) == wanted
+
+
+def test_a_code_is_the_sum_of_its_blocks_and_the_mean_is_over_seeds_that_have_all() -> None:
+    frame = runs({("last", False): REAL})
+    blocks = []
+    for seed, missing in ((0, None), (1, None), (2, 4)):
+        plain = frame[frame["data_seed"] == seed].to_dict(orient="records")[0]
+        blocks += [
+            {**plain, "mdl": block, "code_length": 10.0 * (seed + 1) * block, "uniform_length": 100.0}
+            for block in range(1, 11)
+            if block != missing
+        ]
+    every = pd.concat([frame, pd.DataFrame(blocks)], ignore_index=True)
+    plain_frame = plain_runs(every)
+    assert len(plain_frame) == 3
+    found = with_probing(summarise(plain_frame), plain_frame, every)
+    [row] = found.to_dict(orient="records")
+    assert (row["codes"], row["runs"]) == (2, 3)
+    assert row["code_bits"] == pytest.approx(np.mean([550, 1100]))
+    assert row["compression"] == pytest.approx(np.mean([1000 / 550, 1000 / 1100]))
+    assert (row["code_low"], row["code_high"]) == pytest.approx(stats.t.interval(0.95, 1, 825, stats.sem([550, 1100])))
+    assert "| 0.8 ± 0.4 | 1.36 |" in markdown(found)
+    assert "& 0.8 $\\pm$ 0.4 & 1.36 &" in latex(found)

@@ -1,0 +1,237 @@
+"""Heads scored on labelled data: over a store as ``fit`` scored them, over a source as over the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from seqeval.metrics import classification_report
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+import fusionkit
+from fusionkit.cli.paper_tables import csv_text
+from fusionkit.errors import UsageError
+from fusionkit.evaluation.answers import RunEvaluation, mistakes_frame
+from fusionkit.evaluation.counts import (
+    CLASS,
+    NOTHING,
+    NUMBER,
+    REST,
+    SEVERAL,
+    SPANS,
+    TAGS,
+    class_counts,
+    confusions,
+    most_frequent,
+)  # fmt: skip
+from fusionkit.exported import export_best_of_each, export_run
+from fusionkit.files import read_json
+from fusionkit.sources import Source
+from fusionkit.store import Store
+
+MakeStore = Callable[..., Store]
+FitRun = Callable[..., Path]
+CHOICES: list[dict[str, Any]] = [
+    {"task": "tagging", "head": "crf", "fusions": ["attention"], "seeds": 2},
+    {"task": "classification", "head": "classifier", "fusions": ["ladder:8"], "pool": "mean"},
+    {"task": "regression", "label": "share", "fusions": ["linear"], "pool": "cls"},
+    {"task": "joint", "fusions": ["attention"], "pool": "mean", "head": "classifier+crf"},
+]
+
+
+@pytest.fixture(scope="module")
+def store(make_store: MakeStore) -> Store:
+    return make_store("tokens")
+
+
+@pytest.fixture(scope="module")
+def runs(store: Store, fit_run: FitRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A regression, a classifier, two taggers and a joint run."""
+    folder = tmp_path_factory.mktemp("runs")
+    for choices in CHOICES:
+        fit_run(store, folder, **choices)
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[Iterable[dict[str, Any]]], Path]:
+    """A file of JSON lines with these examples."""
+
+    def written(rows: Iterable[dict[str, Any]]) -> Path:
+        place = tmp_path / "validation.jsonl"
+        place.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        return place
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def rows(source: Source) -> list[dict[str, Any]]:
+    """The validation examples."""
+    found: list[dict[str, Any]] = source.splits["validation"].slice(0).to_pylist()
+    return found
+
+
+def test_scores_over_the_store_are_those_of_training_and_over_the_source_the_same(
+    runs: Path, store: Store, rows: list[dict[str, Any]], write: Callable[..., Path]
+) -> None:
+    stored = fusionkit.evaluate(runs, data=store.path)
+    live = fusionkit.evaluate(runs, data=write(rows), device="cpu")
+    assert len(stored) == len(live) == 5
+    for one, other in zip(stored, live, strict=True):
+        assert one.run.digest == other.run.digest
+        assert one.scores == pytest.approx(read_json(one.run.folder / "run.json")["scores"]["validation"], abs=1e-12)
+        assert (one.data.split, len(one.data.frame)) == ("validation", 30)
+        for name, head in one.heads.items():
+            assert head.gold == other.heads[name].gold
+            if head.kind == NUMBER:
+                np.testing.assert_allclose(head.predicted, other.heads[name].predicted, atol=1e-5)
+            else:
+                assert head.predicted == other.heads[name].predicted
+
+
+def test_a_run_of_several_tasks_is_scored_where_all_labels_are_or_on_the_columns_that_are_there(
+    runs: Path, rows: list[dict[str, Any]], write: Callable[..., Path]
+) -> None:
+    def joint(given: Iterable[dict[str, Any]]) -> RunEvaluation:
+        [found] = [each for each in fusionkit.evaluate(runs, data=write(given), device="cpu") if each.run.others]
+        return found
+
+    lacking = joint([{**row, "label": None if at < 4 else row["label"]} for at, row in enumerate(rows)])
+    assert {len(head.gold) for head in lacking.heads.values()} == {26}
+    assert "4 examples of 30 without a label: left out" in lacking.notes
+    assert {"mean", "frame"} < {*lacking.scores}
+    alone = joint([{name: row[name] for name in ("tokens", "label")} for row in rows])
+    assert [*alone.heads] == ["intent"]
+    assert "no example has a label in 'tags': tags is not scored" in alone.notes
+
+
+def test_a_label_that_train_lacks_is_an_error_and_none_that_it_has_is_refused(
+    runs: Path, rows: list[dict[str, Any]], write: Callable[..., Path]
+) -> None:
+    [run] = [each.run.folder for each in fusionkit.evaluate(runs, data=write(rows), device="cpu") if "ladder" in
+             each.run.spec.fusion]  # fmt: skip
+    renamed = [{"tokens": row["tokens"], "topic": "new" if at < 6 else row["label"]} for at, row in enumerate(rows)]
+    [found] = fusionkit.evaluate(run, data=write(renamed), labels="topic", device="cpu")
+    [head] = found.heads.values()
+    assert "topic: 6 examples of 30 with a label that train lacks (new): counted as errors" in found.notes
+    assert set(range(6)) <= set(head.wrong)
+    [new] = [each for each in class_counts(CLASS, head.gold, head.predicted, head.run.labels) if not each.known]
+    assert (new.name, new.told, new.predicted, new.f1) == ("new", 6, 0, 0.0)
+    with pytest.raises(UsageError, match="learned none of the labels in column 'topic'"):
+        fusionkit.evaluate(run, data=write([{**row, "topic": "9"} for row in renamed]), labels="topic", device="cpu")
+    with pytest.raises(UsageError, match="has no labels of these heads"):
+        fusionkit.evaluate(run, data=write([{"tokens": row["tokens"]} for row in rows]), device="cpu")
+    with pytest.raises(UsageError, match="unknown column --label 'topics'"):
+        fusionkit.evaluate(run, data=write(renamed), labels="topics", device="cpu")
+
+
+def test_wrong_answers_have_their_text_and_what_was_said(runs: Path, store: Store) -> None:
+    found = fusionkit.evaluate(runs, data=store.path)
+    frame = mistakes_frame(found)
+    for each in found:
+        for head in each.heads.values():
+            mine = frame[(frame["run"] == head.run.digest) & (frame["column"] == head.column)]
+            assert len(mine) == len(head.wrong)
+            if head.kind == NUMBER:
+                away = np.abs(mine["gold"].astype(float) - mine["predicted"].astype(float))
+                assert len(mine) == 30
+                assert (np.diff(away) <= 0).all()
+            if head.kind == SPANS:
+                assert mine["mistakes"].str.contains("missed|spurious|wrong").all()
+    texts = {" ".join(words) for words in store["validation"].examples["tokens"]}
+    assert set(frame["text"]) <= texts
+    odd = mistakes_frame(found[:1]).assign(text="=cmd|' /C calc'!A0")
+    assert "'=cmd" in csv_text(odd)
+
+
+def test_a_store_that_a_run_cannot_read_is_refused(runs: Path, make_store: MakeStore) -> None:
+    with pytest.raises(UsageError, match="cannot read the states of") as caught:
+        fusionkit.evaluate(runs, data=make_store("words").path)
+    assert caught.value.received == "rows words"
+    with pytest.raises(UsageError, match="unknown split of"):
+        fusionkit.evaluate(runs, data=make_store("tokens").path, split="test")
+    with pytest.raises(UsageError, match="--text is for a source"):
+        fusionkit.evaluate(runs, data=make_store("tokens").path, inputs={"text": "text"})
+
+
+GOLD = [["B-x", "I-x", "O", "B-y"], ["O", "B-z", "B-z"], ["B-x", "O"]]
+SAID = [["B-x", "I-x", "B-y", "I-y"], ["B-y", "B-z", "I-z"], ["B-y", "O"]]
+
+
+def test_counts_of_entities_are_seqevals() -> None:
+    report = classification_report(GOLD, SAID, output_dict=True, zero_division=0)
+    found = {each.name: each for each in class_counts(SPANS, GOLD, SAID, ["O", "B-x", "I-x", "B-y"])}
+    assert {*found} == {"x", "y", "z"}
+    assert [name for name, each in found.items() if not each.known] == ["z"]
+    for name, each in found.items():
+        told = (each.precision, each.recall, each.f1, each.told)
+        wanted = tuple(report[name][key] for key in ("precision", "recall", "f1-score", "support"))
+        assert told == pytest.approx(wanted)
+    pairs = confusions(SPANS, GOLD, SAID)
+    assert pairs == {("x", "x"): 1, ("y", "y"): 1, ("z", "z"): 1, ("z", NOTHING): 1, (NOTHING, "y"): 1, ("x", "y"): 1}
+
+
+@pytest.mark.parametrize("kind", [CLASS, TAGS])
+def test_counts_of_classes_are_scikit_learns(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    gold, said = (rng.choice(list("abcd"), (50, 3)).tolist() for _ in range(2))
+    flat = [[name for row in side for name in row] for side in (gold, said)]
+    told, answered = (gold, said) if kind == TAGS else flat
+    names = list("abcde")
+    found = {each.name: each for each in class_counts(kind, told, answered, names)}
+    wanted = precision_recall_fscore_support(*flat, labels=names, zero_division=0)
+    for at, name in enumerate(names):
+        each = found[name]
+        assert (each.precision, each.recall, each.f1, each.told) == pytest.approx([column[at] for column in wanted])
+    pairs = confusions(kind, told, answered)
+    assert [[pairs[a, b] for b in names] for a in names] == confusion_matrix(*flat, labels=names).tolist()
+
+
+def test_labels_of_several_an_example_are_counted_one_by_one_and_have_no_confusions() -> None:
+    gold, said = [["a", "b"], [], ["c"]], [["b", "a"], ["a"], []]
+    found = {
+        each.name: (each.told, each.predicted, each.right) for each in class_counts(SEVERAL, gold, said, ["a", "b"])
+    }
+    assert found == {"a": (1, 2, 1), "b": (1, 1, 1), "c": (1, 0, 0)}
+    assert not confusions(SEVERAL, gold, said)
+
+
+def test_the_classes_that_do_not_fit_a_table_are_one() -> None:
+    pairs = confusions(CLASS, list("aaabbcd"), list("aabbacb"))
+    order, counts = most_frequent(pairs, 3)
+    assert order == ["a", "b", REST]
+    assert sum(counts.values()) == 7
+    assert counts[REST, REST] == 1
+    assert most_frequent(pairs, 4) == (["a", "b", "c", "d"], pairs)
+
+
+def test_the_best_head_of_each_task_is_exported_with_its_spread_over_seeds(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds 5 runs") as caught:
+        export_run(runs, tmp_path / "one")
+    told = caught.value.what.splitlines()
+    assert len(told) == 7
+    assert all(path.parent.name in caught.value.what for path in runs.glob("*/run.json"))
+    heads = export_best_of_each(runs, tmp_path / "heads")
+    assert sorted(heads) == ["label", "label-tags", "share", "tags"]
+    records = [read_json(path) for path in runs.glob("*/run.json")]
+    taggers = [record for record in records if record["spec"]["task"] == "tagging"]
+    scores = pd.Series([record["scores"]["validation"]["f1"] for record in taggers])
+    spread = heads["tags"].config["over_seeds"]
+    assert (spread["runs"], len(taggers)) == (2, 2)
+    assert spread["scores"]["validation"]["f1"]["mean"] == pytest.approx(scores.mean())
+    assert spread["scores"]["validation"]["f1"]["std"] == pytest.approx(scores.std())
+    best = max(taggers, key=lambda record: float(record["validation_score"]))
+    assert heads["tags"].config["scores"] == best["scores"]
+    card = (tmp_path / "heads" / "tags" / "README.md").read_text()
+    assert "| validation, over seeds |" in card
+    joint = (tmp_path / "heads" / "label-tags" / "README.md").read_text()
+    assert "for the tasks label (classification), tags (tagging)" in joint
+    assert joint.count("### ") == 3
+    assert "over seeds" not in joint
+    assert taggers[0]["data_identity"] in card
