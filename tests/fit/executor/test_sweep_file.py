@@ -114,6 +114,7 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
         "validate-every": "3", "compute-dtype": "bfloat16", "max-steps": "[3, 5]",
         "order": "window",
         "joint-fusion": "shared", "init-from": "runs", "init-part": "fusion", "freeze": "fusion", "halving": "yes",
+        "floor": "none",
     }  # fmt: skip
     lines = [f"{name}: {value}" for name, value in values.items()]
     sweep = expand_blocks(store, read_sweep(written("\n".join(lines))).blocks)
@@ -142,7 +143,7 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
         *((False, k) for k in range(1, 11)),
     ]
     assert {*values, *through, "data-seeds", "init-seeds", "draw-from", "pool", "control", "mdl"} == set(FIT)
-    pooled = read_sweep(written("label: label\npool: max\nfusion: last\n")).blocks
+    pooled = read_sweep(written("label: label\npool: max\nfusion: last\nfloor: none\n")).blocks
     assert [s.pool for s in expand_blocks(store, pooled).specs] == ["max"]
 
 
