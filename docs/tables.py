@@ -33,7 +33,7 @@ EXAMPLES = {
     "encode out": "my.store", "report out": "report.html", "run out": "WORK", "out": "runs",
     "encoder": "roberta-large", "encoder-revision": "main", "layers": "0,6,12", "max-length": "128",
     "mask-seed": "1", "mask-share": "0.2", "config": "sst2", "revision": "main", "text": "sentence", "pair": "answer",
-    "columns": "index,word,_,tag", "limit": "1000",
+    "columns": "index,word,_,tag", "limit": "1000", "floor": "majority,tfidf",
     "tokens": "words", "device": "cuda:0", "budget": "50GB", "parts": "3/16", "cluster": "slurm",
     "cluster-config": "cluster.yaml", "workers": "4", "sweep": "sweep.yaml", "task": "topic=classification",
     "label": "topic=category", "fusion": "dwatt:scale=yes", "fusion-layers": "-4:", "head": "crf", "shots": "16",

@@ -38,6 +38,17 @@ def is_better(metric: str, score: float, best: float) -> bool:
     return score < best if metric in LESS_IS_BETTER else score > best
 
 
+def is_share(metric: object) -> bool:
+    """Whether a score of this name is a fraction, which tables show in percent; correlations count among them."""
+    return metric not in LESS_IS_BETTER
+
+
+def stored_unit(metric: str | None) -> str | None:
+    """The unit of a score in records, CSV and JSON; None without a metric."""
+    units = {"perplexity": "perplexity", "cross_entropy": "nats"}
+    return None if metric is None else units.get(metric, "fraction")
+
+
 def metric_name(metric: str | None) -> str:
     """A metric as a paper writes it."""
     return NAMES.get(str(metric), str(metric).replace("_", " "))

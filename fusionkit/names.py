@@ -11,6 +11,7 @@ INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap")
 CHOOSERS = ("validation",)
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
+FLOORS = ("majority", "tfidf")  # what a head must beat, trained without an encoder
 SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first
 FIGURES = (
     "shots", "epochs", "parameters", "seconds", "score-by-epoch", "score-by-seconds", "loss-by-step",

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.names import FLOORS
 from fusionkit.options.entry import SWEPT, WHOLE, about, check_options, documented, option, options_of
 
 ROWS = ("tokens", "words", "words-mean", "cls", "last", "mean")
@@ -202,6 +203,11 @@ class RunSpec:
     def is_frozen(self) -> bool:
         """Whether the encoder stays as it is, so that stored states are all that the run reads."""
         return self.method == FROZEN
+
+    @property
+    def is_floor(self) -> bool:
+        """Whether it is no head, but what a head must beat: ``fusion`` is one of :data:`fusionkit.names.FLOORS`."""
+        return self.fusion in FLOORS
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -43,8 +43,11 @@ from fusionkit.files import write_durably
 from fusionkit.machine import cores
 from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by
+from fusionkit.runs.floors import are_floors
 from fusionkit.runs.folder import RunsFolder, digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
+from fusionkit.runs.shown_split import SCORED_ON, TEST
+from fusionkit.runs.summary import group_columns
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.read import read_comparisons, read_study
@@ -270,9 +273,10 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     records = read_records(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
+    frame = frame[~are_floors(frame)]  # the documents' tables are of heads
     if not show and not any(metrics):
         summary, notes = summary_of(comparison, frame, QUIET)
-        return markdown(only(summary, choice), notes if told else (), comparison.across)
+        return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
     if show == "lr":
@@ -280,15 +284,21 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
         return rates_table(only(counted.frame, choice), comparison.by, comparison.across)
     if show == "weights":
         by_digest = {record["digest"]: record for record in records}
-        return weights_table(only(counted.frame, choice), comparison.by, by_digest)
+        keys = group_columns(counted.frame, list(comparison.by), counted.columns, comparison.average)
+        return weights_table(only(counted.frame, choice), keys, by_digest)
     summaries, notes = [], list[str]()
     for metric in metrics:
         of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
-        scores = frame_of(of_metric, sweeps)
+        scores = frame_of(of_metric, sweeps)  # floors are not among the runs that were counted
         summary, notes = summary_of(of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET)
-        summaries.append(only(summary, choice))
+        summaries.append(only(on_test(summary), choice))
     across = comparison.across if len(metrics) == 1 else "metric"
     return markdown(pd.concat(summaries), [*counted.notes, *notes] if told else (), across)
+
+
+def on_test(summary: pd.DataFrame) -> pd.DataFrame:
+    """Without the column that says so where all scores are of test, as the documents say of their tables."""
+    return summary.drop(columns=SCORED_ON) if (summary[SCORED_ON].dropna() == TEST).all() else summary
 
 
 def only(frame: pd.DataFrame, choice: Mapping[str, str]) -> pd.DataFrame:

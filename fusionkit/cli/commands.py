@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.encoder import Encoder
 
+PERCENT = "scores in percent, perplexities as they are; the CSV has fractions"
+
 
 @dataclass(frozen=True)
 class CliCommands:
@@ -126,7 +128,7 @@ class CliCommands:
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
         """Markdown, and the forms of ``fusionkit results --format``."""
         return {
-            "md": markdown(summary, notes, across),
+            "md": markdown(summary, [*notes, PERCENT], across),
             "csv": csv_text(summary),
             "tex": latex(summary, notes) + "\n",
         }

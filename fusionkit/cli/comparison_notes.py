@@ -7,6 +7,7 @@ import pandas as pd
 
 from fusionkit.cli.format_cells import cell, group_keys, rows_of
 from fusionkit.plural import counted
+from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.statistics import LEVEL, TESTS, corrected
 
 NAMES = {"permutation": "sign-flip permutation test", "bootstrap": "shifted bootstrap"}
@@ -62,5 +63,5 @@ def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
 
 
 def _name(compared: pd.DataFrame, row: dict[str, object]) -> str:
-    keys = [name for name in group_keys(compared) if len(compared[name].drop_duplicates()) > 1]
+    keys = [name for name in (*group_keys(compared), SCORED_ON) if len(compared[name].drop_duplicates()) > 1]
     return " ".join(cell(row[name]) for name in keys)

@@ -61,7 +61,7 @@ def fit(
     otherwise: given several times, the first chooses and each is scored.
     """
     from fusionkit.logs import check_logs
-    from fusionkit.runs.folder import RunsFolder
+    from fusionkit.runs.folder import RunsFolder, is_floor
 
     RunsFolder(runs).claim()
     check_logs(log_to)
@@ -90,10 +90,11 @@ def fit(
     if records is None:
         return
     _print(records, runs, as_json)
-    if records and all(record["status"] == "failed" for record in records):  # what comes next would find no head
+    heads = [record for record in records if not is_floor(record)]
+    if heads and all(record["status"] == "failed" for record in heads):  # what comes next would find no head
         raise FusionkitError(
-            "the run failed" if len(records) == 1 else f"all {len(records):,} runs failed",
-            received=records[0]["error"].splitlines()[0],
+            "the run failed" if len(heads) == 1 else f"all {len(heads):,} runs failed",
+            received=heads[0]["error"].splitlines()[0],
             remedy=f"`fusionkit status {runs}` lists them; --retry-failed tries them again",
         )
 
@@ -134,12 +135,16 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     from fusionkit.cli.summary_table import summary_table
     from fusionkit.fit import summarise
     from fusionkit.runs.folder import flat_record, flat_tests
+    from fusionkit.runs.summary import NOTES
 
     if as_json:
         print_json([flat_record(record) for record in records])
         return
     ended = [record for record in records if record["status"] != "stopped"]
-    out().print(summary_table(summarise(pd.DataFrame([row for each in ended for row in flat_tests(each)]))))
+    summary = summarise(pd.DataFrame([row for each in ended for row in flat_tests(each)]))
+    out().print(summary_table(summary))
+    for note in summary.attrs[NOTES]:
+        out().print(note)
     if stopped := len(records) - len(ended):
         out().print(
             f"{counted(stopped, 'run')} stopped early by --halving: others of another rate or layers were better"

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fusionkit.metrics import LESS_IS_BETTER
+from fusionkit.metrics import is_share
 from fusionkit.runs.comparison import COMPARED
+from fusionkit.runs.floors import BEATS, FLOORED, MARK
+from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 
 NOTHING = "–"
@@ -22,8 +24,16 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
-    """The columns of a summary that name its groups."""
-    return [name for name in summary.columns if name not in (*COLUMNS, *COMPARED, *chosen_columns(summary))]
+    """The columns of a summary that tell its groups apart."""
+    others = (*COLUMNS, *COMPARED, *FLOORED, *chosen_columns(summary))
+    return [name for name in summary.columns if name not in others]
+
+
+def naming_columns(summary: pd.DataFrame) -> list[str]:
+    """The columns that stand before a group's numbers: its own, those that validation chose, and what it is scored
+    on.
+    """
+    return [*group_keys(summary), *chosen_columns(summary), *({SCORED_ON} & set(summary.columns))]
 
 
 def chosen_columns(summary: pd.DataFrame) -> list[str]:
@@ -33,12 +43,29 @@ def chosen_columns(summary: pd.DataFrame) -> list[str]:
 
 def times_of(metric: object) -> float:
     """The factor that a score is shown with: 100 for a share, 1 for a perplexity."""
-    return 1.0 if metric in LESS_IS_BETTER else 100.0
+    return 100.0 if is_share(metric) else 1.0
+
+
+def with_unit(metric: object) -> str:
+    """A metric with the unit that tables show it in: ``accuracy, %``; a perplexity has none."""
+    return NOTHING if pd.isna(metric) else str(metric) + (", %" if is_share(metric) else "")  # type: ignore[call-overload]
+
+
+def head_of(column: str, summary: pd.DataFrame) -> str:
+    """The head of a column that names groups; one that validation chose says so."""
+    name = column.replace("_", " ") if column == SCORED_ON else column
+    return f"{name} (by validation)" if column in chosen_columns(summary) else name
 
 
 def score_text(mean: float, std: float = nan, times: float = 100.0) -> str:
     """``74.3 ± 0.5``, in percent unless ``times`` says otherwise; a single run has no deviation."""
     return NOTHING if pd.isna(mean) else f"{times * mean:.1f}" + ("" if pd.isna(std) else f" ± {times * std:.1f}")
+
+
+def mark_of(row: dict[str, Any]) -> str:
+    """The mark of a group that does not beat the majority."""
+    beats = row.get(BEATS)
+    return "" if beats is None or pd.isna(beats) or beats else f" {MARK}"
 
 
 def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
@@ -52,7 +79,7 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
     """
     times = times_of(row["metric"])
     found = {
-        "score": score_text(row["mean"], row["std"], times),
+        "score": score_text(row["mean"], row["std"], times) + mark_of(row),
         "interval": range_text(row["low"], row["high"], times),
         "parameters": "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
         "seconds": "" if pd.isna(row["seconds_alone"]) else f"{row['seconds_alone']:.1f}",

@@ -10,19 +10,32 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.cli.format_cells import NOTHING, cell, chosen_columns, group_keys, rows_of, runs_text, texts_of, times_of
-from fusionkit.metrics import is_better, metric_name
+from fusionkit.cli.format_cells import (
+    NOTHING,
+    cell,
+    chosen_columns,
+    head_of,
+    mark_of,
+    naming_columns,
+    rows_of,
+    runs_text,
+    texts_of,
+    times_of,
+)
+from fusionkit.metrics import is_better, is_share, metric_name
 from fusionkit.printable import one_line, printable, spreadsheet_safe
+from fusionkit.runs.shown_split import SCORED_ON
 
 # Rows that agree in these compete for the bold.
-SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", "shots")
+SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", SCORED_ON, "shots")
 Rows = list[tuple[dict[str, Any], bool]]
 
 
 def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     """A ``booktabs`` table with the notes as comments above; with a baseline also the paired differences."""
-    keys, compared = [*group_keys(summary), *chosen_columns(summary)], "difference" in summary.columns
-    header = [*map(_latex_escape, keys), "score", "95\\,\\% interval"]
+    keys, compared = naming_columns(summary), "difference" in summary.columns
+    unit = " (\\%)" if all(map(is_share, summary["metric"])) else ""
+    header = [*(_latex_escape(head_of(name, summary)) for name in keys), f"score{unit}", "95\\,\\% interval"]
     header += ["difference", "95\\,\\% interval", "$p$", "W--T--L"] if compared else []
     header += ["runs", "parameters"]
     lines = [f"% {printable(' '.join(note.split()))}" for note in notes]
@@ -54,9 +67,13 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
     Args:
         across: a column that groups are named by, or ``metric``; its values become columns of the table.
     """
-    keys, rows = group_keys(summary), _rows(summary)
-    down, lies_across = [*keys, *chosen_columns(summary)], across in (*keys, "metric")
-    body = _across(rows, keys, across) if lies_across else _down(rows, down, "difference" in summary.columns)
+    down, rows = naming_columns(summary), _rows(summary)
+    keys = [name for name in down if name not in chosen_columns(summary)]
+    if across in (*keys, "metric"):
+        body = _across(rows, keys, across)
+    else:
+        heads = [_head(name) if name == SCORED_ON else name for name in down]
+        body = _down(rows, down, heads, "difference" in summary.columns)
     lines = [f"| {' | '.join(cells)} |" for cells in (body[0], ["---"] * len(body[0]), *body[1:])]
     return "\n".join([*lines, *(f"\n{_markdown_escape(note)}" for note in notes)]) + "\n"
 
@@ -78,7 +95,8 @@ def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
     text = NOTHING if pd.isna(row["mean"]) else f"{times * row['mean']:.1f}"
     text = f"\\textbf{{{text}}}" if bold else text
     text += f"$^{{{stars}}}$" if stars else ""
-    return text + ("" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}")
+    text += "" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}"
+    return text + ("$^\\dagger$" if mark_of(row) else "")
 
 
 def _latex_escape(text: str) -> str:
@@ -86,10 +104,10 @@ def _latex_escape(text: str) -> str:
     return "".join("\\" + words.get(c, c) if c in words or c in "&%$#_{}" else c for c in one_line(text))
 
 
-def _down(rows: Rows, keys: list[str], compared: bool) -> list[list[str]]:
+def _down(rows: Rows, keys: list[str], heads: list[str], compared: bool) -> list[list[str]]:
     """A group a line."""
     differences = ["difference", "p"] if compared else []
-    body = [[*keys, "metric", "score", *differences, "runs", "parameters", "s alone"]]
+    body = [[*heads, "metric", "score", *differences, "runs", "parameters", "s alone"]]
     for row, bold in rows:
         texts = texts_of(row)
         names = [*(_markdown_escape(cell(row[name])) for name in keys), cell(row["metric"])]

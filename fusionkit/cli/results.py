@@ -60,21 +60,16 @@ def results(
     from fusionkit.cli.comparison_notes import comparison_notes
     from fusionkit.cli.paper_tables import csv_text, latex
     from fusionkit.cli.summary_table import summary_table
-    from fusionkit.runs.choice import chosen_by
-    from fusionkit.runs.comparison import compare
     from fusionkit.runs.folder import RunsFolder
-    from fusionkit.runs.shown_split import scored_on, with_split
-    from fusionkit.runs.summary import NOTES, summarise
+    from fusionkit.runs.summary import NOTES
+    from fusionkit.runs.tabulate import tabulate
 
-    frame = scored_on(RunsFolder(runs).frame(metric, each_test=True), split)
-    chosen, choice = chosen_by(choose_by, frame, (*by, *average)), dict[str, str]()
-    if baseline:
-        choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
-        summary = compare(chosen.frame, baseline, list(by) or None, **choice, chosen=chosen.columns, average=average)
-    else:
-        summary = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average)
-    summary = with_split(summary, split)
-    notes = [*chosen.notes, *summary.attrs[NOTES], *(comparison_notes(summary, **choice) if baseline else [])]
+    frame = RunsFolder(runs).frame(metric, each_test=True)
+    choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
+    summary = tabulate(
+        frame, by, split=split, choose_by=choose_by, baseline=baseline or None, average=average, **choice
+    )
+    notes = [*summary.attrs[NOTES], *(comparison_notes(summary, **choice) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
         notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")
     kind = "json" if as_json else kind

@@ -8,11 +8,23 @@ import pandas as pd
 from rich.table import Table
 
 from fusionkit.cli.console import out, table
-from fusionkit.cli.format_cells import NOTHING, cell, chosen_columns, group_keys, rows_of, runs_text, texts_of
+from fusionkit.cli.format_cells import (
+    NOTHING,
+    cell,
+    head_of,
+    naming_columns,
+    rows_of,
+    runs_text,
+    texts_of,
+    with_unit,
+)
+from fusionkit.runs.shown_split import SCORED_ON
 
 PERCENT, RANGE = "95 % interval", "95 % of Δ"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
-COSTS, READ_OFF, KEPT = ("s alone", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE), ("fusion", "label", "data")
+COSTS, READ_OFF = ("s alone", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE)
+KEPT = ("fusion", "label", "data", "scored on")
+SAID = (SCORED_ON, "metric")  # above the table, also above one of a single row
 
 
 def summary_table(summary: pd.DataFrame) -> Table:
@@ -21,19 +33,23 @@ def summary_table(summary: pd.DataFrame) -> Table:
 
     Its least important columns are left out where the terminal is too narrow; it says which.
     """
-    keys = [*group_keys(summary), *chosen_columns(summary)]
-    same = [name for name in (*keys, "metric") if len(summary[name].drop_duplicates()) == 1 < len(summary)]
-    shared = [name for name in same if name != "fusion"]
+    keys = naming_columns(summary)
+    same = [name for name in (*keys, "metric") if len(summary[name].drop_duplicates()) == 1]
+    shared = [name for name in same if name in SAID or (name != "fusion" and len(summary) > 1)]
     shown = [name for name in (*keys, "metric") if name not in shared]
-    header = [(name, "left") for name in shown]
+    header = [(head_of(name, summary), "left") for name in shown]
     rows: list[list[str]] = []
     for row in rows_of(summary):
         numbers = _numbers(row)
-        rows.append([*(cell(row[name]) for name in shown), *numbers.values()])
+        rows.append([*(_cell(name, row[name]) for name in shown), *numbers.values()])
         if len(rows) == 1:
             header += [(name, "right") for name in numbers]
-    title = " · ".join(f"{name} {cell(summary[name].iloc[0])}" for name in shared)
+    title = " · ".join(f"{head_of(name, summary)} {_cell(name, summary[name].iloc[0])}" for name in shared)
     return _fitting(title or None, header, rows, len(shown))
+
+
+def _cell(name: str, value: Any) -> str:
+    return with_unit(value) if name == "metric" else cell(value)
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:

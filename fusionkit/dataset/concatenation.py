@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fusionkit.dataset.origin import joined
 from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
 from fusionkit.ragged import IntArray, offsets_of
 
@@ -127,6 +128,7 @@ def join_splits(parts: Sequence[tuple[str, TaskSplit, Sequence[int]]]) -> TaskSp
             name: join_splits([(before, split.others[name], own) for before, split, own in parts])
             for name in splits[0].others
         },
+        joined([split.origin for split in splits]),
     )
 
 

@@ -74,6 +74,7 @@ def pooled(split: TaskSplit) -> TaskSplit:
         split.ids,
         sides=split.sides,
         name=split.name,
+        origin=split.origin,
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
+from fusionkit.dataset.origin import Origin
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.tags import are_span_tags
 
@@ -60,6 +61,7 @@ class TaskSplit:
         sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
         name: the task whose labels these are, where a run has several. others: the same examples and rows with the
             labels of the run's other tasks, by their names.
+        origin: where the examples lie in their stores; None of examples that are in no store.
     """
 
     states: States
@@ -74,6 +76,7 @@ class TaskSplit:
     sides: int = 1
     name: str = ""
     others: Mapping[str, TaskSplit] = field(default_factory=dict)
+    origin: Origin | None = None
 
     @property
     def parts(self) -> dict[str, TaskSplit]:
@@ -149,6 +152,7 @@ class TaskSplit:
             self.sides,
             self.name,
             {name: other.subset(examples) for name, other in self.others.items()},
+            None if self.origin is None else self.origin.take(examples),
         )
 
     def over(self, states: States, rows: IntArray) -> TaskSplit:

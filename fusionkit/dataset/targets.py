@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fusionkit.alignment import lay_rows
 from fusionkit.dataset.draws import carve
+from fusionkit.dataset.origin import Origin
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.errors import DataError, UsageError
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
@@ -90,14 +91,16 @@ def _match(
             ``first`` or the ``last``.
     """
     targets = task.targets(told, {name: k for k, name in enumerate(names)})
+    origin = Origin.of(store, split.name, examples)
     column = next((name for name in ("id", "idx", "guid") if name in split.examples.columns), None)
     ids = [str(one) for one in (split.examples[column].iloc[examples].tolist() if column else examples)]
     if task.unit == "word":
         words, word_offsets, mask = _words(split, store, examples)
         offsets = offsets_of(mask.astype(np.int64))[word_offsets]
         return TaskSplit(
-            split.hidden_states, words[mask], offsets, targets[mask], told, ids, kept=mask, word_offsets=word_offsets
-        )
+            split.hidden_states, words[mask], offsets, targets[mask], told, ids, kept=mask, word_offsets=word_offsets,
+            origin=origin,
+        )  # fmt: skip
     sequences = split.pairs[examples].ravel()
     if reads == "all":
         rows, offsets = _rows_with_states(split, sequences)
@@ -111,7 +114,7 @@ def _match(
             )
         ends = split.row_offsets[sequences + 1] - 1 if reads == "last" else split.row_offsets[sequences]
         rows, offsets = ends, np.arange(len(sequences) + 1, dtype=np.int64)
-    return TaskSplit(split.hidden_states, rows, offsets, targets, told, ids, sides=split.sides)
+    return TaskSplit(split.hidden_states, rows, offsets, targets, told, ids, sides=split.sides, origin=origin)
 
 
 def _words(split: Split, store: Store, examples: IntArray) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:

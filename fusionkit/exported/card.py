@@ -78,7 +78,11 @@ def _body(config: Mapping[str, Any]) -> str:
     label, fusion, head, encoder, task, data = map(escaped, names)
     example, kinds = USES[_input(config)]
     place = ', encoder="FOLDER OF THE ENCODER"' if config["encoder_kind"] == "folder" else ""
-    tested = "; test was read once." if "test" in scores else ", whose scores flatter for that."
+    tested = (
+        "Scored on test, which was read once. The epoch was chosen by validation."
+        if "test" in scores
+        else "Scored on validation, which also chose the epoch: such a score flatters."
+    )
     pooled = f", pooled by {spec['pool']}" if spec["pool"] else ""
     options = [(name, "–" if value is None else str(value)) for name, value in spec.items() if name not in UNTOLD]
     is_frozen = spec.get("method", "frozen") == "frozen"
@@ -94,11 +98,11 @@ A fusionkit head for the task {task}. It reads layers {", ".join(map(str, config
 ## Scores
 
 Data set: {data or "–"}. One run, data seed {spec["data_seed"]}, weights' seed
-{spec["init_seed"]}. Scores are from 0 to 1, correlations from −1.
+{spec["init_seed"]}. Scores are fractions from 0 to 1, correlations from −1.
 
 {_table(["metric", *scores], _score_rows(scores))}
 
-The epoch was chosen by validation{tested}
+{tested}
 
 ## Use
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionkit.names import TASKS
+from fusionkit.names import FLOORS, TASKS
 from fusionkit.options.entry import NONE, SWEPT, WHOLE, OptionInfo, options_of
 from fusionkit.specs import AUTO, ORDERS, EncodeSpec, RunSpec
 
@@ -105,6 +105,13 @@ def by_flag(*options: OptionInfo) -> dict[str, OptionInfo]:
 # What a run is, as it may stand in each block of a sweep.
 FIT = by_flag(
     *(given for name, entry in _RUN.items() for given in _GIVEN.get(name, (entry,))),
+    OptionInfo(
+        name="floor",
+        help=f"{', '.join(FLOORS)} or none: runs that a head must beat; with any the majority too. "
+        "[default: majority where an example has one label or number]",
+        metavar="NAME,…",
+        lists=WHOLE,
+    ),
     OptionInfo(
         name="halving",
         help="Stop the worse half of the rates and layers given, again and again (successive halving).",

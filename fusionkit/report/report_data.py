@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import pandas as pd
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, unit_of
 from fusionkit.runs.choice import Chosen, choose
-from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests
-from fusionkit.runs.summary import AXES, OF_A_SEED
+from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests, is_floor
+from fusionkit.runs.summary import AXES, OF_A_SEED, OF_FLOORS
 from fusionkit.store import Store, open_store
 from fusionkit.store.presence import MANIFEST
 
@@ -32,13 +32,15 @@ class ReportData:
     Attributes:
         folders: where they lie. records: by digest. frame: a row a run and store that it was scored on: the columns
             of :func:`fusionkit.results`, with ``task_name``, ``method``, ``shots_name`` and its ``folder``.
-        stores: by digest, those of the runs that are still to be found.
+        stores: by digest, those of the runs that are still to be found. floors: the runs that no head is trained for,
+            in a frame of their own.
     """
 
     folders: list[Path]
     records: dict[str, dict[str, Any]]
     frame: pd.DataFrame
     stores: dict[str, Store]
+    floors: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -78,6 +80,17 @@ class ReportData:
         return replace(found, frame=found.frame[found.frame["status"] == "finished"])
 
     @cached_property
+    def floors_beside(self) -> pd.DataFrame:
+        """The floors over the data of :attr:`chosen`, with its ``task_name`` and ``shots_name``: a row a run."""
+        if self.floors.empty:
+            return self.floors
+        data = [name for name in OF_FLOORS if name not in ("fusion", "sides")]
+        cells = self.chosen[[*data, *CELL[:2]]].drop_duplicates()
+        # None and NaN are one to a merge only as texts.
+        keyed = [each.assign(**{name: each[name].map(_text) for name in data}) for each in (self.floors, cells)]
+        return keyed[0].merge(keyed[1], on=data)
+
+    @cached_property
     def whole(self) -> pd.DataFrame:
         """The runs of :attr:`chosen` on each task's largest draw."""
         order = {name: place for place, name in enumerate(self.shots)}
@@ -113,6 +126,10 @@ class ReportData:
         return int(found["rows"] if spec["task"] == "mlm" else found["examples"])
 
 
+def _text(value: object) -> str:
+    return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)  # type: ignore[call-overload]
+
+
 def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> ReportData:
     """Read folders of runs; a run that lies in several counts once.
 
@@ -126,15 +143,17 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
         raise UsageError("no runs are given", expected="a folder that `fusionkit fit --out` wrote, or several")
     folders = [Path(path).expanduser() for path in runs]
     records: dict[str, dict[str, Any]] = {}
-    rows = []
+    rows, floors = [], []
     for folder in folders:
         for record in RunsFolder(folder).records():
             digest = digest_of_record(record)
-            if digest in records:
-                continue
-            records[digest] = record
-            rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
-    return ReportData(folders, records, named(pd.DataFrame(rows)), find_stores(folders, stores))
+            if is_floor(record):
+                floors += flat_tests(record)
+            elif digest not in records:
+                records[digest] = record
+                rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
+    beside = pd.DataFrame(floors).drop_duplicates(["digest", "evaluated"]) if floors else pd.DataFrame()
+    return ReportData(folders, records, named(pd.DataFrame(rows)), find_stores(folders, stores), beside)
 
 
 def find_stores(runs: Sequence[Path], given: Sequence[Path] = ()) -> dict[str, Store]:

@@ -5,24 +5,29 @@ In the page: columns with their kinds, rows of cells with a text to show and a v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
-from fusionkit.metrics import LESS_IS_BETTER, metric_name
+from fusionkit.metrics import LESS_IS_BETTER, is_better, metric_name
 from fusionkit.report.display_names import METHOD_AXES, bounds_of, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
-from fusionkit.runs.summary import summarise
+from fusionkit.runs.floors import MAJORITY, MARK
+from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
+from fusionkit.runs.summary import scores_of, summarise
 
 PLAIN = "last"  # compared with unless the user names another
 STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
 NOTHING = "–"
 ALL_SHOTS = 1e12  # what a draw of all examples is sorted by
 FILTERED = ("task", "method")
-TEXTS = (*FILTERED, "run", "seeds", "chosen")  # columns that are sorted as texts
+TEXTS = (*FILTERED, "run", "seeds", "chosen", "scored on")  # columns that are sorted as texts
 # A cell: {"t": what is shown, "v": what it is sorted by, "b": the best, "s": what it says more quietly}.
 Cell = dict[str, Any]
 
@@ -59,7 +64,36 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
             raise
         table = summarise(frame, CELL)
         table[list(COMPARED)] = None
-    return mark_best(table), notes
+    table, beaten = beside_floors(table, floor_scores(study))
+    if (table[SCORED_ON] == VALIDATION).any():
+        notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")
+    return mark_best(table), notes + beaten
+
+
+def floor_scores(study: ReportData) -> dict[tuple[str, str, str], NDArray[np.float64]]:
+    """The scores of each floor's runs, by task, size of draw and the floor's name."""
+    runs = study.floors_beside
+    if runs.empty:
+        return {}
+    groups = runs.groupby([*CELL[:2], "fusion"], sort=False)
+    return {tuple(map(str, key)): scores_of(group) for key, group in groups}  # type: ignore[misc]
+
+
+def beside_floors(
+    table: pd.DataFrame, floors: Mapping[tuple[str, str, str], NDArray[np.float64]]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Add ``is_beaten``: whether a row's mean is not above the majority's; and a note on these rows."""
+    means = {key[:2]: float(scores.mean()) for key, scores in floors.items() if key[2] == MAJORITY}
+    beaten = [
+        not is_better(str(row["metric"]), row["mean"], means.get((row["task_name"], row["shots_name"]), math.nan))
+        and (row["task_name"], row["shots_name"]) in means
+        for _, row in table.iterrows()
+    ]
+    note = (
+        f"{MARK} not above the majority of the training labels: this score cannot tell such a head from none. "
+        "`fusionkit results --metric matthews` or `--metric macro_f1` can."
+    )
+    return table.assign(is_beaten=beaten), [note] if any(beaten) else []
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
@@ -82,18 +116,23 @@ def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]
     for pair in sorted(tried, key=lambda pair: (study.tasks.index(pair[0]), study.shots.index(pair[1]))):
         home = next((pairs for pairs in alike if _is_half_full([tried[one] for one in (*pairs, pair)])), None)
         alike.append([pair]) if home is None else home.append(pair)
-    found = []
+    found, floors = [], floor_scores(study)
     for pairs in alike:
         kept = set().union(*(tried[pair] for pair in pairs))
         columns = [{"label": "method", "kind": "text"}]
         for task, shots in pairs:
             size = f" · {shots} shots" if several and shots != "all" else ""
+            scored = {groups[key][SCORED_ON] for key in groups if key[:2] == (task, shots)}
+            size += f" · {VALIDATION}" if VALIDATION in scored else ""
             columns.append({"label": f"{task}{size}", "unit": unit_of(study.metric(task)), "kind": "number"})
         rows = [
             [_method(study, method), *(_brief(groups.get((*pair, method))) for pair in pairs)]
             for method in study.methods
             if method in kept
         ]
+        for place, name in enumerate(dict.fromkeys(key[2] for key in floors if key[:2] in pairs)):
+            cells = [_floor(floors.get((*pair, name)), times_of(study.metric(pair[0]))) for pair in pairs]
+            rows.append([{"t": name, "v": len(study.methods) + place}, *cells])
         found.append({"columns": columns, "rows": rows})
     return found
 
@@ -116,6 +155,7 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
             {"t": row["task_name"], "s": metric_name(row["metric"])},
             _shots(row["shots_name"], first["shots"]),
             _method(study, row["method"]),
+            {"t": row[SCORED_ON]},
             _score(row),
             _interval(row, times),
             _difference(row, times),
@@ -126,10 +166,17 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
             {"t": f"lr {first['lr']:g}, {first['epochs']} epochs, {first['head']}"},
         ])  # fmt: skip
     columns = _columns(
-        "task", "shots", "method", "score", "95 % interval", "Δ to baseline", "p", "parameters", "seconds alone",
-        "runs", "chosen",
+        "task", "shots", "method", "scored on", "score", "95 % interval", "Δ to baseline", "p", "parameters",
+        "seconds alone", "runs", "chosen",
     )  # fmt: skip
     return {"columns": columns, "rows": rows}
+
+
+def _floor(scores: NDArray[np.float64] | None, times: float) -> Cell:
+    if scores is None:
+        return {"t": NOTHING}
+    deviation = f"± {times * np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
+    return {"t": f"{times * scores.mean():.1f}", "v": float(scores.mean()), "s": deviation}
 
 
 def runs_table(study: ReportData) -> dict[str, Any]:
@@ -175,7 +222,8 @@ def _score(row: Any, brief: bool = False) -> Cell:
         return {"t": "failed"}
     times = times_of(row["metric"])
     deviation = "" if pd.isna(row["std"]) else f"± {times * row['std']:.1f}"
-    cell: Cell = {"t": f"{times * row['mean']:.1f}", "v": float(row["mean"]), "s": deviation}
+    mark = f" {MARK}" if row["is_beaten"] else ""
+    cell: Cell = {"t": f"{times * row['mean']:.1f}{mark}", "v": float(row["mean"]), "s": deviation}
     if row["is_best"]:
         cell["b"] = 1
     p = row["p_corrected"]

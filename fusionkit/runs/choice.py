@@ -15,6 +15,7 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
+from fusionkit.runs.floors import are_floors
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
 
 ORDERED = ("lr", "encoder_lr", "epochs")  # those whose grid has edges
@@ -90,6 +91,7 @@ def best_run(frame: pd.DataFrame) -> str:
     Raises:
         UsageError: the runs are of several tasks, or none has finished.
     """
+    frame = frame[~are_floors(frame)]
     # A failed run has no metric.
     tasks = frame.loc[frame["status"] == "finished", [*TASK]].drop_duplicates()
     if len(tasks) > 1:

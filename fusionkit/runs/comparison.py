@@ -14,8 +14,9 @@ import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.plural import counted
+from fusionkit.runs.floors import are_floors
 from fusionkit.runs.pairing import Pairs, pair_runs
-from fusionkit.runs.summary import AXES, SEEDS, group_columns, summarise, without_stopped
+from fusionkit.runs.summary import AXES, FREE, SEEDS, group_columns, prepared, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
@@ -58,7 +59,7 @@ def compare(
         raise unknown_name("test", test, TESTS)
     if correction not in CORRECTIONS:
         raise unknown_name("correction", correction, CORRECTIONS)
-    frame = without_stopped(frame)
+    frame = prepared(frame, average)
     table = summarise(frame, by, interval, chosen, average)
     keys = group_columns(frame, by, chosen, average)
     fixed = _read_baseline(
@@ -67,7 +68,7 @@ def compare(
     groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
     labels = [tuple(map(_label_of, values)) for values in table[keys].itertuples(index=False, name=None)]
     places = {label: place for place, label in enumerate(labels)}
-    against = [tuple(fixed.get(key, value) for key, value in zip(keys, label, strict=True)) for label in labels]
+    against = [_against(label, keys, fixed, places) for label in labels]
     if not set(against) & set(labels):
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
     # By its place each group that is compared, with the place of the one that it is compared with.
@@ -75,12 +76,14 @@ def compare(
     found = {ours: pair_runs(groups[ours], groups[other], list(fixed), chosen) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
     _check(found, others, groups, names, fixed)
+    # Of floors the difference is told and not tested: it would correct the p-values of the heads.
+    floors = {place for place, group in enumerate(groups) if are_floors(group).all()}
     rows = [
         {
             "baseline": _written(fixed),
             "is_baseline": label == against[place],
             "unpaired": 0 if label == against[place] else len(groups[place]),  # without a baseline none has a partner
-            **(_compared(found[place], interval, test) if place in found else {}),
+            **(_compared(found[place], interval, None if place in floors else test) if place in found else {}),
         }
         for place, label in enumerate(labels)
     ]
@@ -94,7 +97,18 @@ def compare(
     return whole
 
 
-def _compared(pairs: Pairs, interval: str, test: str) -> dict[str, object]:
+def _against(
+    label: tuple[str, ...], keys: Sequence[str], fixed: Mapping[str, str], places: Mapping[tuple[str, ...], int]
+) -> tuple[str, ...]:
+    """The group that one is compared with: of a floor, which has no rate, the one that is there."""
+    wanted = tuple(fixed.get(key, value) for key, value in zip(keys, label, strict=True))
+    plain = tuple(
+        NO_VALUE if key in FREE and key not in fixed else value for key, value in zip(keys, wanted, strict=True)
+    )
+    return plain if wanted not in places and plain in places else wanted
+
+
+def _compared(pairs: Pairs, interval: str, test: str | None) -> dict[str, object]:
     differences, (won, tied, lost) = pairs.differences, pairs.outcomes
     n = len(differences)
     low, high = INTERVALS[interval](differences)
@@ -102,8 +116,8 @@ def _compared(pairs: Pairs, interval: str, test: str) -> dict[str, object]:
         "difference": float(np.mean(differences)) if n else np.nan,
         "difference_low": low,
         "difference_high": high,
-        "p": TESTS[test].p_value(differences) if n > 1 else np.nan,
-        "smallest_p": TESTS[test].smallest(n) if n > 1 else np.nan,
+        "p": TESTS[test].p_value(differences) if test and n > 1 else np.nan,
+        "smallest_p": TESTS[test].smallest(n) if test and n > 1 else np.nan,
         "wins": won,
         "ties": tied,
         "losses": lost,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fusionkit.errors import UsageError
 from fusionkit.files import read_json
-from fusionkit.runs.folder import RECORD
+from fusionkit.runs.folder import RECORD, is_floor
 
 
 def find_run(place: str | Path) -> list[Path]:
@@ -19,12 +19,14 @@ def find_run(place: str | Path) -> list[Path]:
     if (path / RECORD).is_file():
         return [path]
     if path.is_dir():
-        # Failed and stopped runs are kept too, to be seen; they have no weights.
-        found = sorted(folder.parent for folder in path.glob(f"*/{RECORD}"))
-        found = [folder for folder in found if read_json(folder / RECORD).get("status") == "finished"]
+        # Failed and stopped runs, and floors, are kept too, to be seen; they have no weights.
+        records = {file.parent: read_json(file) for file in sorted(path.glob(f"*/{RECORD}"))}
+        found = [
+            folder for folder, record in records.items() if record.get("status") == "finished" and not is_floor(record)
+        ]
     else:
-        records = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
-        found = [record.parent for record in records if record.parent.name.startswith(path.name)]
+        files = sorted(path.parent.glob(f"*/{RECORD}")) if len(path.name) >= 4 else []
+        found = [file.parent for file in files if file.parent.name.startswith(path.name)]
         if len(found) > 1:
             names = ", ".join(folder.name for folder in found)
             raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")

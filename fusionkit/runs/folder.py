@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
+from fusionkit.names import FLOORS
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import tasks_of
 
@@ -45,7 +46,7 @@ COSTS = (
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "steps",
     "fusion_parameters", "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
-    "trained_parameters", "evaluated", "init_data", "sides", *COSTS,
+    "trained_parameters", "evaluated", "scored_on", "init_data", "sides", *COSTS,
 )  # fmt: skip
 
 
@@ -242,6 +243,11 @@ def digest_of_record(record: dict[str, Any]) -> str:
     return RunSpec.from_dict(record["spec"]).digest
 
 
+def is_floor(record: Mapping[str, Any]) -> bool:
+    """Whether a record is of a floor, which has no weights."""
+    return record.get("spec", {}).get("fusion") in FLOORS
+
+
 def others_of(record: dict[str, Any]) -> dict[str, Any]:
     """What a record has of a run's tasks but the first, by their names: ``labels``, ``default``, ``layer_weights``."""
     # Records of earlier releases know one other task, and it has one name.
@@ -297,11 +303,20 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
             "score": scores.get("test", {}).get(metric),
             "validation_score": scores.get("validation", {}).get(metric),
         }
-    return flat
+    return flat | {"scored_on": _scored_on(flat)}
 
 
 def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
     """A record as :func:`flat_record` gives it, for each store that it was scored on."""
     flat = flat_record(record, metric)
     tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
-    return [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
+    rows = [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
+    return [{**row, "scored_on": _scored_on(row)} for row in rows]
+
+
+def _scored_on(flat: Mapping[str, Any]) -> str | None:
+    """The split whose score counts: test, or validation where there is no test; None of a run that has no score."""
+    if flat["status"] != "finished":
+        return None
+    counts = {"test": flat["score"], "validation": flat["validation_score"]}
+    return next((split for split, score in counts.items() if score is not None), None)

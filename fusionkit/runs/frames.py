@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,56 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.runs.folder import RunsFolder, digest_of_record, layer_weights_of, timed_curve
+from fusionkit.runs.shown_split import TEST
+from fusionkit.runs.tabulate import tabulate
 
 Rows = list[dict[str, Any]]
 
 
-def results(
-    *runs: str | Path | Iterable[str | Path], metric: str | None = None, each_test: bool = False
-) -> pd.DataFrame:
+class Results(pd.DataFrame):
+    """One row a run: a pandas frame whose :meth:`summary` is the table of ``fusionkit results``."""
+
+    @property
+    def _constructor(self) -> Callable[..., Results]:  # a selection of runs has the method too
+        return Results
+
+    def summary(
+        self,
+        by: str | Sequence[str] = (),
+        *,
+        split: str = TEST,
+        choose_by: str | None = None,
+        baseline: str | None = None,
+        average: str | Sequence[str] = (),
+        interval: str = "t",
+        test: str = "permutation",
+        correction: str = "holm",
+    ) -> pd.DataFrame:
+        """One row a group: mean, standard deviation and 95 % interval over seeds and draws, and nothing else.
+
+        Args:
+            by: columns to group by; none are all that differ. An option on which runs of one group differ is a column
+                too, unless ``average`` names it or ``choose_by="validation"`` chooses its value.
+            split, choose_by, baseline, average, interval, test, correction: as the options of ``fusionkit results``.
+
+        Returns:
+            the columns of ``fusionkit results --format csv``, scores as fractions; ``attrs["notes"]`` is what stands
+            below the table. UsageError for an unknown name.
+        """
+        return tabulate(
+            pd.DataFrame(self),
+            [by] if isinstance(by, str) else by,
+            split=split,
+            choose_by=choose_by,
+            baseline=baseline,
+            average=[average] if isinstance(average, str) else average,
+            interval=interval,
+            test=test,
+            correction=correction,
+        )
+
+
+def results(*runs: str | Path | Iterable[str | Path], metric: str | None = None, each_test: bool = False) -> Results:
     """The finished and failed runs of one folder or several as a flat table.
 
     Args:
@@ -26,13 +69,14 @@ def results(
 
     Returns:
         a row a run: its ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``status``, ``metric``,
-        ``score`` (test), ``validation_score``, ``best_epoch``, parameters, ``seconds``, where the data came from, of a
-        run of several tasks the score of each by its own metric (``topic_accuracy``), and the ``folder``. A run that
-        lies in several folders counts once, in the first.
+        ``score`` (test), ``validation_score``, ``scored_on`` (which of the two counts), ``best_epoch``, parameters,
+        ``seconds``, where the data came from, of a run of several tasks the score of each by its own metric
+        (``topic_accuracy``), and the ``folder``. Scores are fractions. A run that lies in several folders counts once,
+        in the first. ``results(…).summary(…)`` is the table of ``fusionkit results``.
         UsageError if no folder is named, one holds no finished run, or no run has such a score; StoreError for a
         damaged record.
     """
-    return _of_all(runs, lambda folder: folder.rows(metric, each_test), ["evaluated"] if each_test else [])
+    return Results(_of_all(runs, lambda folder: folder.rows(metric, each_test), ["evaluated"] if each_test else []))
 
 
 def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:

@@ -19,11 +19,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.metrics import is_better
-from fusionkit.runs.summary import AXES, SEEDS, scores_of
+from fusionkit.runs.floors import are_floors
+from fusionkit.runs.shown_split import SCORED_ON
+from fusionkit.runs.summary import AXES, FREE, SEEDS, scores_of
 
 # Groups that differ in these learned or answered something else: a common seed pairs nothing.
 NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
-OTHERS = (*SEEDS, "metric", "tested")
+OTHERS = (*SEEDS, "metric", SCORED_ON)
+NO_SEED = -1
 PLACES = ("store", "mix", "evaluate_on")  # digests: legible columns tell the same, mostly
 
 
@@ -77,12 +80,15 @@ def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str], chosen:
             itself: runs that differ in them are a pair all the same.
     """
     ours, theirs = _scored(ours), _scored(theirs)
+    # A floor knows nothing of most options, so these neither pair nor differ.
+    free = FREE if any(len(runs) and are_floors(runs).all() for runs in (ours, theirs)) else ()
+    told, chosen = [*told, *free], [name for name in chosen if name not in free]
     texts = [runs[[*AXES, *OTHERS]].map(_text) for runs in (ours, theirs)]
     differs = [name for name in AXES if name not in told and _tells(name, *texts)]
     apart = [name for name in chosen if name not in (*told, *differs) and set(texts[0][name]) != set(texts[1][name])]
     differs += [] if any(each.empty for each in texts) else apart
     axes = [name for name in AXES if name not in (*told, *differs, *chosen, "init_from")]
-    axes += [name for name in ("data_seed", "metric", "tested") if name not in told]
+    axes += [name for name in ("data_seed", "metric", SCORED_ON) if name not in told]
     # Each fusion of a transfer begins from its own run, so those digests never agree; they count where they must.
     if "init_from" not in told and any(each.duplicated([*axes, "init_seed"]).any() for each in texts):
         axes.append("init_from")
@@ -103,9 +109,10 @@ def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str], chosen:
 
 
 def _scored(runs: pd.DataFrame) -> pd.DataFrame:
-    """The finished runs with the score that counts, and whether it is a test score."""
+    """The finished runs with the score that counts."""
     good = runs[runs["status"] == "finished"]
-    good = good.assign(counts=scores_of(good), tested=good["score"].notna())
+    # A floor has no weights, so no seed of them: it is a pair with the mean over those of a head.
+    good = good.assign(counts=scores_of(good), init_seed=good["init_seed"].where(~are_floors(good), NO_SEED))
     finite: pd.DataFrame = good[np.isfinite(good["counts"].to_numpy())]
     return finite
 

@@ -1,4 +1,4 @@
-"""Which split's score a table of results shows."""
+"""Which split's score a table of results shows: test, or validation where there is no test or the user says so."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import pandas as pd
 from fusionkit.names import SHOWN_SPLITS
 
 TEST, VALIDATION = SHOWN_SPLITS
+SCORED_ON = "scored_on"  # the column that says so, of a run and of a group of runs
 
 
-def scored_on(frame: pd.DataFrame, split: str) -> pd.DataFrame:
-    """The runs with the score of this split in the place of that on test.
+def with_scores_of(frame: pd.DataFrame, split: str) -> pd.DataFrame:
+    """The runs with the split whose score counts in ``scored_on``.
 
     Args:
         frame: one row a run and store that it was scored on. split: one of :data:`fusionkit.names.SHOWN_SPLITS`.
@@ -21,11 +22,10 @@ def scored_on(frame: pd.DataFrame, split: str) -> pd.DataFrame:
     if split == TEST:
         return frame
     runs = frame.drop_duplicates([name for name in ("sweep", "digest") if name in frame])
-    return runs.assign(score=runs["validation_score"], evaluated=runs["data"])
+    return runs.assign(scored_on=runs[SCORED_ON].where(runs[SCORED_ON].isna(), VALIDATION), evaluated=runs["data"])
 
 
-def with_split(summary: pd.DataFrame, split: str) -> pd.DataFrame:
-    """A summary that says whose scores it has: with a column ``split``, but for those on test."""
-    if split != TEST:
-        summary.insert(0, "split", split)
-    return summary
+def with_failed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same, failed runs beside those of their stores: they would have been scored on the same split."""
+    places = frame.groupby(["store", "evaluate_on", "evaluated"], dropna=False, sort=False)[SCORED_ON]
+    return frame.assign(scored_on=frame[SCORED_ON].fillna(places.transform("first")))

@@ -13,7 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.metrics import stored_unit
 from fusionkit.options.entry import options_of
+from fusionkit.runs.floors import are_floors, with_majority, without_options
+from fusionkit.runs.shown_split import SCORED_ON, TEST, VALIDATION, with_failed
 from fusionkit.specs import RunSpec
 from fusionkit.statistics import INTERVALS
 
@@ -27,12 +30,23 @@ AXES = (
 )  # fmt: skip
 # Of these each seed may have its own, which tells no settings apart.
 OF_A_SEED = ("init_from", "draw_ids")
+# What a floor has a value in: of the other options it knows nothing.
+OF_FLOORS = (
+    "data", "evaluated", "encoder", "rows", "sides", "store", "mix", "evaluate_on", "task", "label", "fusion", "shots",
+    "draw", "draw_ids",
+)  # fmt: skip
+FREE = tuple(name for name in AXES if name not in OF_FLOORS)
 # Where a run's rows come from, legibly.
 ORIGIN = ("data", "evaluated", "init_data", "encoder", "rows", "sides")
+STORES, LEGIBLE = DIGESTS[:3], ("data", "evaluated", "encoder", "rows", "sides")
 TUNED = ("lr", "encoder_lr", "epochs", "fusion_layers")  # what validation chooses among
 # Of a summary's attrs: its columns that validation chose, and what must stand below the table.
 CHOSEN, NOTES = "chosen", "notes"
-COLUMNS = ("metric", "runs", "failed", "mean", "std", "low", "high", "validation", "parameters", "seconds_alone")
+COLUMNS = (
+    "metric", "unit", SCORED_ON, "runs", "failed", "mean", "std", "low", "high", "validation", "parameters",
+    "seconds_alone",
+)  # fmt: skip
+FLATTERED = "scored on validation, which also chose the epoch: such a score flatters"
 
 
 def summarise(
@@ -54,15 +68,16 @@ def summarise(
             seeds, each seed's scores averaged over the values first.
 
     Returns:
-        the group's columns and the chosen ones, then ``metric``, ``runs`` and ``failed``, ``mean`` and ``std`` (n - 1)
-        of the test score (validation's where there is no test), ``low`` and ``high`` of the 95 % interval of the mean,
-        mean ``validation`` score, learned ``parameters``, mean ``seconds_alone``. One run has no ``std``; nor has an
-        average over values that were not trained with the same seeds. ``attrs["notes"]`` are lines for below the table.
+        the group's columns and the chosen ones, then ``metric`` and its ``unit``; ``scored_on``, the split of the
+        scores, test or validation, never both in one group; ``runs`` and ``failed``; ``mean`` and ``std`` (n - 1) of
+        these scores, ``low`` and ``high`` of the 95 % interval of the mean; mean ``validation`` score, learned
+        ``parameters``, mean ``seconds_alone``. One run has no ``std``; nor has an average over values that were not
+        trained with the same seeds. ``attrs["notes"]`` are lines for below the table.
         UsageError for a column or an interval that does not exist, or a column both grouped by and averaged over.
     """
     if interval not in INTERVALS:
         raise unknown_name("interval", interval, INTERVALS)
-    frame = without_stopped(frame)
+    frame = prepared(frame, average)
     keys = group_columns(frame, by, chosen, average)
     shown = [name for name in chosen if name not in keys]
     rows = []
@@ -70,10 +85,24 @@ def summarise(
         found = {name: _value_of(group[name]) for name in shown}
         rows.append(_group(group, interval, average) | dict(zip(keys, values, strict=True)) | found)
     summary = pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *shown, *COLUMNS])))
-    notes = _added_note([name for name in keys if name not in by] if by else [])
+    expected = [*(by or ()), SCORED_ON, *(["fusion"] if are_floors(frame).any() else [])]
+    notes = _added_note([name for name in keys if name not in expected] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
+    notes += _split_notes(summary)
+    summary, told = with_majority(summary, [*keys, *shown], FREE)
+    notes += told
     summary.attrs |= {CHOSEN: shown, NOTES: notes}
     return summary
+
+
+def prepared(frame: pd.DataFrame, average: Sequence[str] = ()) -> pd.DataFrame:
+    """The runs of a summary: without those that were stopped, failed ones with the split of their stores, floors
+    without the options that say nothing of them. An average over fusions is one over heads.
+    """
+    found = with_failed(without_stopped(frame))
+    if "fusion" in average:
+        found = found[~are_floors(found)]
+    return without_options(found, FREE)
 
 
 def without_stopped(frame: pd.DataFrame) -> pd.DataFrame:
@@ -95,9 +124,19 @@ def group_columns(
     """The columns that tell the groups apart, but the ``chosen`` ones and those to ``average`` over: ``by`` and every
     axis on which runs of one group differ, or else the fusion and every axis on which the runs differ.
     """
+    # Options tell heads apart; floors stand beside them under their names.
+    if not (floors := are_floors(frame)).all() and floors.any():
+        keys = group_columns(frame[~floors], by, chosen, average)
+        return list(dict.fromkeys([*keys, "fusion"]))
     for name in (*(by or ()), *average):
         if name not in frame.columns:
             raise unknown_name("column of the results", name, frame.columns)
+    if SCORED_ON in average:
+        raise UsageError(
+            "scores on test and on validation have no common mean",
+            received=f"average {SCORED_ON}",
+            remedy=f"leave {SCORED_ON} out; --split validation compares all runs on validation",
+        )
     if both := [name for name in by or () if name in average]:
         raise UsageError(
             f"{both[0]} is both grouped by and averaged over",
@@ -106,19 +145,25 @@ def group_columns(
         )
     if by or average:
         named = by or [name for name in ("task", "label", "fusion") if name not in average]
-        return [*dict.fromkeys(named), *_unlike(frame, named, chosen, average)]
+        return _with_splits(frame, [*dict.fromkeys(named), *_unlike(frame, named, chosen, average)])
     differ = {name for name in AXES if name not in chosen and len(frame[name].drop_duplicates()) > 1}
     # Digests are shown only where nothing legible tells the stores, or the runs that these began from, apart.
-    stores = frame.groupby(["data", "evaluated", "encoder", "rows", "sides"])[["store", "mix", "evaluate_on"]]
-    if stores.nunique().to_numpy().max() <= 1:
-        differ -= {"store", "mix", "evaluate_on"}
+    stores = frame.groupby([*LEGIBLE], dropna=False)[[*STORES]]
+    if stores.nunique(dropna=False).to_numpy().max() <= 1:
+        differ -= {*STORES}
     if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "init_from"]).any():
         differ -= {"init_from"}
     if not frame.duplicated([name for name in [*AXES, *SEEDS] if name != "draw_ids"]).any():
         differ -= {"draw_ids"}  # of each data seed another draw, as ever
     if (frame["evaluated"] == frame["data"]).all():
         differ -= {"evaluated"}
-    return [name for name in AXES if name in differ or name in ("task", "label", "fusion")]
+    return _with_splits(frame, [name for name in AXES if name in differ or name in ("task", "label", "fusion")])
+
+
+def _with_splits(frame: pd.DataFrame, keys: list[str]) -> list[str]:
+    """The columns of groups, and ``scored_on`` where a group would mix scores of test and validation."""
+    mixes = SCORED_ON not in keys and varies(frame, keys, SCORED_ON, dropna=True)
+    return [*keys, SCORED_ON] if mixes else keys
 
 
 def _unlike(frame: pd.DataFrame, keys: Sequence[str], chosen: Sequence[str], average: Sequence[str]) -> list[str]:
@@ -143,10 +188,10 @@ def _unlike(frame: pd.DataFrame, keys: Sequence[str], chosen: Sequence[str], ave
     return [name for name in AXES if name in found]
 
 
-def varies(frame: pd.DataFrame, within: list[str], name: str) -> bool:
-    """Whether any group by these columns has several values of another."""
+def varies(frame: pd.DataFrame, within: list[str], name: str, dropna: bool = False) -> bool:
+    """Whether any group by these columns has several values of another; ``dropna``: none is no value."""
     groups = frame.groupby(list(dict.fromkeys(within)), sort=False, dropna=False)
-    counts = groups[name].nunique(dropna=False)
+    counts = groups[name].nunique(dropna=dropna)
     return bool(counts.max() > 1)
 
 
@@ -159,6 +204,15 @@ def _added_note(added: Sequence[str]) -> list[str]:
         f"runs of one group differ in {', '.join(added)}: of each value a row of its own{choose}; "
         "--average COLUMN averages over a column"
     ]
+
+
+def _split_notes(summary: pd.DataFrame) -> list[str]:
+    """The warning about groups whose epoch was chosen by the very scores that are shown."""
+    flattered = summary[SCORED_ON].dropna() == VALIDATION
+    if not flattered.any():
+        return []
+    mixed = "some groups have no test score, and theirs do not compare with the others: they are "
+    return [("" if flattered.all() else mixed) + FLATTERED]
 
 
 def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str]) -> list[str]:
@@ -198,8 +252,8 @@ def _by_seed(good: pd.DataFrame, scores: NDArray[np.float64], average: Sequence[
 
 
 def scores_of(runs: pd.DataFrame) -> NDArray[np.float64]:
-    """The score that counts of each run: on test, or on validation where there is no test."""
-    return runs["score"].where(runs["score"].notna(), runs["validation_score"]).to_numpy(dtype=np.float64)
+    """The score that counts of each run: that on the split of ``scored_on``."""
+    return runs["score"].where(runs[SCORED_ON] == TEST, runs["validation_score"]).to_numpy(dtype=np.float64)
 
 
 def _group(group: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[str, object]:
@@ -213,12 +267,15 @@ def _group(group: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[s
         scores = table.mean(axis=1).to_numpy() if not table.isna().to_numpy().any() else np.empty(0)
     std = float(np.std(scores, ddof=1)) if len(scores) > 1 else np.nan
     low, high = INTERVALS[interval](scores)
-    metrics = good["metric"].unique()
+    metrics, splits = good["metric"].unique(), group[SCORED_ON].dropna().unique()
+    metric = metrics[0] if len(metrics) == 1 else "mixed" if n else None
     # Where nothing is said about frozen parameters, all of fusion and head are trained.
     every = (good["fusion_parameters"] + good["head_parameters"]).astype(float)
     learned = good["trained_parameters"].astype(float).fillna(every) if "trained_parameters" in good else every
     return {
-        "metric": metrics[0] if len(metrics) == 1 else "mixed" if n else None,
+        "metric": metric,
+        "unit": stored_unit(metric),
+        SCORED_ON: splits[0] if len(splits) else None,
         "runs": n,
         "failed": len(group) - n,
         "mean": mean,

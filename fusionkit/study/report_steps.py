@@ -16,11 +16,10 @@ from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
-from fusionkit.runs.choice import chosen_by
-from fusionkit.runs.comparison import compare
 from fusionkit.runs.folder import flat_tests
-from fusionkit.runs.shown_split import TEST, scored_on, with_split
-from fusionkit.runs.summary import NOTES, summarise
+from fusionkit.runs.shown_split import TEST
+from fusionkit.runs.summary import NOTES
+from fusionkit.runs.tabulate import tabulate
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Commands, Made, Step
@@ -41,9 +40,7 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
         return {"comparison": dataclasses.asdict(comparison), "runs": runs}
 
     def make() -> Made:
-        frame = scored_on(frame_of(comparison, fittings), comparison.split)
-        summary, notes = summary_of(comparison, frame, commands)
-        summary = with_split(summary, comparison.split)
+        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands)
         files = commands.tables(summary, notes, comparison.across).items()
         for suffix, text in files:
             write_durably(work.table(comparison.name, suffix), text.encode())
@@ -69,20 +66,19 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
 
 def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
-    by, shown = list(comparison.by) or None, (*comparison.by, *comparison.average)
-    chosen = chosen_by(comparison.choose_by, frame, shown)
-    frame, how = chosen.frame, (chosen.columns, comparison.average)
-    if comparison.baseline is None:
-        summary = summarise(frame, by, comparison.interval, *how)
-        return summary, [*chosen.notes, *summary.attrs[NOTES]]
+    names = ("by", "split", "choose_by", "average")
+    told = {name: getattr(comparison, name) for name in names}
     choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
+    if comparison.baseline is None:
+        summary = tabulate(frame, **told, **choice)
+        return summary, summary.attrs[NOTES]
     try:
-        summary = compare(frame, comparison.baseline, by, **choice, chosen=how[0], average=how[1])
+        summary = tabulate(frame, **told, **choice, baseline=comparison.baseline)
     except UsageError as error:
         commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
-        summary = summarise(frame, by, comparison.interval, *how)
-        return summary, [*chosen.notes, *summary.attrs[NOTES], f"not compared: {error.what}"]
-    return summary, [*chosen.notes, *summary.attrs[NOTES], *commands.notes(summary, **choice)]
+        summary = tabulate(frame, **told, **choice)
+        return summary, [*summary.attrs[NOTES], f"not compared: {error.what}"]
+    return summary, [*summary.attrs[NOTES], *commands.notes(summary, **choice)]
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:

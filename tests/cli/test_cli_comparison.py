@@ -90,7 +90,7 @@ def test_latex_marks_the_best_and_the_significant(fusionkit: Command, keep: Call
     assert "textbf" not in attention
     assert "*" not in attention
     header = next(line for line in lines if line.startswith("task"))
-    assert header.count("&") == linear.count("&") == lines[lines.index(header) - 2].count("r") + 1
+    assert header.count("&") == linear.count("&") == lines[lines.index(header) - 2].count("r") + 2
 
 
 def test_of_perplexities_the_least_is_best_and_wins(fusionkit: Command, keep: Callable[..., Path]) -> None:

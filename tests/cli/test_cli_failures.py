@@ -48,7 +48,9 @@ def test_an_unfinished_store_is_failed_work_not_a_wrong_path(small: Path, fusion
 
 
 def test_labels_that_train_lacks_are_a_warning(small: Path, fusionkit: Command, tmp_path: Path) -> None:
-    done = fusionkit("fit", small, "--out", tmp_path / "runs", "--fusion", "last", "--epochs", 30, "--json")
+    done = fusionkit(
+        "fit", small, "--floor", "none", "--out", tmp_path / "runs", "--fusion", "last", "--epochs", 30, "--json"
+    )
     assert done.code == 0
     assert "test: 1 examples carry a label that train lacks (neither): counted as errors" in done.err
     assert done.json[0]["score"] <= 3 / 4
@@ -56,7 +58,7 @@ def test_labels_that_train_lacks_are_a_warning(small: Path, fusionkit: Command, 
 
 def test_a_run_that_diverges_is_reported_and_the_others_stand(small: Path, fusionkit: Command, tmp_path: Path) -> None:
     options = ["--fusion", "last", "--lr", 99, "--lr", 0.001, "--weight-decay", 90, "--epochs", 40]
-    done = fusionkit("fit", small, "--out", tmp_path / "runs", *options, "--json")
+    done = fusionkit("fit", small, "--floor", "none", "--out", tmp_path / "runs", *options, "--json")
     assert done.code == 0
     assert [(r["status"], r["score"] is None) for r in done.json] == [("failed", True), ("finished", False)]
     assert "failed: last lr 99.0 seed 0: the loss of last + classifier is no longer finite" in done.err
@@ -68,7 +70,7 @@ def test_a_run_that_diverges_is_reported_and_the_others_stand(small: Path, fusio
 def test_where_every_run_fails_fit_fails_after_its_table(small: Path, fusionkit: Command, tmp_path: Path) -> None:
     options = ["--fusion", "last", "--lr", 99, "--weight-decay", 90, "--epochs", 40, "--seeds", 2]
     for _ in range(2):  # trained, and read back
-        done = fusionkit("fit", small, "--out", tmp_path / "runs", *options, "--json")
+        done = fusionkit("fit", small, "--floor", "none", "--out", tmp_path / "runs", *options, "--json")
         assert done.code == 1
         assert [record["status"] for record in done.json] == ["failed"] * 2
         assert "fusionkit: all 2 runs failed\n  received: the loss of last + classifier is no longer finite" in done.err
@@ -77,7 +79,7 @@ def test_where_every_run_fails_fit_fails_after_its_table(small: Path, fusionkit:
 
 def test_a_fit_on_a_full_disk_says_so_and_goes_on_later(small: Path, fusionkit: Command, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    options = ["fit", small, "--out", runs, "--fusion", "last", "--seeds", 2, "--epochs", 1]
+    options = ["fit", small, "--floor", "none", "--out", runs, "--fusion", "last", "--seeds", 2, "--epochs", 1]
     with cramped(100_000):  # less than the weights
         done = fusionkit(*options)
     assert done.code == 1

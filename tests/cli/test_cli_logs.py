@@ -15,7 +15,7 @@ def test_a_sweep_logs_runs_of_now_and_of_before_once_each(
     small: Path, tmp_path: Path, fusionkit: Command, monkeypatch: Any
 ) -> None:
     runs, logged = tmp_path / "runs", tmp_path / "runs" / "logs" / "tensorboard"
-    options = ("fit", small, "--out", runs, "--fusion", "last", "--epochs", 2)
+    options = ("fit", small, "--floor", "none", "--out", runs, "--fusion", "last", "--epochs", 2)
     assert fusionkit(*options).code == 0
     first = fusionkit(*options, "--seeds", 3, "--log-to", "tensorboard", "--workers", 2)
     assert (first.code, "tensorboard: 3 runs logged now" in first.err) == (0, True), first.err

@@ -66,7 +66,9 @@ def test_an_estimate_shows_the_sequences(fusionkit: Command, source: Path, store
 
 
 def test_heads_over_pairs_predict_lines_with_a_tab(fusionkit: Command, store: Path, tmp_path: Path) -> None:
-    fitted = fusionkit("fit", store, "--fusion", "linear", "--epochs", 2, "--out", tmp_path / "runs", "--json")
+    fitted = fusionkit(
+        "fit", store, "--floor", "none", "--fusion", "linear", "--epochs", 2, "--out", tmp_path / "runs", "--json"
+    )
     assert fitted.code == 0
     assert [run["sides"] for run in fitted.json] == [2]
     lines = [f"{row['sentence1']}\t{row['sentence2']}" for row in ROWS[:3]]

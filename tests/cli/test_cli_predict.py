@@ -24,7 +24,9 @@ def runs(fusionkit: Command, store: Path, tmp_path_factory: pytest.TempPathFacto
     """A head for intents and a CRF for slots."""
     out = tmp_path_factory.mktemp("predict") / "runs"
     for choices in (("intent", "--pool", "mean"), ("slots", "--head", "crf")):
-        done = fusionkit("fit", store, "--label", *choices, "--fusion", "linear", "--epochs", 6, "--out", out)
+        done = fusionkit(
+            "fit", store, "--label", *choices, "--fusion", "linear", "--epochs", 6, "--floor", "none", "--out", out
+        )
         assert done.code == 0, done.err
     return out
 

@@ -54,7 +54,7 @@ def test_lists_are_where_options_may_be_given_several_times() -> None:
 def sweep(store: Path, tmp_path: Path) -> Path:
     path = tmp_path / "sweep.yaml"
     path.write_text(
-        f"store: {store}\nlabel: intent\nepochs: 1\nseeds: 2\n"
+        f"store: {store}\nlabel: intent\nepochs: 1\nseeds: 2\nfloor: none\n"
         "runs:\n  - fusion: last\n    lr: 2e-3\n  - fusion: linear\n    lr: [1e-3, 5e-4]\n"
     )
     return path
@@ -99,7 +99,7 @@ def test_a_file_is_a_sweep_and_run_again_trains_nothing(fusionkit: Command, swee
 
 
 def test_runs_of_so_many_steps_are_runs_of_a_table(fusionkit: Command, store: Path, tmp_path: Path) -> None:
-    options = ("--label", "intent", "--fusion", "last", "--max-steps", 2, "--max-steps", 3, "--json")
+    options = ("--label", "intent", "--fusion", "last", "--floor", "none", "--max-steps", 2, "--max-steps", 3, "--json")
     done = fusionkit("fit", store, "--out", tmp_path / "runs", *options)
     assert done.code == 0, done.err
     assert [(run["max_steps"], run["steps"]) for run in done.json] == [(2, 2), (3, 3)]

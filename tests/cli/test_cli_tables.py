@@ -48,13 +48,13 @@ def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
     records = [record("last", 0.5), record("last", 0.7, 1), record("linear", 0.65), record("linear", 0.75, 1)]
     lines = latex(summary(*records, record("last", 0.2, label="pos"))).splitlines()
     assert lines == [
-        r"\begin{tabular}{lllrrrr}",
+        r"\begin{tabular}{llllrrrr}",
         r"\toprule",
-        r"task & label & fusion & score & 95\,\% interval & runs & parameters \\",
+        r"task & label & fusion & scored on & score (\%) & 95\,\% interval & runs & parameters \\",
         r"\midrule",
-        r"tagging & tags & last & 60.0 $\pm$ 14.1 & -67.1 \dots 187.1 & 2 & 1,234 \\",
-        r"tagging & tags & linear & \textbf{70.0} $\pm$ 7.1 & 6.5 \dots 133.5 & 2 & 1,234 \\",
-        r"tagging & pos & last & \textbf{20.0} & – & 1 & 1,234 \\",
+        r"tagging & tags & last & test & 60.0 $\pm$ 14.1 & -67.1 \dots 187.1 & 2 & 1,234 \\",
+        r"tagging & tags & linear & test & \textbf{70.0} $\pm$ 7.1 & 6.5 \dots 133.5 & 2 & 1,234 \\",
+        r"tagging & pos & last & test & \textbf{20.0} & – & 1 & 1,234 \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -63,9 +63,12 @@ def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
 def test_latex_escapes_what_it_would_misread() -> None:
     lines = latex(summary(record("last", 0.5, label=r"50%_#1 {a} & \b $x ~y ^z"))).splitlines()
     escaped = r"50\%\_\#1 \{a\} \& \textbackslash{}b \$x \textasciitilde{}y \textasciicircum{}z"
-    assert lines[4] == rf"tagging & {escaped} & last & \textbf{{50.0}} & – & 1 & 1,234 \\"
+    assert lines[4] == rf"tagging & {escaped} & last & test & \textbf{{50.0}} & – & 1 & 1,234 \\"
     grouped = summarise(pd.DataFrame([flat_record(record("last", 0.5))]), ["data_seed", "head"])
-    assert latex(grouped).splitlines()[2] == r"data\_seed & head & score & 95\,\% interval & runs & parameters \\"
+    assert (
+        latex(grouped).splitlines()[2]
+        == r"data\_seed & head & scored on & score (\%) & 95\,\% interval & runs & parameters \\"
+    )
 
 
 def test_latex_of_failed_runs_has_no_score() -> None:
@@ -74,12 +77,12 @@ def test_latex_of_failed_runs_has_no_score() -> None:
 
 def test_brackets_in_a_name_stay_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(summary(record("last", 0.5, label="[bold]tags[/bold]")), capsys)
-    assert "[bold]tags[/bold]" in lines[1]
+    assert "[bold]tags[/bold]" in lines[2]
 
 
 def test_what_all_rows_share_stands_above_them(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(summary(record("last", 0.5), record("linear", 0.25)), capsys)
-    assert lines[0] == "task tagging · label tags · metric f1"
+    assert lines[0] == "task tagging · label tags · scored on test · metric f1, %"
     assert lines[1].split() == ["fusion", "mean", "±", "std", "95", "%", "interval", "runs", "parameters", "s", "alone"]
     assert [line.split() for line in lines[2:]] == [
         ["last", "50.0", "–", "1", "1,234", "2.5"], ["linear", "25.0", "–", "1", "1,234", "2.5"]
@@ -94,7 +97,7 @@ def test_failed_runs_are_counted_beside_the_others(capsys: pytest.CaptureFixture
 
 def test_a_rate_and_a_draw_of_all_are_legible(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(summary(record("last", 0.5, lr=5e-4), record("last", 0.25, lr=2e-3, shots=8)), capsys)
-    assert lines[0] == "task tagging · label tags · metric f1"
+    assert lines[0] == "task tagging · label tags · scored on test · metric f1, %"
     assert [line.split()[:4] for line in lines[1:]] == [
         ["fusion", "shots", "lr", "mean"], ["last", "–", "0.0005", "50.0"], ["last", "8", "0.002", "25.0"]
     ]  # fmt: skip

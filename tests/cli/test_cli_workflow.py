@@ -25,7 +25,7 @@ FIT_KEYS = {
     "class_weights", "patience", "sides", "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
     "trained_parameters", "evaluated", "init_data", "draw", "draw_ids", "validate_on", "order",
     "validate_every", "compute_dtype", "max_steps", "steps", "method", "encoder_lr", "layer_decay", "encoder_dropout",
-    "accumulate", "checkpointing",
+    "accumulate", "checkpointing", "scored_on",
 }  # fmt: skip
 
 
@@ -34,6 +34,7 @@ def fitted(fusionkit: Command, store: Path, tmp_path_factory: pytest.TempPathFac
     """A folder of six runs, two fusions by three seeds, and what ``fit --json`` printed."""
     runs = tmp_path_factory.mktemp("fitted") / "runs"
     options = ["--task", "classification", "--fusion", "last", "--fusion", "linear", "--seeds", 3, "--epochs", 3]
+    options += ["--floor", "none"]
     return runs, fusionkit("fit", store, "--out", runs, *options, "--lr", "0.005", "--json")
 
 
@@ -113,6 +114,7 @@ def test_progress_goes_to_standard_error(fitted: tuple[Path, Any]) -> None:
 def test_fitting_again_prints_the_same_and_trains_nothing(fusionkit: Command, store: Path, fitted: Any) -> None:
     runs, first = fitted
     options = ["--task", "classification", "--fusion", "last", "--fusion", "linear", "--seeds", 3, "--epochs", 3]
+    options += ["--floor", "none"]
     again = fusionkit("fit", store, "--out", runs, *options, "--lr", "0.005", "--json")
     assert (again.code, again.out) == (0, first.out)
     assert again.err.splitlines()[1:] == ["6 of 6 runs are there already"]
@@ -208,7 +210,7 @@ def test_variants_of_a_fusion_stand_apart_in_the_table(fusionkit: Command, store
 def test_a_pipe_gets_results_alone(store: Path, tmp_path: Path) -> None:
     """In a process of its own: exit code, standard output for `jq`, standard error for people."""
     command = [sys.executable, "-m", "fusionkit", "fit", str(store), "--out", str(tmp_path), "--label", "intent"]
-    command += ["--json", "--fusion", "last", "--epochs", "1"]
+    command += ["--json", "--fusion", "last", "--epochs", "1", "--floor", "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) == 1

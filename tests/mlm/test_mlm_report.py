@@ -12,7 +12,7 @@ import pytest
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.report import write_report
 from fusionkit.report.report_data import read_report_data
-from fusionkit.report.tables import compared, matrix_table
+from fusionkit.report.tables import compared, matrix_tables
 from fusionkit.store import Store
 
 FUSIONS = ("last", "linear", "concat-affine")
@@ -33,6 +33,6 @@ def test_perplexities_are_shown_as_they_are_and_the_least_is_the_best(
     assert "perplexity" in page.read_text(encoding="utf-8")
     assert not (figures / "confusion.csv").exists()
     study = read_report_data([runs.path], [place])
-    table = matrix_table(study, compared(study)[0])
+    (table,) = matrix_tables(study, compared(study)[0])
     best = [line[0]["t"] for line in table["rows"] if line[1].get("b")]
     assert best == [min(means, key=lambda fusion: means[fusion])]

@@ -129,3 +129,11 @@ def test_a_regression_has_no_labels_and_its_correlations_the_hubs_names(
     assert card.data.metrics == ["pearsonr", "spearmanr"]
     assert "## Labels" not in card.text
     assert "labels above" not in card.text
+
+
+def test_a_card_says_which_split_was_scored(config: dict[str, Any]) -> None:
+    tested = str(model_card(config))
+    assert "Scored on test, which was read once. The epoch was chosen by validation." in tested
+    assert "Scores are fractions from 0 to 1" in tested
+    flattered = str(model_card({**config, "scores": {"validation": config["scores"]["validation"]}}))
+    assert "Scored on validation, which also chose the epoch: such a score flatters." in flattered

@@ -22,7 +22,7 @@ layers: 0,6
 sources:
   one: ${data}/one
   two: {source: "${data}/two"}
-fit: {seeds: 2, epochs: 1}
+fit: {seeds: 2, epochs: 1, floor: none}
 sweeps:
   base:
     store: one

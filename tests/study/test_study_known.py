@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fusionkit.cli.commands import PERCENT
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.records_file import known_runs, read_records, write_records
 
@@ -154,6 +155,9 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
     text = "a\n<!-- records: tiny wide -->\nold\n<!-- end -->\nb\n"
     table = (ran.work / "tables" / "wide.md").read_text()
+    # The documents say themselves that scores are of test and in percent.
+    table = table.removesuffix(f"\n{PERCENT}\n").replace(" scored on |", "").replace(" test |", "")
+    table = table.replace(" --- |", "", 1)
     made = evidence.wrapped(f"{table}\n{evidence.made_of('tiny')}")
     assert "tiny.yaml, trained on " in made
     assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{made}<!-- end -->\nb\n"

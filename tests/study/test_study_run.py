@@ -56,10 +56,11 @@ def test_a_study_goes_from_sources_to_tables(ran: Ran) -> None:
     found = wide[(wide["sweep"] == "base") & (wide["label"] == "intent")].set_index("fusion")["mean"]
     assert found.to_dict() == pytest.approx({name: sum(each) / 2 for name, each in scores.items()})
     against = (ran.work / "tables" / "against.md").read_text()
-    assert "| intent | last | accuracy |" in against
+    assert "| intent | last | test | accuracy |" in against
     assert "paired differences to fusion=last" in against
-    header, _, *lines = (ran.work / "tables" / "wide.md").read_text().splitlines()
-    assert header == "| sweep | label | evaluated | metric | last | linear |"
+    header, _, *lines, gap, unit = (ran.work / "tables" / "wide.md").read_text().splitlines()
+    assert (gap, unit) == ("", "scores in percent, perplexities as they are; the CSV has fractions")
+    assert header == "| sweep | label | evaluated | scored on | metric | last | linear |"
     assert [line.split(" | ")[:3] for line in lines] == [
         ["| base", "intent", "one"], ["| base", "slots", "one"],
         ["| moved", "intent", "two"], ["| moved", "intent", "one"],

@@ -21,6 +21,7 @@ from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import opening_of
 from fusionkit.fit.executor.cost import CostModel
+from fusionkit.fit.executor.floors import keep_floors
 from fusionkit.fit.executor.plan import Plan, plan
 from fusionkit.fit.executor.prepare import Prepared, prepare
 from fusionkit.fit.executor.scheduler import FitProgress, Schedule
@@ -68,7 +69,8 @@ def fit(
         the records of all the specs, in their order. UsageError if ``runs`` holds other files, a draw is larger than
         train, or there is no such device; FusionkitError for a full disk.
     """
-    prepared = prepare(store, specs, runs, starts, draws, retry_failed, device_of(device), halving, save_every)
+    heads, floors = [spec for spec in specs if not spec.is_floor], [spec for spec in specs if spec.is_floor]
+    prepared = prepare(store, heads, runs, starts, draws, retry_failed, device_of(device), halving, save_every)
     for note in prepared.notes:
         progress.say(note)
     if prepared.missing:
@@ -91,6 +93,7 @@ def fit(
                 schedule.work(executor)
     else:
         progress.begin(0, 0, {})
+    keep_floors(floors, heads, prepared.context, runs, progress.run)
     runs.write_table()  # also when all were there: the sweep that made them may have been killed before its table
     return [record for spec in specs if (record := runs.record(spec)) is not None]
 

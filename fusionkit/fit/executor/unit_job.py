@@ -128,21 +128,22 @@ def finished_record(
     """The record of a run that came to its end, with what it cost; its weights are kept beside."""
     # asdict would copy every tensor.
     values = {name: getattr(result, name) for name in result.__dataclass_fields__ if name not in BESIDE}
-    return _record(context, spec, {"status": "finished", **values, **costs})
+    return record_of(context, spec, {"status": "finished", **values, **costs})
 
 
 def stopped_record(context: SweepContext, spec: RunSpec, result: StoppedRun) -> dict[str, Any]:
     """The record of a run that was stopped for better ones; it has no weights and no test score."""
-    return _record(context, spec, {"status": "stopped", "score": None, **asdict(result)})
+    return record_of(context, spec, {"status": "stopped", "score": None, **asdict(result)})
 
 
 def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str, Any]:
     """The record of a run that did not."""
     scores = {"metric": None, "score": None, "validation_score": None}
-    return _record(context, spec, {"status": "failed", "error": reason, **scores})
+    return record_of(context, spec, {"status": "failed", "error": reason, **scores})
 
 
-def _record(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> dict[str, Any]:
+def record_of(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> dict[str, Any]:
+    """A record with this outcome: what the run read, and what it needs to predict."""
     store, data, start = context.store, context.data(spec), context.start(spec)
     encoder, identity = store.manifest["encoder"], store.manifest["identity"]
     others = outcome.get("others", {})

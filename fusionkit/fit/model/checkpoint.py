@@ -21,7 +21,7 @@ from fusionkit.fit.model.own_code import own_parts, sources_of, warn_of_sources
 from fusionkit.fit.model.record_shape import misfit
 from fusionkit.fusions import sees_examples
 from fusionkit.runs.find_run import find_run
-from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, others_of
+from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, is_floor, others_of
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import TASKS, parts_of
@@ -89,6 +89,13 @@ def open_run(folder: Path) -> TrainedRun:
     record = read_json(folder / RECORD)
     if record.get("status") == "failed":
         raise UsageError(f"the run {folder} failed", received=record.get("error"), remedy="choose a finished run")
+    if is_floor(record):
+        raise UsageError(
+            f"the run {folder} is the floor {record['spec']['fusion']}: it has no head to predict with",
+            expected="a run of a fusion",
+            received=record["spec"]["fusion"],
+            remedy="choose another run; `fusionkit results` shows this one's scores",
+        )
     if file := record.get(TAKEN_FROM):
         raise UsageError(
             f"the run {folder} has no weights: its record was taken from {file}",

@@ -10,7 +10,9 @@ from typing import Any
 from fusionkit.dataset.mixture import Mix
 from fusionkit.errors import unknown_name
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
+from fusionkit.fit.sweep.checks import read_floors
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
+from fusionkit.fit.sweep.floors import floors_of
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.specs import PARTS, RunSpec
 from fusionkit.store import Store
@@ -36,9 +38,9 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
     """The union of the blocks' runs.
 
     Args:
-        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for four that are
+        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for five that are
             the user's: ``init_from``, places of runs; ``draw_from``, one of runs or a list; ``freeze``, parts;
-            ``halving``, which one block says for all.
+            ``halving``, which one block says for all; ``floor``, whose runs stand behind those of their block.
     """
     starts = {places: open_starts(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
     sources = dict.fromkeys(block.get("draw_from") for block in blocks)
@@ -46,16 +48,18 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
     specs = list[RunSpec]()
     for block in blocks:
         choices = {name: value for name, value in block.items() if name != "halving"}
+        floors = read_floors(choices.pop("floor", None))
         frozen = set(choices.pop("freeze", ()))
         for part in sorted(frozen - {*PARTS}):
             raise unknown_name("part to freeze", part, PARTS)
-        specs += expand(
+        made = expand(
             store,
             starts=starts[choices.pop("init_from", ())],
             draws=draws[choices.pop("draw_from", None)],
             freeze="both" if len(frozen) > 1 else next(iter(frozen), None),
             **choices,
         )
+        specs += [*made, *floors_of(made, floors)]
     once = list(dict.fromkeys(specs))
     halving = any(block.get("halving") for block in blocks)
     return Sweep(once, list(chain.from_iterable(starts.values())), list(chain.from_iterable(draws.values())), halving)

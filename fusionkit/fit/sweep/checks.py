@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusionkit.dataset.share import parse_share
-from fusionkit.errors import UsageError
+from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
 from fusionkit.fusions import fusion_name
+from fusionkit.names import FLOORS
 from fusionkit.options.tables import FIT
 from fusionkit.options.yaml_file import Checks
 from fusionkit.tasks import tasks_of
 from fusionkit.tasks.head_check import check_name
+
+NO_FLOOR = "none"
 
 
 def check_watched(text: str) -> str | None:
@@ -49,6 +52,25 @@ def seed_pairs(
     return [(seed, seed) for seed in range(seeds or 1)]
 
 
+def read_floors(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The floors that a user names, with commas or several times; none of them is ``()``, None the usual ones.
+
+    Raises:
+        UsageError: an unknown name, or ``none`` beside others.
+    """
+    if not given:
+        return None
+    names = [name.strip() for text in ([given] if isinstance(given, str) else given) for name in text.split(",")]
+    for name in names:
+        if name not in (*FLOORS, NO_FLOOR):
+            raise unknown_name("floor", name, (*FLOORS, NO_FLOOR))
+    if NO_FLOOR in names and len(names) > 1:
+        raise UsageError(
+            "there are floors or there is none", received=", ".join(names), remedy="drop none, or the rest"
+        )
+    return () if NO_FLOOR in names else tuple(dict.fromkeys((FLOORS[0], *names)))
+
+
 # By flag; each raises UsageError for a value that is none of its option's.
 CHECKS: Checks = {
     "task": tasks_of,
@@ -56,6 +78,7 @@ CHECKS: Checks = {
     "fusion": fusion_name,
     "method": method_spelling,
     "encoder-lr": check_encoder_rate,
+    "floor": read_floors,
     "validate-on": check_watched,
 }
 

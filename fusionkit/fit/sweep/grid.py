@@ -150,7 +150,8 @@ def expand(
 
 def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Options of training by field, once for each combination of the values given; UsageError for an unknown one."""
-    known = {entry.parameter: entry for entry in FIT.values() if entry.name != "halving"}  # of a sweep, not of a run
+    # Two are of a sweep, not of a run.
+    known = {entry.parameter: entry for entry in FIT.values() if entry.name not in ("halving", "floor")}
     for name in options:
         if name not in known:
             raise unknown_name("option of a sweep", name, known)

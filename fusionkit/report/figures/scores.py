@@ -77,7 +77,9 @@ def by_layer(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     runs = study.whole
     single = runs["fusion"].map(family) == PROBE
     first = runs["digest"].map(lambda digest: float(study.records[digest]["layers"][0]))
-    probed = runs.assign(layer=first.where(single), method=runs["method"].where(~single, PROBE))
+    # What else tells methods apart (frozen parts, precision) stays in the name: no mean is over several of these.
+    probes = [PROBE + method[len(fusion) :] for method, fusion in zip(runs["method"], runs["fusion"], strict=True)]
+    probed = runs.assign(layer=first.where(single), method=runs["method"].where(~single, probes))
     rows = []
     for task, group in probed.groupby("task_name", sort=False):
         if group["layer"].nunique() < 2:

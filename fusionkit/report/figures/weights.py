@@ -64,6 +64,9 @@ def by_language(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None
     columns = found["task"].str.partition(" · ")[2]
     if len(set(columns)) > 1:
         found["language"] += " · " + columns
+    # Two data sets of one language are two settings: a mean over both would be of neither.
+    several = found.groupby("language")["task"].transform("nunique") > 1
+    found["language"] = found["language"].where(~several, found["task"])
     return _mean(found, "language")
 
 

@@ -127,11 +127,11 @@ def test_tables_show_what_was_chosen_and_compare_across_it() -> None:
     assert averaged["pairs"].tolist()[1] == 4
     across = compare(found.frame, "last", ["data", "fusion"], chosen=found.columns)
     assert markdown(across, found.notes, "fusion").splitlines()[:3] == [
-        "| data | metric | last | linear |",
-        "| --- | --- | --- | --- |",
-        "| corpus | f1 | 30.0 ± 0.0 | **55.0 ± 7.1** |",
+        "| data | scored on | metric | last | linear |",
+        "| --- | --- | --- | --- | --- |",
+        "| corpus | test | f1 | 30.0 ± 0.0 | **55.0 ± 7.1** |",
     ]
-    assert "| last | 0.004 | f1 |" in markdown(across)
+    assert "| last | 0.004 | test | f1 |" in markdown(across)
     assert "corpus & linear & 0.002 &" in latex(across)
 
 

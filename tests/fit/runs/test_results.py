@@ -21,7 +21,7 @@ from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit, summarise
 from fusionkit.runs.claims import runs_status
 from fusionkit.runs.folder import FLAT, flat_record
-from fusionkit.runs.shown_split import scored_on, with_split
+from fusionkit.runs.shown_split import with_scores_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 
@@ -160,10 +160,9 @@ def test_the_score_of_validation_is_shown_where_it_is_asked_for() -> None:
         record(0.1 * seed, 0.7 + 0.1 * seed, data_seed=seed, fusion=f) for seed in range(2) for f in ("last", "linear")
     ]
     tests = pd.DataFrame([{**flat_record(one), "evaluated": name} for one in runs for name in ("corpus", "other")])
-    assert scored_on(tests, "test") is tests
-    shown = with_split(summarise(scored_on(tests, "validation"), ["fusion"]), "validation")
-    assert shown.columns[0] == "split"
-    assert set(shown["split"]) == {"validation"}
+    assert with_scores_of(tests, "test") is tests
+    shown = summarise(with_scores_of(tests, "validation"), ["fusion"])
+    assert set(shown["scored_on"]) == {"validation"}
     assert shown["runs"].tolist() == [2, 2]  # a run that two stores were scored on counts once
     assert shown["mean"].tolist() == pytest.approx([0.75, 0.75])
 

@@ -1,0 +1,82 @@
+"""Floors in a table of runs: what of their spec says nothing, and which groups do not beat the majority."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fusionkit.metrics import is_better, is_share, metric_name
+from fusionkit.names import FLOORS
+from fusionkit.runs.shown_split import SCORED_ON
+
+MAJORITY = FLOORS[0]
+FLOOR, BEATS = "majority", "beats_majority"  # columns of a summary that has floors
+FLOORED = (FLOOR, BEATS)
+MARK = "†"  # of a score that is not above the majority's
+NAMING = ("fusion", "method_name")  # the columns that may name floors: of runs, of a report
+CLASSES_TOLD = ("accuracy", "micro_f1")  # which the most frequent class may reach without a head
+MOST = 8  # groups that a note names
+
+
+def are_floors(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Which runs are floors, bool ``[runs]``."""
+    return frame["fusion"].isin(FLOORS)
+
+
+def without_options(frame: pd.DataFrame, free: Sequence[str]) -> pd.DataFrame:
+    """The runs, the floors among them without the values of these columns: a majority has no rate."""
+    floors = are_floors(frame)
+    if not floors.any():
+        return frame
+    blank: dict[str, Any] = {name: frame[name].astype(object).where(~floors, None) for name in free if name in frame}
+    return frame.assign(**blank)
+
+
+def with_majority(table: pd.DataFrame, keys: Sequence[str], free: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """A summary with the majority's mean beside each group and whether the group beats it, and notes on those that do
+    not; as it is where it has no majority.
+
+    Args:
+        table: one row a group. keys: the columns that tell its groups apart. free: those that floors have no value in.
+    """
+    name = next((key for key in NAMING if key in keys and MAJORITY in set(table[key])), None)
+    if name is None:
+        return table, []
+    told = [key for key in (*keys, "metric", SCORED_ON) if key not in (*NAMING, *free)]
+    rows = table.to_dict(orient="records")
+    floors = {_key(row, told): row["mean"] for row in rows if row[name] == MAJORITY}
+    beside = [floors.get(_key(row, told), np.nan) for row in rows]
+    beats = [
+        None
+        if row[name] in FLOORS or pd.isna(floor) or pd.isna(row["mean"])
+        else is_better(str(row["metric"]), row["mean"], floor)
+        for row, floor in zip(rows, beside, strict=True)
+    ]
+    found = table.assign(majority=beside, beats_majority=pd.array(beats, dtype="boolean"))
+    heads = found[~found[name].isin(FLOORS)]
+    telling = [key for key in keys if key == name or len(heads[key].drop_duplicates()) > 1]
+    return found, _notes(found[[beat is False for beat in beats]], telling)
+
+
+def _key(row: dict[Any, Any], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in names)
+
+
+def _notes(beaten: pd.DataFrame, telling: Sequence[str]) -> list[str]:
+    notes = []
+    for metric, rows in beaten.groupby("metric", sort=False):
+        named = rows[[*telling]].itertuples(index=False, name=None)
+        names = [" ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in values) for values in named]
+        more = f" and {len(names) - MOST} others" if len(names) > MOST else ""
+        score = ", ".join(f"{(100 if is_share(metric) else 1) * each:.1f}" for each in rows[FLOOR].unique())
+        look = (
+            f"{metric_name(str(metric))} cannot tell these heads from the most frequent class; "
+            "--metric matthews and --metric macro_f1 show whether they learned anything"
+            if metric in CLASSES_TOLD
+            else "by this score they learned nothing"
+        )
+        notes.append(f"{MARK} not above the majority ({score}): {', '.join(names[:MOST])}{more}; {look}")
+    return notes
