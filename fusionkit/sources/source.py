@@ -85,11 +85,12 @@ def open_source(
         UsageError: nothing of that name exists, it holds no split, or columns are named that are not CoNLL's.
         DataError: a file's content is not what its name promises.
     """
-    path, notes = Path(source).expanduser(), list[str]()
+    notes = list[str]()
     try:
+        path = Path(source).expanduser()
         name = one_line(path.resolve().name.split(".")[0] if path.exists() else source)
-    except OSError as error:  # longer than a name may be, or not to be looked into
-        received = f"{source[:60]!r}: {error.strerror}"
+    except (OSError, RuntimeError) as error:  # longer than a name may be, not to be looked into, or nobody's home
+        received = f"{source[:60]!r}: {error.strerror if isinstance(error, OSError) else error}"
         raise UsageError("no such source", received=received, remedy="check the path") from error
     saved = (path / "dataset_dict.json").exists() or (path / "state.json").exists()
     _refuse_hub_options(path, config, revision, may_have_configs=not (saved or path.is_file()))

@@ -93,7 +93,7 @@ def _place(written: YamlNode, keys: Keys, text: str) -> str:
     if text.startswith((".", "/", "~")) or not HUB_ID.fullmatch(text):
         raise written.wrong(
             keys,
-            f"no such source: {text}",
+            f"no such source: {text[:200]}",
             expected="a file or folder that exists, or a hub id",
             received="a path that does not exist",
             remedy="check the path; ${data} stands for what --set data=FOLDER names",
@@ -102,8 +102,11 @@ def _place(written: YamlNode, keys: Keys, text: str) -> str:
 
 
 def _beside(written: YamlNode, keys: Keys, text: str) -> str | None:
-    path = written.folder_of(*keys) / Path(text).expanduser()
-    return str(path) if path.exists() else None
+    try:
+        path = written.folder_of(*keys) / Path(text).expanduser()
+        return str(path) if path.exists() else None
+    except (OSError, RuntimeError):  # longer than a name may be, or the home of a user who is not there
+        return None
 
 
 def _comparison(written: YamlNode, name: str, sweeps: list[str]) -> Comparison:

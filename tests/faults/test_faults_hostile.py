@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fusionkit.cluster import read_settings
@@ -143,6 +143,7 @@ def changed(raw: bytes, other: bytes, change: tuple[str, int, int, bytes]) -> by
     return before + other[number % (len(other) + 1) :] + behind
 
 
+@example(which=9, other=0, changes=[("nest", 65535, 1, b"")])  # a name longer than a file system's
 @SETTINGS
 @given(which=st.integers(0, 63), other=st.integers(0, 63), changes=st.lists(CHANGE, min_size=0, max_size=4))
 def test_a_hostile_file_is_read_or_refused_by_one_error_soon(
