@@ -218,6 +218,9 @@ def _scores(config: Mapping[str, Any], tasks: Mapping[str, tuple[str, str]]) -> 
     for name in names:
         groups.setdefault(_of_task(name, tasks)[0], []).append(name)
     spreads = {split: f"{split}, over seeds" for split in (several or {}).get("scores", {})}
+    floors = {
+        f"{split}, {name}": found for name, own in (config.get("floors") or {}).items() for split, found in own.items()
+    }
     parts = []
     for part, own in groups.items():
         rows = [
@@ -225,16 +228,19 @@ def _scores(config: Mapping[str, Any], tasks: Mapping[str, tuple[str, str]]) -> 
                 _of_task(name, tasks)[1],
                 *(f"{found[name]:.4f}" if name in found else "–" for found in scores.values()),
                 *(_spread((several or {})["scores"][split].get(name)) for split in spreads),
+                *(f"{found[name]:.4f}" if name in found else "–" for found in floors.values()),
             ]
             for name in own
         ]
         head = "" if part == "" else f"### {escaped(' '.join(tasks[part]) if part in tasks else 'together')}\n\n"
-        parts.append(head + _table(["metric", *scores, *spreads.values()], rows))
+        parts.append(head + _table(["metric", *scores, *spreads.values(), *floors], rows))
     if several:
         parts.append(
             f"Over seeds: mean ± standard deviation of {several['runs']} runs that differ in their seeds alone,\n"
             "this one among them, and Student's 95 % interval of the mean."
         )
+    if floors:
+        parts.append("A floor is what is reached on the same training examples without an encoder.")
     return "\n\n".join(parts)
 
 

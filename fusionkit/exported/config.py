@@ -39,8 +39,10 @@ AGAIN = "export the run again, or download the head again"
 ENCODER_KINDS = ("bundled", "hub", "folder", INSIDE)
 
 
-def config_of(record: dict[str, Any], over_seeds: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The content of ``config.json``, made from a run's record and the scores over all of its seeds."""
+def config_of(record: dict[str, Any], **beside: dict[str, Any] | None) -> dict[str, Any]:
+    """The content of ``config.json``, made from a run's record and what is known of the runs ``beside``: the scores
+    ``over_seeds`` and those of the ``floors``.
+    """
     name, revision = record["encoder"], record["encoding"]["encoder"].get("revision")
     reference, seed = parse_untrained(name)
     # A hub id is loaded by its commit, so that it always has one.
@@ -53,7 +55,7 @@ def config_of(record: dict[str, Any], over_seeds: dict[str, Any] | None = None) 
     # A head of one task is what it was in the first format, and one of a frozen encoder what it was in the second.
     version = VERSION if record.get("delta_sha256") else 2 if record.get("others") else 1
     found = {"format": FORMAT, "format_version": version, **kept, "encoder": shown, "encoder_kind": kind}
-    return found if over_seeds is None else {**found, "over_seeds": over_seeds}
+    return found | {name: value for name, value in beside.items() if value is not None}
 
 
 def is_export(folder: Path) -> bool:

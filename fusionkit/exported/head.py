@@ -26,6 +26,7 @@ from fusionkit.exported.config import (
     open_folder,
 )
 from fusionkit.exported.finding import fetched
+from fusionkit.exported.floors import floors_beside
 from fusionkit.exported.over_seeds import over_seeds
 from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
@@ -81,8 +82,9 @@ class FusedHead(ModelHubMixin):
                 expected="one run",
                 remedy="name one of them, or take the best by validation: --best, of each task: --best --by task",
             )
-        record = read_json(folders[0] / RECORD)
-        return cls(open_run(folders[0]), config_of(record, over_seeds(folders[0], record)))
+        folder, record = folders[0], read_json(folders[0] / RECORD)
+        beside = {"over_seeds": over_seeds(folder, record), "floors": floors_beside(folder, record)}
+        return cls(open_run(folder), config_of(record, **beside))
 
     def with_encoder(self, encoder: str | None = None) -> Self:
         """The same head, which is saved with its whole encoder, what was trained of it included.

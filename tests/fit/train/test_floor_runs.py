@@ -18,6 +18,7 @@ from sklearn.metrics import accuracy_score
 from fusionkit.dataset.mixture import mix_of
 from fusionkit.dataset.share import Share
 from fusionkit.errors import UsageError
+from fusionkit.exported import export_run
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.model.checkpoint import open_runs
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
@@ -41,6 +42,10 @@ def trained(store: Any, runs: Path, watch: Any, **choices: Any) -> tuple[Sweep, 
     sweep = expand_blocks(store, [{"fusions": ("last",), "epochs": (1,), **choices}])
     records = fit(store, sweep.specs, RunsFolder(runs), watch)
     return sweep, {(each["spec"]["fusion"], each["spec"]["data_seed"]): each for each in records}
+
+
+def majority_of(found: dict[tuple[str, int], dict[str, Any]], seed: int) -> float:
+    return float(found["majority", seed]["scores"]["test"]["accuracy"])
 
 
 def labelled(store: Store, split: str) -> pd.DataFrame:
@@ -81,6 +86,11 @@ def test_floors_of_classes_are_what_they_say(corpus_store: Callable[[str], Store
     assert not list(tmp_path.glob("*/weights.safetensors.partial"))
     weighted = {path.parent.name for path in tmp_path.glob("*/weights.safetensors")}
     assert weighted == {spec.digest for spec in sweep.specs if not spec.is_floor}
+    # The card of a head has the floors of its own draw.
+    export_run(tmp_path / sweep.specs[0].digest, tmp_path.parent / "head")
+    card = (tmp_path.parent / "head" / "README.md").read_text()
+    assert f"| {majority_of(found, 0):.4f} |" in card
+    assert "| test, majority |" in card, card
     # Whoever names the folder means its heads.
     assert {run.spec.fusion for run in open_runs([tmp_path])} == {"last"}
     assert best_run(RunsFolder(tmp_path).frame()) in weighted

@@ -1,0 +1,33 @@
+"""The floors beside a run, for the card of its head: what no encoder at all reaches on the same draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fusionkit.errors import StoreError
+from fusionkit.files import read_json
+from fusionkit.fit.sweep.floors import SHARED
+from fusionkit.runs.folder import RunsFolder, is_floor
+
+
+def floors_beside(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The scores of the floors of this run's draw, by name; None where there is none.
+
+    Args:
+        folder: of the run; others lie beside it. A damaged record among them is left out.
+    """
+    found = {}
+    for path in RunsFolder(folder.parent).record_files():
+        try:
+            other = read_json(path)
+        except StoreError:
+            continue
+        if is_floor(other) and other.get("status") == "finished" and _draw(other) == _draw(record):
+            found[other["spec"]["fusion"]] = other["scores"]
+    return found or None
+
+
+def _draw(record: Mapping[str, Any]) -> list[Any]:
+    return [record["spec"].get(name) for name in SHARED]
