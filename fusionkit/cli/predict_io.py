@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from fusionkit.cli.console import log, out, print_json, table
 from fusionkit.errors import DataError, UsageError
-from fusionkit.evaluation.over_source import input_columns
 from fusionkit.exported import find_heads
 from fusionkit.sources import Columns, open_source, prepared
 
@@ -71,6 +70,8 @@ def _block(predictor: Predictor, lines: list[str]) -> Block:
 def blocks_of_file(predictor: Predictor, path: str, named: dict[str, str | None]) -> Iterator[Block]:
     source = open_source(path)
     [(split, examples)] = source.splits.items()
+    from fusionkit.evaluation.over_source import input_columns  # loads torch
+
     columns = input_columns(predictor, source, named)
     learned = dict.fromkeys(run.spec.label for run in predictor.runs.values())
     if told := [name for name in learned if name in examples.column_names]:

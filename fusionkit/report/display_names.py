@@ -52,7 +52,9 @@ def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
     names = frame["fusion"].astype(str)
     for axis in METHOD_AXES:
         if len(frame[axis].drop_duplicates()) > 1:
-            has = frame[axis].notna() & ((axis != "joint_fusion") | (frame["task"] == "joint"))
+            has = frame[axis].notna()
+            if axis == "joint_fusion" and frame.loc[frame["task"] != "joint", axis].nunique() < 2:
+                has &= frame["task"] == "joint"  # of other runs it says nothing
             names = names.where(~has, names + f" {axis.replace('_', ' ')} " + frame[axis].astype(str))
     return names
 

@@ -157,6 +157,13 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
             elif digest not in records:
                 records[digest] = record
                 rows += [{**row, "folder": str(folder)} for row in flat_tests(record)]
+    if not rows:
+        raise UsageError(
+            "there is no head to report on",
+            expected="runs of a fusion",
+            received=", ".join(map(str, folders)) + ", which hold floors or probing runs alone",
+            remedy="name the folder that `fusionkit fit --out` wrote",
+        )
     beside = pd.DataFrame(floors).drop_duplicates(["digest", "evaluated"]) if floors else pd.DataFrame()
     frame = named(pd.DataFrame(rows))
     return ReportData(folders, records, frame, find_stores(folders, stores), beside, len(probing))

@@ -130,8 +130,9 @@ class RunsFolder:
 
     def records(self) -> list[dict[str, Any]]:
         """The records of all finished runs, in the order they ended; UsageError for none, StoreError if damaged."""
-        self.refuse_empty()
-        return self.all_records()
+        if not (found := self.all_records()):
+            self.refuse_empty()
+        return found
 
     def refuse_empty(self) -> None:
         """Refuse a folder without a record (UsageError); none is read."""

@@ -30,7 +30,7 @@ def runs(fusionkit: Command, store: Path, tmp_path_factory: pytest.TempPathFacto
         )
         assert done.code == 0, done.err
     # What learned control labels lies beside them, and predicts nothing.
-    again = ("--label", "intent", "--pool", "mean", "--fusion", "linear", "--epochs", 6, "--control")
+    again = ("--label", "intent", "--pool", "mean", "--fusion", "linear", "--epochs", 6, "--control", "--floor", "none")
     done = fusionkit("fit", store, *again, "--out", out)
     assert ("selectivity" in done.out, done.code) == (True, 0)
     return out

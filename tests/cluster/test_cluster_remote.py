@@ -49,6 +49,7 @@ def dask(what: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+@pytest.mark.soak("products")
 def test_a_scheduler_without_workers_is_told_of_and_one_with_them_makes_the_same_bytes(
     encoder: Encoder, encoded: Callable[..., Any], whole_of: Callable[[str], Path],
     content: Callable[[Path], dict[str, Any]], tmp_path: Path, until: Until,

@@ -34,7 +34,7 @@ def moment(out: Path, parts: int) -> str:
     return "planned" if done == 0 else "all parts" if done == parts else "some parts"
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(52, marks=pytest.mark.soak("kills"))])
+@pytest.mark.parametrize("kills", [2, pytest.param(52, marks=pytest.mark.soak("kills"))])
 def test_an_encode_killed_at_any_moment_ends_with_the_same_bytes(
     model: Path, place: Path, chunk_bytes: int, kinds: dict[str, dict[str, Any]], whole_of: Callable[[str], Path],
     encoded: Encoding, assert_same: Callable[..., None], tmp_path: Path, kills: int,

@@ -14,10 +14,12 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.unit_job import record_of
 from fusionkit.fit.sweep.floors import SHARED
 from fusionkit.fit.train.floors import Floor, learn
+from fusionkit.ragged import IntArray
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
 
 Heads = Sequence[RunSpec]
+Learned = dict[tuple[Any, ...], dict[str, Any]]
 
 
 def keep_floors(
@@ -38,28 +40,41 @@ def keep_floors(
         UsageError: the task has no such floor.
     """
     beside = {tuple(getattr(head, name) for name in SHARED): head for head in reversed(heads)}
+    learned: Learned = {}
     for spec in floors:
         if runs.has(spec.digest):
             continue
         head = beside[tuple(getattr(spec, name) for name in SHARED)]
         plain = replace(head, init_from=None, init_part=None, freeze=None)
-        record = floor_record(context, spec, plain)
+        record = floor_record(context, spec, plain, learned)
         runs.write(spec, record, {})
         on_end(record)
 
 
-def floor_record(context: SweepContext, spec: RunSpec, head: RunSpec) -> dict[str, Any]:
-    """The record of a floor over the data of a head: that of a finished run without weights."""
-    began = time.perf_counter()
+def floor_record(context: SweepContext, spec: RunSpec, head: RunSpec, learned: Learned) -> dict[str, Any]:
+    """The record of a floor over the data of a head: that of a finished run without weights.
+
+    Args:
+        learned: what was learned before; all seeds have one floor where they learn from all of train.
+    """
     data = context.data(head)
     drawn = draw_of(head, data)
+    key = spec.fusion, id(data), None if drawn is None else tuple(drawn)
+    if key not in learned:
+        learned[key] = _outcome(spec, data, drawn)
+    return {**record_of(context, head, learned[key]), "spec": spec.to_dict(), "layers": [], "sources": []}
+
+
+def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> dict[str, Any]:
+    """What a floor learns from some examples of train, and its scores."""
+    began = time.perf_counter()
     train = data.train if drawn is None else data.train.subset(drawn)
     floor = learn(spec.fusion, data, train)
     validation = _scores(data, data.validation, floor)
     test = None if data.test is None else _scores(data, data.test, floor)
     metric = next(iter(validation))
     seconds = time.perf_counter() - began
-    outcome = {
+    return {
         "status": "finished",
         "metric": metric,
         "score": None if test is None else test[metric],
@@ -79,7 +94,6 @@ def floor_record(context: SweepContext, spec: RunSpec, head: RunSpec) -> dict[st
         "watched": len(data.validation),
         "floor": floor.told,
     }
-    return {**record_of(context, head, outcome), "spec": spec.to_dict(), "layers": [], "sources": []}
 
 
 def _scores(data: TaskData, split: TaskSplit, floor: Floor) -> dict[str, float]:

@@ -67,6 +67,7 @@ def test_two_processes_share_a_sweep_and_do_no_run_twice(
     assert_same(tmp_path / "runs", undisturbed, sweeping)
 
 
+@pytest.mark.soak("kills")
 def test_what_a_killed_process_leaves_is_done_by_the_other(
     store: Store, specs: list[RunSpec], undisturbed: Path, tmp_path: Path, sweeping: Any
 ) -> None:

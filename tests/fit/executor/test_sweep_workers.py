@@ -164,6 +164,7 @@ def test_a_worker_that_is_killed_is_replaced_and_no_run_is_lost(
     assert sweeping.leftovers(tmp_path / "runs") == []
 
 
+@pytest.mark.soak("kills")
 def test_a_run_that_ends_its_worker_again_and_again_is_kept_as_failed_and_the_others_stand(
     store: Store, tmp_path: Path, watch: Any, sweeping: Any
 ) -> None:

@@ -125,7 +125,14 @@ def test_what_cannot_be_trained_is_refused_before_any_run(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(("rows", "task"), [("words", "tagging"), ("tokens", "tagging"), ("tokens", "classification")])
+@pytest.mark.parametrize(
+    ("rows", "task"),
+    [
+        ("tokens", "tagging"),
+        pytest.param("words", "tagging", marks=pytest.mark.soak("products")),
+        pytest.param("tokens", "classification", marks=pytest.mark.soak("products")),
+    ],
+)
 def test_every_fusion_trains(rows: str, task: str, corpus_store: CorpusStore, tmp_path: Path, watch: Any) -> None:
     specs = expand(corpus_store(rows), task=task, fusions=EVERY, epochs=(4,), lrs=(1e-3,))
     records = fit(corpus_store(rows), specs, RunsFolder(tmp_path / "runs"), watch)

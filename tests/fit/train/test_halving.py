@@ -11,6 +11,7 @@ import pytest
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit, forecast
+from fusionkit.fit.executor.estimate import Measurements
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.sweep.blocks import expand_blocks
@@ -138,9 +139,8 @@ def test_runs_that_compete_stay_in_one_unit(store: Store) -> None:
 
 def test_a_forecast_counts_the_epochs_that_are_trained(store: Store, tmp_path: Path) -> None:
     specs = sweep(store, seeds=1)
-    whole, halved = (
-        forecast(store, specs, RunsFolder(tmp_path / "runs"), halving=halving)[0] for halving in (False, True)
-    )
+    known, runs = Measurements(), RunsFolder(tmp_path / "runs")  # one measurement for both
+    whole, halved = (forecast(store, specs, runs, known=known, halving=halving)[0] for halving in (False, True))
     assert sum(part["seconds"] for part in halved.parts) < sum(part["seconds"] for part in whole.parts)
 
 

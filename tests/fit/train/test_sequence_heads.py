@@ -171,6 +171,7 @@ def test_esim_reads_both_sequences_of_a_pair_as_they_are(pairs: Callable[..., Ta
     torch.testing.assert_close(found, torch.cat(expected), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.soak("products")
 def test_esim_learns_what_only_both_sequences_together_tell(pairs: Callable[..., TaskData]) -> None:
     data, spec = pairs(), spec_of("esim", "pair-classification", epochs=12)
     assert {name: data.train.gold.count(name) for name in data.labels}.keys() == {"other", "same"}
