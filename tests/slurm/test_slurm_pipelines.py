@@ -23,19 +23,6 @@ from fusionkit.store import Store, is_complete, open_store
 SCRIPTS = Path(__file__).parents[2] / "pipelines" / "slurm"
 FIT = ("--task", "classification", "--label", "intent", "--fusion", "last", "--epochs", 1, "--seeds", 2)
 FIT += ("--floor", "none")
-    "--task",
-    "classification",
-    "--label",
-    "intent",
-    "--fusion",
-    "last",
-    "--epochs",
-    1,
-    "--seeds",
-    2,
-    "--floor",
-    "none",
-)
 SMALL = ("--mem=1000", "--cpus-per-task=1")  # all at once on two nodes
 ALL = ("encode.sbatch", "encode-array.sbatch", "fit.sbatch", "fit-array.sbatch")
 Until = Callable[..., None]
