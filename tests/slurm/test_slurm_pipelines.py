@@ -21,8 +21,9 @@ from fusionkit.specs import EncodeSpec, RunSpec
 from fusionkit.store import Store, is_complete, open_store
 
 SCRIPTS = Path(__file__).parents[2] / "pipelines" / "slurm"
-FIT = ("--task", "classification", "--label", "intent", "--fusion", "last", "--epochs", 1, "--seeds", 2)
-FIT += ("--floor", "none")
+FIT = (
+    "--task", "classification", "--label", "intent", "--fusion", "last", "--epochs", 1, "--seeds", 2, "--floor", "none",
+)  # fmt: skip
 SMALL = ("--mem=1000", "--cpus-per-task=1")  # all at once on two nodes
 ALL = ("encode.sbatch", "encode-array.sbatch", "fit.sbatch", "fit-array.sbatch")
 Until = Callable[..., None]
