@@ -118,12 +118,12 @@ class _Planner:
             told = f"{left:,} of {runs_in_all:,} runs" + (f", {told}" if told else "")
             return StepForecast(name, state, None, found.seconds, told)
         over, cost = sample_fit(sweep, self._work, self._stores)
-        specs = over.sweep.specs
+        specs = [spec for spec in over.sweep.specs if not spec.is_floor]  # a floor is a moment's work
         self._measured.sample(specs, cost)
         alone = sum(self._measured.factor(spec) * cost.seconds(spec) for spec in specs)
         processes = min(self._commands.workers or cores(), len(specs))
         seconds = min(alone, START_SECONDS + alone / processes)
-        return StepForecast(name, MISSING, None, seconds, f"{len(specs):,} runs, measured over a sample")
+        return StepForecast(name, MISSING, None, seconds, f"{len(over.sweep.specs):,} runs, measured over a sample")
 
 
 @dataclass(frozen=True)

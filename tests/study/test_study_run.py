@@ -134,6 +134,9 @@ def test_a_folder_of_others_is_not_touched(ran: Ran, tmp_path: Path) -> None:
     assert "is no folder of a study" in done.err
 
 
+FLOORS = ("--dry-run", "--json", "--set", "fit.floor=majority")
+
+
 def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tmp_path: Path) -> None:
     before = contents(copy)
     plan = json.loads(ran.command("--dry-run", "--json", work=copy).out)
@@ -152,6 +155,8 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
     assert plan["fit moved"]["seconds"] > 0
     assert plan["fit moved"]["told"] == "2 runs, measured over a sample"
     assert contents(copy) == before
+    floors = {step["step"]: step for step in json.loads(ran.command(*FLOORS, work=copy).out)}
+    assert floors["fit moved"]["told"] == "4 runs, measured over a sample"
     lines = ran.command("--dry-run", work=ran.work).out.splitlines()
     assert [line.split()[:3] for line in lines[2:4]] == [["encode", name, "there"] for name in ("one", "two")]
 
