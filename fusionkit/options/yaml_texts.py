@@ -6,6 +6,7 @@ Values are read as text, as the command line reads them: YAML's own rules would 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from fusionkit.errors import UsageError
 Keys = tuple[str, ...]  # the way to a value: names of keys, numbers of a list's items from 0
 Places = dict[Keys, str]  # of each value ``line 12``
 DEEPEST, MOST, MOST_CHARACTERS = 8, 100_000, 1 << 18  # blocks in each other; values, and characters, of a file
+DEEPEST_BRACKETS = 100  # those in texts are counted too
+BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, Places]:
@@ -50,6 +53,9 @@ def parse_texts(content: str, path: Path, keys: Keys, places: Places) -> Any:
     """
     if len(content) > MOST_CHARACTERS:
         raise _too_much(path, "characters", MOST_CHARACTERS, "write a shorter one")
+    # A thousand brackets in each other take the parser seconds before it gives up, more where recursion may go deeper.
+    if max(itertools.accumulate(map(BRACKETS.get, content, itertools.repeat(0))), default=0) > DEEPEST_BRACKETS:
+        raise _too_deep(str(path))
     try:
         node = yaml.compose(content, Loader=yaml.BaseLoader)
     except RecursionError:

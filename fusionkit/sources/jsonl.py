@@ -33,8 +33,9 @@ def _objects(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "deep nesting"
+    except (ValueError, RecursionError) as error:  # Python reads no number of thousands of digits
+        what = "deep nesting" if isinstance(error, RecursionError) else str(error).split(";")[0]
+        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else what
         raise DataError(
             f"{path}: line {number} is broken JSON",
             expected="one JSON object a line",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -167,3 +168,19 @@ def test_a_hostile_file_is_read_or_refused_by_one_error_soon(
 
 def test_the_corpus_itself_is_read(corpus: Path) -> None:
     assert {path.name: str(found) for path in files_of(corpus) if (found := refusal(path)) is not None} == {}
+
+
+def test_what_the_changes_found_before_stays_refused(tmp_path: Path) -> None:
+    found = {
+        "digits.jsonl": '{"text": "rain", "label": ' + "9" * 5000 + "}",
+        "deep.sweep.yaml": "label: tags\nlr: " + "[" * 18_381 + "]" * 18_381,
+    }
+    for name, content in found.items():
+        (tmp_path / name).write_text(content)
+        began, limit = time.process_time(), sys.getrecursionlimit()
+        sys.setrecursionlimit(30_000)  # as a caller may have it: Python's own ends such a file early
+        try:
+            assert refusal(tmp_path / name) is not None, name
+        finally:
+            sys.setrecursionlimit(limit)
+        assert time.process_time() - began < SECONDS, name
