@@ -13,11 +13,12 @@ import pandas as pd
 
 from fusionkit.fusions import FUSIONS, fusion_kind
 from fusionkit.metrics import CORRELATIONS, LESS_IS_BETTER, metric_name
+from fusionkit.specs import FROZEN
 
 # What a task is: runs that differ in one of these answer different questions.
 TASK_AXES = ("data", "label", "evaluated", "init_data", "mix", "evaluate_on", "encoder", "task", "head", "sides")
 # What a method is, beside its fusion.
-METHOD_AXES = ("fusion_layers", "joint_fusion", "init_part", "freeze", "compute_dtype")
+METHOD_AXES = ("method", "fusion_layers", "joint_fusion", "init_part", "freeze", "compute_dtype")
 ALL = "all"
 
 
@@ -49,8 +50,10 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
 
 def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
     """The method of each run: its fusion, then the choices that differ between runs."""
-    names = frame["fusion"].astype(str)
-    for axis in METHOD_AXES:
+    # What trains through the encoder says so; a frozen one goes without saying.
+    through = (" · " + frame["method"].astype(str)).where(frame["method"] != FROZEN, "")
+    names = frame["fusion"].astype(str) + through
+    for axis in METHOD_AXES[1:]:
         if len(frame[axis].drop_duplicates()) > 1:
             has = frame[axis].notna()
             if axis == "joint_fusion" and frame.loc[frame["task"] != "joint", axis].nunique() < 2:

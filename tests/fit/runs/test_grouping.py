@@ -73,6 +73,12 @@ def test_no_table_has_a_mean_over_two_values_of_an_option(name: str) -> None:
     assert settings.nunique(dropna=False).to_numpy().max() == 1
 
 
+def test_a_report_has_a_row_for_each_method_through_the_encoder() -> None:
+    found = frame(*two_seeds(0.4), *two_seeds(0.9, method="bitfit", encoder_lr=1e-4))
+    chosen = ReportData([], {}, named(found), {}).chosen
+    assert set(chosen["method"]) == {"last", "last · bitfit"}
+
+
 def test_layer_weights_of_two_data_sets_of_a_language_stay_apart() -> None:
     weights = {"atis-de": [0.25, 0.75], "news-de": [0.75, 0.25], "atis-fr": [0.5, 0.5]}
     records = [
