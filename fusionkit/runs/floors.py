@@ -69,7 +69,9 @@ def _notes(beaten: pd.DataFrame, telling: Sequence[str]) -> list[str]:
     notes = []
     for metric, rows in beaten.groupby("metric", sort=False):
         named = rows[[*telling]].itertuples(index=False, name=None)
-        names = [" ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in values) for values in named]
+        names = [
+            " ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in values if not pd.isna(x)) for values in named
+        ]
         more = f" and {len(names) - MOST} others" if len(names) > MOST else ""
         score = ", ".join(f"{(100 if is_share(metric) else 1) * each:.1f}" for each in rows[FLOOR].unique())
         look = (
