@@ -50,6 +50,7 @@ def evaluate(
     pass for all heads. Over a STORE the encoder is not needed. With several runs a table has a line for each; with
     one its counts follow. --json has all of it for each run. A label that train lacks counts as an error.
     """
+    log().print(f"scoring the heads in {', '.join(heads)} on {data}")
     from fusionkit.cli.evaluate_tables import print_details, print_scores
     from fusionkit.cli.paper_tables import csv_text
     from fusionkit.evaluation.answers import mistakes_frame
