@@ -52,6 +52,12 @@ def log() -> Console:
     return _Escaping(stderr=True, markup=False, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
 
 
+def say_at_once(line: str) -> None:
+    """A word for whoever waits at a terminal, before what takes a second or two is loaded; programs need none."""
+    if sys.stderr.isatty():
+        log().print(line)
+
+
 def print_json(value: Any, indent: int | None = 1) -> None:
     """JSON, with the control characters escaped that JSON allows in a text."""
     click.echo(json_escaped(json.dumps(value, indent=indent, ensure_ascii=False)))

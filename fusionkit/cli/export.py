@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fusionkit.cli.completion import folders
-from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json
+from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json, say_at_once
 from fusionkit.errors import UsageError
 
 
@@ -39,6 +39,7 @@ def export(run: str, folder: Path, best: bool, by: str | None, as_json: bool, **
         RunsFolder(Path(run).expanduser()).refuse_empty()
     else:
         find_run(run)
+    say_at_once(f"exporting {run}")
     from fusionkit.exported import export_best_of_each, export_run  # loads torch
 
     if by is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json
+from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json, say_at_once
 from fusionkit.places import Place, sizes_below
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def store_summary(store: Store) -> dict[str, Any]:
 @JSON_OPTION
 def info(path: Place, as_json: bool) -> None:
     """Show what PATH holds: a store's identity, splits, rows, bytes and time, or a folder's runs."""
+    say_at_once(f"opening {path}")
     from fusionkit.runs.folder import is_begun
     from fusionkit.store import is_store
 

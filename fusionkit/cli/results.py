@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fusionkit.cli.console import FOLDER, log, out, print_json
+from fusionkit.cli.console import FOLDER, log, out, print_json, say_at_once
 from fusionkit.errors import UsageError
 from fusionkit.names import CHOOSERS, CORRECTIONS, INTERVALS, SHOWN_SPLITS, TESTS
 from fusionkit.plural import counted
@@ -57,6 +57,7 @@ def results(
     for name, given in (("--test", test), ("--correction", correction)):
         if given and not baseline:
             raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
+    say_at_once(f"reading the runs in {runs}")
     from fusionkit.cli.comparison_notes import comparison_notes
     from fusionkit.cli.paper_tables import csv_text, latex
     from fusionkit.cli.summary_table import summary_table

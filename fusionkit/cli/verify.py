@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, given_store, out, print_json, table
+from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, given_store, out, print_json, say_at_once, table
 from fusionkit.errors import StoreError
 from fusionkit.places import Place
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @JSON_OPTION
 def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how: Any) -> None:
     """Read every chunk and file of STORE and compare it with its checksum."""
+    say_at_once(f"opening {store}")
     opened = given_store(store)
     with ProgressBars() as bars:
         seen, faults = _read_all(opened, bars)

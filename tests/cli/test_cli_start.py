@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,35 @@ def test_what_is_misspelt_is_told_before_torch_is_imported(tmp_path: Path) -> No
         assert (code, loaded) == (2, []), line
         assert MISTAKES[line] in error, line
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_whoever_waits_at_a_terminal_is_told_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    code = """
+import builtins, json, sys
+load = builtins.__import__
+def quick(name, *rest, **more):
+    if name.split(".")[0] in ("torch", "pandas", "zarr", "scipy"):
+        raise SystemExit(7)
+    return load(name, *rest, **more)
+builtins.__import__ = quick
+from fusionkit.cli.main import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["fusionkit", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert ended.code == 7, (words, ended.code)
+"""
+    (tmp_path / "runs" / ("0" * 16)).mkdir(parents=True)
+    (tmp_path / "runs" / ("0" * 16) / "run.json").write_text('{"status": "finished", "spec": {}}')
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "manifest.json").write_text("{}")
+    lines = [["info", "s"], ["results", "runs"], ["verify", "s"], ["export", "runs", "--to", "x"]]
+    master, terminal = os.openpty()
+    command = [sys.executable, "-c", code, json.dumps(lines)]
+    done = subprocess.run(command, stderr=terminal, stdout=subprocess.PIPE, cwd=tmp_path, check=False)
+    os.close(terminal)
+    said = os.read(master, 10_000).decode().split("\r\n")
+    os.close(master)
+    assert said[:4] == ["opening s", "reading the runs in runs", "opening s", "exporting runs"], said
+    assert done.returncode == 0, said
