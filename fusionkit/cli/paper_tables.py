@@ -5,6 +5,7 @@ In both the best mean of each task and number of shots is bold, and a score that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,7 +98,9 @@ def _rows(summary: pd.DataFrame) -> Rows:
         mean = row["mean"]
         if not pd.isna(mean) and (task not in best or is_better(row["metric"], mean, best[task])):
             best[task] = mean
-    return [(row, row["mean"] == best.get(task)) for task, row in zip(tasks, rows, strict=True)]
+    rivals = Counter(tasks)  # a row that nothing competes with is not the best of anything
+    alone = len(rows) > 1 and set(rivals.values()) == {1}
+    return [(row, not alone and row["mean"] == best.get(task)) for task, row in zip(tasks, rows, strict=True)]
 
 
 def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
