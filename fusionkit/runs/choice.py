@@ -94,7 +94,7 @@ def best_run(frame: pd.DataFrame) -> str:
     Raises:
         UsageError: the runs are of several tasks, or none has finished.
     """
-    frame = plain_runs(frame[~are_floors(frame)])
+    frame = heads_of(frame)
     # A failed run has no metric.
     tasks = frame.loc[frame["status"] == "finished", [*TASK]].drop_duplicates()
     if len(tasks) > 1:
@@ -115,11 +115,16 @@ def best_run(frame: pd.DataFrame) -> str:
     return str(best["digest"].iloc[int(place)])
 
 
+def heads_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """The runs that have a head to predict with: no floors, no control labels, no blocks of online codes."""
+    return plain_runs(frame[~are_floors(frame)])
+
+
 def best_of_each_task(frame: pd.DataFrame) -> dict[str, str]:
     """The run of each task that :func:`best_run` chooses, by the name of the task: its column, and the data where
     several data sets have the column. UsageError where no run has finished.
     """
-    finished = plain_runs(frame[frame["status"] == "finished"])
+    finished = heads_of(frame[frame["status"] == "finished"])
     if finished.empty:
         raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
     groups = {tuple(map(str, key)): group for key, group in finished.groupby([*TASK], sort=False, dropna=False)}
@@ -132,7 +137,7 @@ def best_of_each_task(frame: pd.DataFrame) -> dict[str, str]:
 
 def listed_runs(frame: pd.DataFrame) -> str:
     """The finished runs as lines, the best by validation of each task first: digest, what the run was, its score."""
-    good = plain_runs(frame[frame["status"] == "finished"])
+    good = heads_of(frame[frame["status"] == "finished"])
     told = [name for name in AXES if name not in UNTOLD and (name in ("label", "fusion") or _differs(good[name]))]
     names = [*told, *(name for name in SEEDS if _differs(good[name]))]
     lines = [["run", *names, "metric", "validation"]]

@@ -67,6 +67,7 @@ def edited(lab: Path) -> Iterator[None]:
     registry.load.cache_clear()
 
 
+@pytest.mark.soak("products")
 def test_records_results_and_report_have_them(runs: Path, lab: Path, fusionkit: Command) -> None:
     rows = json.loads(fusionkit("results", runs, "--by", "fusion", "--json").out)
     assert sorted(row["fusion"] for row in rows) == [FUSION, f"{FUSION}:halve=yes"]

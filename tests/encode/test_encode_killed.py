@@ -47,6 +47,7 @@ encode(source, guess_columns(source), Path(out), EncodeSpec(), load_encoder(mode
 """
 
 
+@pytest.mark.soak("kills")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see which file is written")
 def test_an_encode_killed_while_it_writes_a_chunk_ends_with_the_same_bytes(
     source: Source, encoded: Encoding, folder: Path, assert_same: Same, whole: Path, tmp_path: Path

@@ -35,10 +35,11 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("words", "tagging", "attention", WEIGHED),
     ("words", "tagging", "linear", {"head": "crf"}),
     ("words", "tagging", "flat:8", {"head": "linear-tagger"}),
-    ("tokens", "classification", "last", {"head": "bcn"}),
     ("mean", "regression", "linear:gamma=no", OPTIONS),
     ("mean", "regression", "layer:3", {}),
 ]
+
+LONG: tuple[str, str, str, dict[str, Any]] = ("tokens", "classification", "last", {"head": "bcn"})
 
 
 class Silent:
@@ -82,7 +83,11 @@ def numbered(store_of: Callable[[str], Store]) -> Callable[[str], Store]:
     return get
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:3])))
+@pytest.mark.parametrize(
+    "case",
+    [*CASES, pytest.param(LONG, marks=pytest.mark.soak("products"))],
+    ids=lambda case: "-".join(map(str, case[:3])),
+)
 def test_an_estimator_is_the_run_with_its_options(
     numbered: Callable[[str], Store], tmp_path: Path, case: tuple[str, str, str, dict[str, Any]]
 ) -> None:

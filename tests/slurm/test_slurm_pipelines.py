@@ -59,13 +59,13 @@ def options(script: str) -> tuple[str, ...]:
     return ("--array=1-2", *SMALL) if "array" in script else SMALL
 
 
-# By an array and by a driver in a job: each once, or each for both commands.
-@pytest.mark.parametrize("scripts", [ALL[1:3], pytest.param(ALL, marks=pytest.mark.soak("slurm"))], ids=len)
+# By an array and by a driver in a job, for both commands.
+@pytest.mark.soak("slurm")
 def test_the_batch_scripts_encode_and_fit_by_a_driver_in_a_job_and_by_an_array(
-    empty: Any, folder: Path, minilm: Encoder, content: Content, until: Until, scripts: tuple[str, ...]
+    empty: Any, folder: Path, minilm: Encoder, content: Content, until: Until
 ) -> None:
     corpus = travel_desk("en")
-    encodes, fits = ([name for name in scripts if name.startswith(verb)] for verb in ("encode", "fit"))
+    encodes, fits = ([name for name in ALL if name.startswith(verb)] for verb in ("encode", "fit"))
     for name in encodes:
         empty.run("sbatch", *options(name), SCRIPTS / name, corpus, "--out", folder / name, "--rows", "mean")
     opened = open_source(str(corpus))

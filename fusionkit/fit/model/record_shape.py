@@ -63,6 +63,7 @@ FIELDS: Mapping[str, Shape] = {
     "data?": TEXT,
     "scores?": BLOCK,
     "over_seeds?": BLOCK,
+    "floors?": BLOCK,
     "data_identity?": TEXT,
     "others?": or_none(BLOCK),
     "encoding": BLOCK,

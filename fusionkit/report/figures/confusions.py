@@ -7,19 +7,19 @@ from typing import Any
 
 import pandas as pd
 
+from fusionkit.evaluation.counts import CLASS, NUMBER, REST, TAGS, confusions, most_frequent
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, shade, tooltip
 from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.report_data import ReportData
 
 MOST_CLASSES = 18
-REST = "(others)"
 
 
 def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task and pair of classes: how many examples or words, and which share of the gold class."""
     rows = []
-    for look in looks.best(look for look in looks.all if look.kind != "number"):
+    for look in looks.best(look for look in looks.all if look.kind != NUMBER):
         task = f"{look.task} · {look.column}" if f"· {look.column}" not in look.task else look.task
         rows += [{"task": f"{task} · {look.method}", **row} for row in counted(look)]
     return pd.DataFrame(rows) if rows else None
@@ -30,25 +30,16 @@ def counted(look: RunPredictions) -> list[dict[str, Any]]:
 
     Of many classes the most frequent are shown, the others together as :data:`REST`.
     """
-    if look.kind == "number":
+    if look.kind == NUMBER:
         return []
-    pairs: Counter[tuple[str, str]] = Counter()
-    for gold, said in zip(look.gold, look.predicted, strict=True):
-        pairs.update(zip(gold, said, strict=True) if isinstance(gold, list) else [(gold, said)])
-    frequency: Counter[str] = Counter({name: 0 for pair in pairs for name in pair})
-    for (gold, _), count in pairs.items():
-        frequency[gold] += count
-    order = sorted(frequency, key=lambda name: (-frequency[name], name))
-    kept = set(order if len(order) <= MOST_CLASSES else order[: MOST_CLASSES - 1])
-    counts: Counter[tuple[str, str]] = Counter()
-    totals: Counter[str] = Counter()
-    for pair, count in sorted(pairs.items()):
-        gold, said = (name if name in kept else REST for name in pair)
-        counts[gold, said] += count
+    kind = CLASS if look.kind == CLASS else TAGS  # of entities the tags of their words
+    _, counts = most_frequent(confusions(kind, look.gold, look.predicted), MOST_CLASSES)
+    totals = Counter[str]()
+    for (gold, _), count in counts.items():
         totals[gold] += count
     return [
         {"gold": gold, "predicted": said, "count": count, "share": count / totals[gold]}
-        for (gold, said), count in counts.items()
+        for (gold, said), count in sorted(counts.items())
     ]
 
 

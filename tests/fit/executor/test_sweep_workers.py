@@ -179,6 +179,7 @@ def test_a_run_that_ends_its_worker_again_and_again_is_kept_as_failed_and_the_ot
     assert (tmp_path / "runs" / "results.parquet").is_file()
 
 
+@pytest.mark.soak("kills")
 def test_no_worker_outlives_its_parent(store: Store, tmp_path: Path, sweeping: Any) -> None:
     sweep = sweeping.start(store, tmp_path / "runs", specs_of(store, "last", "linear", epochs=(LONG,)), 2)
     workers = sweeping.until(lambda: len(found := sweeping.children(sweep.pid)) == 2 and found)

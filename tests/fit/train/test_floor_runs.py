@@ -27,7 +27,7 @@ from fusionkit.fit.sweep.floors import floors_of
 from fusionkit.fit.train.floors import STRENGTHS
 from fusionkit.report.report_data import read_report_data
 from fusionkit.report.tables import compared, groups_table, matrix_tables
-from fusionkit.runs.choice import best_run
+from fusionkit.runs.choice import best_of_each_task, best_run, listed_runs
 from fusionkit.runs.folder import flat_record
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
@@ -93,7 +93,11 @@ def test_floors_of_classes_are_what_they_say(corpus_store: Callable[[str], Store
     assert "| test, majority |" in card, card
     # Whoever names the folder means its heads.
     assert {run.spec.fusion for run in open_runs([tmp_path])} == {"last"}
-    assert best_run(RunsFolder(tmp_path).frame()) in weighted
+    frame = RunsFolder(tmp_path).frame()
+    assert best_run(frame) in weighted
+    assert best_of_each_task(frame).keys() == {"label"}
+    assert "majority" not in listed_runs(frame)
+    assert all(digest in listed_runs(frame) for digest in weighted)
     floor = next(spec for spec in sweep.specs if spec.is_floor)
     with pytest.raises(UsageError, match="is the floor majority: it has no head to predict with"):
         open_runs([tmp_path / floor.digest])
