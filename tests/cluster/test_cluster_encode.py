@@ -135,6 +135,7 @@ def poisoned(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.soak("kills")
 def test_a_part_that_fails_three_times_is_set_aside_and_the_others_are_done(
     cluster: Cluster, settings: ClusterSettings, poisoned: Path, tmp_path: Path, chunk_bytes: int,
     monkeypatch: pytest.MonkeyPatch,

@@ -43,7 +43,7 @@ class Ended:
 
 
 @pytest.fixture(
-    params=["SIGINT", *(pytest.param(name, marks=pytest.mark.soak("kills")) for name in ("SIGKILL", "SIGTERM"))]
+    params=[pytest.param(name, marks=pytest.mark.soak("kills")) for name in ("SIGINT", "SIGKILL", "SIGTERM")]
 )
 def ended(request: pytest.FixtureRequest, model: Path, tmp_path: Path, until: Until, chunk_bytes: int) -> Ended:
     """By a signal at its first part."""

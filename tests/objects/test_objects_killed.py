@@ -89,6 +89,7 @@ def test_a_kill_while_a_store_is_overwritten_never_mixes_two_stores(
         assert_same(bucket.folder / "s", rows="mean")
 
 
+@pytest.mark.soak("kills")
 @pytest.mark.parametrize("moment", ["PutObject s/states.zarr/train/row_offsets/c/0", "DeleteObjects s/.planning"])
 def test_a_store_killed_while_it_was_planned_gives_way_to_another(
     bucket: Any, arguments: list[object], fusionkit: Command, encoded: Encoding, assert_same: Same, moment: str
@@ -101,6 +102,7 @@ def test_a_store_killed_while_it_was_planned_gives_way_to_another(
     assert_same(bucket.folder / "s", rows="mean")
 
 
+@pytest.mark.soak("kills")
 def test_a_kill_while_a_plan_is_cleared_away_can_be_repeated(
     bucket: Any, arguments: list[object], fusionkit: Command, encoded: Encoding, assert_same: Same
 ) -> None:

@@ -159,6 +159,7 @@ def test_what_stopped_the_work_is_told_also_where_the_lease_cannot_be_given_back
         encoded(doomed.begun, run_parts=fail)
 
 
+@pytest.mark.soak("kills")
 def test_the_lease_of_a_killed_process_is_taken_over_at_once(
     bucket: Any, place: Path, model: Path, fusionkit: Callable[..., Any], encoded: Encoding, assert_same: Same
 ) -> None:

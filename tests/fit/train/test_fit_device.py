@@ -42,8 +42,9 @@ GPU = pytest.param(
     id="cuda",
 )
 # The others, whose steps are of the same products, are for the soak: a fusion takes five seconds here.
-FUSIONS = ("last", "attention", "concat", "extra-layers:1")
+FUSIONS = ("last", "attention", "concat")
 MORE = (
+    "extra-layers:1",
     "layer:1",
     "linear",
     "linear:gamma=yes",
@@ -131,7 +132,7 @@ def test_a_stack_learns_on_a_device_what_it_learns_on_the_cpu(toy: Toy, fusion: 
 @pytest.mark.parametrize(
     ("head", "device"),
     [
-        pytest.param("crf", LAZY, id="crf-lazy"),
+        pytest.param("crf", LAZY, id="crf-lazy", marks=pytest.mark.soak("products")),
         *(pytest.param(head, *GPU.values, marks=GPU.marks, id=f"{head}-cuda") for head in ("crf", "bilstm-crf")),
     ],
 )
