@@ -8,6 +8,7 @@ a GPU trains many at once, and 0.02 ms is enough. The tests hold them against sc
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fusionkit.tags import are_span_tags
 
@@ -148,11 +150,20 @@ def label_set_scores(gold: list[list[str]], predicted: list[list[str]], labels: 
         told.update(set(one))
         found.update(set(other))
         right.update(set(one) & set(other))
-    there = [2 * right[name] / (told[name] + found[name]) for name in told | found]
+    names = [*(told | found)]
+    hits, gold_counts, said = (np.array([side[name] for name in names]) for side in (right, told, found))
+    whole = sum(set(a) == set(b) for a, b in zip(gold, predicted, strict=True))
+    return label_set_totals(hits, gold_counts, said, whole, len(gold))
+
+
+def label_set_totals(right: IntArray, told: IntArray, found: IntArray, whole: int, examples: int) -> dict[str, float]:
+    """:func:`label_set_scores` from the counts of each label, ``[labels]``, and the examples that are right in all."""
+    both = told + found
+    each = 2 * right[both > 0] / both[both > 0]
     return {
-        "micro_f1": 2 * right.total() / max(told.total() + found.total(), 1),
-        "macro_f1": sum(there) / max(len(there), 1),
-        "accuracy": sum(set(a) == set(b) for a, b in zip(gold, predicted, strict=True)) / max(len(gold), 1),
+        "micro_f1": float(2 * right.sum() / max(both.sum(), 1)),
+        "macro_f1": math.fsum(each) / max(len(each), 1),  # in whatever order the labels come
+        "accuracy": whole / max(examples, 1),
     }
 
 
@@ -171,9 +182,14 @@ def joint_scores(
     whole = len(gold) == len(scores)
     told, found = (zip(*side.values(), strict=True) for side in (gold, predicted))
     right = [one == other for one, other in zip(told, found, strict=True)]
+    return joint_means(scores, sum(right) / max(len(right), 1) if whole else None)
+
+
+def joint_means(scores: Mapping[str, Mapping[str, float]], frame: float | None) -> dict[str, float]:
+    """:func:`joint_scores` from those of each task and the share of examples that are right in all."""
     return {
         "mean": sum(next(iter(each.values())) for each in scores.values()) / len(scores),
-        **({"frame": sum(right) / max(len(right), 1)} if whole else {}),
+        **({} if frame is None else {"frame": frame}),
         **{f"{task}_{name}": value for task, each in scores.items() for name, value in each.items()},
     }
 
@@ -202,11 +218,16 @@ def language_model_scores(gold: list[int], predicted: list[tuple[float, int]], l
     Args:
         gold: the ids. predicted: of each the cross-entropy, and the likeliest id.
     """
-    surprise = float(np.mean([nats for nats, _ in predicted]))
+    hits = np.array([best == wanted for (_, best), wanted in zip(predicted, gold, strict=True)])
+    return masked_scores(np.array([nats for nats, _ in predicted]), hits)
+
+
+def masked_scores(nats: NDArray[np.float64], hits: NDArray[np.bool_]) -> dict[str, float]:
+    """:func:`language_model_scores` from each sub-token's cross-entropy and whether the likeliest id is right."""
+    surprise = float(np.mean(nats))
     surprise = surprise if np.isfinite(surprise) else np.finfo(np.float64).max
-    hits = np.mean([best == wanted for (_, best), wanted in zip(predicted, gold, strict=True)])
     return {
         "perplexity": float(np.exp(min(surprise, LARGEST_EXPONENT))),
         "cross_entropy": surprise,
-        "accuracy": float(hits),
+        "accuracy": float(np.mean(hits)),
     }

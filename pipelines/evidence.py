@@ -48,6 +48,7 @@ from fusionkit.runs.folder import RunsFolder, digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
 from fusionkit.runs.shown_split import SCORED_ON, TEST
 from fusionkit.runs.summary import group_columns
+from fusionkit.statistics.kept_answers import to_text
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.read import read_comparisons, read_study
@@ -140,7 +141,8 @@ def keep_records(name: str, data: Path, work: Path) -> None:
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for sweep, step in read_study(STUDIES[name], [f"data={data}"]).sweeps.items():
         before = {digest: record for digest, record in own.records.items() if record["sweep"] == sweep}
-        runs = {digest_of_record(each): each for each in RunsFolder(work / "runs" / sweep).all_records()}
+        folder = RunsFolder(work / "runs" / sweep)
+        runs = {digest_of_record(each): each for each in folder.all_records()}
         there = {digest: each for digest, each in runs.items() if each["status"] in KEPT}
         wanted = wanted_runs(SweepFit(step, StudyFolder(work)))
         complete = wanted is not None and set(wanted) <= {*there, *before}
@@ -158,6 +160,11 @@ def keep_records(name: str, data: Path, work: Path) -> None:
                 record, made = sources[0].records[digest], sources[0].made[digest]
             else:
                 record, made = there[digest], now
+            if "answers" not in record and digest in there and (answers := folder.answers(digest)):
+                # Of a record that stands in the file, too, where these are the answers that were scored.
+                name = str(record.get("evaluated") or record["data"])
+                same = answers[name].scores() == (record.get("tests", {}).get(name) or record["scores"][TEST])
+                record = {**record, "answers": to_text(answers)} if same else record
             found.append(({**record, "sweep": sweep}, made))
     if found:
         places = [made for made in unique([*own.made.values(), *(made for _, made in found)]) if made]

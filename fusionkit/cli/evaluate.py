@@ -10,6 +10,7 @@ import click
 from fusionkit.cli.completion import files
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
 from fusionkit.errors import UsageError
+from fusionkit.plural import counted
 
 
 @click.command()
@@ -25,6 +26,9 @@ from fusionkit.errors import UsageError
 @click.option("--config", help="Configuration of a hub data set.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N examples of a source.")
 @click.option("--errors", type=FOLDER, help="Write the wrong examples into this CSV file.")
+@click.option(
+    "--keep", is_flag=True, help="Over a store: keep the answers on test beside the runs, for `results --over both`."
+)
 @click.option("--encoder", help="Where the encoder is now, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
@@ -41,6 +45,7 @@ def evaluate(
     tokens: str | None,
     columns: str | None,
     errors: Path | None,
+    keep: bool,
     as_json: bool,
     **how: Any,
 ) -> None:
@@ -64,6 +69,10 @@ def evaluate(
         frame = mistakes_frame(found)
         write_durably(errors.expanduser(), csv_text(frame).encode())
         log().print(f"{len(frame):,} wrong answers → {errors}")
+    if keep:
+        from fusionkit.evaluation.keep import keep_answers
+
+        log().print(f"answers kept of {counted(len(found), 'run')}, of {keep_answers(found)} for the first time")
     for note in dict.fromkeys(note for each in found for note in each.notes):
         log().print(note)
     if as_json:

@@ -9,12 +9,13 @@ from typing import Any, Self
 
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import RunAnswers
 
 MOST_WAITING = 16  # runs that are not on the disk yet, with their weights in memory
 
 
 class RunWriter:
-    """Writes runs one after the other. A run is synced four times, and training must not wait for that.
+    """Writes runs one after the other. A run is synced up to eight times, and training must not wait for that.
 
     ``kept`` is called for each run that is on the disk, in the order of :meth:`write`, by the thread that calls it.
     """
@@ -28,10 +29,15 @@ class RunWriter:
         return self
 
     def write(
-        self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any], delta: Mapping[str, Any] | None = None
+        self,
+        spec: RunSpec,
+        record: dict[str, Any],
+        weights: dict[str, Any],
+        delta: Mapping[str, Any] | None = None,
+        answers: Mapping[str, RunAnswers] | None = None,
     ) -> None:
         """Start writing a run. Errors of earlier runs are raised here, or at the end."""
-        self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights, delta)))
+        self._written.append((spec, self._writers.submit(self._runs.write, spec, record, weights, delta, answers)))
         self.tell()
 
     def __exit__(self, *error: object) -> None:

@@ -2,6 +2,7 @@
 
 RUNS/{digest}/run.json             spec, scores, curve, times, counts: written last, so it means finished
 RUNS/{digest}/weights.safetensors  the best epoch's fusion and head
+RUNS/{digest}/answers.safetensors  its answers on test, as far as scores need them
 RUNS/{digest}/delta.safetensors    what a method trained of the encoder, where the run has one
 RUNS/{digest}/state.safetensors    of a run in training through the encoder, to go on from; gone with its end
 RUNS/results.parquet               one row a run, made anew from the records
@@ -23,12 +24,13 @@ from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.names import FLOORS
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import RunAnswers, from_bytes, from_text, to_bytes
 from fusionkit.tasks import tasks_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DELTA, STATE = "delta.safetensors", "state.safetensors"
+DELTA, STATE, ANSWERS = "delta.safetensors", "state.safetensors", "answers.safetensors"
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
@@ -99,9 +101,18 @@ class RunsFolder:
             self.state_path(spec).unlink(missing_ok=True)
 
     def write(
-        self, spec: RunSpec, record: dict[str, Any], weights: dict[str, Any], delta: Mapping[str, Any] | None = None
+        self,
+        spec: RunSpec,
+        record: dict[str, Any],
+        weights: dict[str, Any],
+        delta: Mapping[str, Any] | None = None,
+        answers: Mapping[str, RunAnswers] | None = None,
     ) -> None:
-        """Write a run: the weights first, then the record, which says that the run is finished."""
+        """Write a run: weights and answers first, then the record, which says that the run is finished.
+
+        Args:
+            answers: by the name of the data whose test split they are on; ``""`` is the record's own.
+        """
         from safetensors.torch import save  # loads torch, which who reads records needs not
 
         folder = self.path / spec.digest
@@ -115,7 +126,27 @@ class RunsFolder:
                 content = save({k: v.contiguous() for k, v in delta.items()})
                 write_durably(folder / DELTA, content)
                 record = {**record, "delta_sha256": hashlib.sha256(content).hexdigest()}
+            if answers:
+                write_durably(folder / ANSWERS, to_bytes(_named(answers, record)))
             write_fields(folder / RECORD, record)
+
+    def keep_answers(self, digest: str, answers: Mapping[str, RunAnswers]) -> None:
+        """Put answers beside a run that was kept without them."""
+        write_durably(self.path / digest / ANSWERS, to_bytes(answers))
+
+    def answers(self, digest: str) -> dict[str, RunAnswers]:
+        """A run's answers by the name of the data whose test split they are on; none of a run that was kept without;
+        StoreError for a damaged file.
+        """
+        path = self.path / digest / ANSWERS
+        try:
+            if path.is_file():
+                return from_bytes(path.read_bytes())
+            # A record that was taken from a file brings them along.
+            path = self.path / digest / RECORD
+            return answers_in(_read(path) or {})
+        except ValueError as error:
+            raise _damaged(path, "what `fusionkit fit` kept of a run's answers", str(error)) from error
 
     def run_folders(self) -> list[Path]:
         """The folders of all runs that were begun."""
@@ -198,6 +229,15 @@ class RunsFolder:
             sink = pa.BufferOutputStream()
             parquet.write_table(table, sink)
             write_durably(self.path / name, sink.getvalue())
+
+
+def answers_in(record: Mapping[str, Any]) -> dict[str, RunAnswers]:
+    """The answers that a record of a file has (:mod:`fusionkit.runs.records_file`); ValueError for damaged ones."""
+    return from_text(text) if isinstance(text := record.get("answers"), str) else {}
+
+
+def _named(answers: Mapping[str, RunAnswers], record: Mapping[str, Any]) -> dict[str, RunAnswers]:
+    return {name or str(record.get("evaluated") or record["data"]): each for name, each in answers.items()}
 
 
 def is_runs(path: Path) -> bool:

@@ -1,10 +1,11 @@
 """Finished runs of a study as one file of JSON lines: what each was, its scores, curve and costs; no weights, no ids.
 
     {"study": "first-page", "made": [{"commit": …, "date": …, "hardware": …, …}]}       the head
-    {"sweep": "SST-2", "digest": "95835d6367bc4312", "made": 0, "spec": {…}, …}         a run
+    {"sweep": "SST-2", "digest": "95835d6367bc4312", "made": 0, "spec": {…}, …, "answers": "eJzt…"}      a run
 
 ``made`` of a run is the entry of the head's list that tells where and when it was trained. A spec leaves out the fields
-that have their default, a curve is a list a column, and all numbers but scores have 6 significant digits.
+that have their default, a curve is a list a column, and all numbers but scores have 6 significant digits. Compressed
+``answers`` on test are for comparisons over examples.
 """
 
 from __future__ import annotations

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fusionkit.dataset.draws import draw_of
-from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.unit_job import record_of
 from fusionkit.fit.sweep.floors import SHARED
-from fusionkit.fit.train.floors import Floor, learn
+from fusionkit.fit.train.decisions import task_answers
+from fusionkit.fit.train.floors import learn
 from fusionkit.ragged import IntArray
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import RunAnswers
 
 Heads = Sequence[RunSpec]
-Learned = dict[tuple[Any, ...], dict[str, Any]]
+Learned = dict[tuple[Any, ...], tuple[dict[str, Any], dict[str, RunAnswers]]]
 
 
 def keep_floors(
@@ -46,13 +47,16 @@ def keep_floors(
             continue
         head = beside[tuple(getattr(spec, name) for name in SHARED)]
         plain = replace(head, init_from=None, init_part=None, freeze=None)
-        record = floor_record(context, spec, plain, learned)
-        runs.write(spec, record, {})
+        record, answers = floor_record(context, spec, plain, learned)
+        runs.write(spec, record, {}, answers=answers)
         on_end(record)
 
 
-def floor_record(context: SweepContext, spec: RunSpec, head: RunSpec, learned: Learned) -> dict[str, Any]:
-    """The record of a floor over the data of a head: that of a finished run without weights.
+def floor_record(
+    context: SweepContext, spec: RunSpec, head: RunSpec, learned: Learned
+) -> tuple[dict[str, Any], Mapping[str, RunAnswers]]:
+    """The record of a floor over the data of a head, that of a finished run without weights; and what is kept of its
+    answers.
 
     Args:
         learned: what was learned before; all seeds have one floor where they learn from all of train.
@@ -62,25 +66,35 @@ def floor_record(context: SweepContext, spec: RunSpec, head: RunSpec, learned: L
     key = spec.fusion, id(data), None if drawn is None else tuple(drawn)
     if key not in learned:
         learned[key] = _outcome(spec, data, drawn)
-    return {**record_of(context, head, learned[key]), "spec": spec.to_dict(), "layers": [], "sources": []}
+    outcome, answers = learned[key]
+    record = record_of(context, head, outcome)
+    return {**record, "spec": spec.to_dict(), "layers": [], "sources": []}, answers
 
 
-def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> dict[str, Any]:
-    """What a floor learns from some examples of train, and its scores."""
+def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> tuple[dict[str, Any], dict[str, RunAnswers]]:
+    """What a floor learns from some examples of train, and its scores; and what is kept of its answers."""
     began = time.perf_counter()
     train = data.train if drawn is None else data.train.subset(drawn)
     floor = learn(spec.fusion, data, train)
-    validation = _scores(data, data.validation, floor)
-    test = None if data.test is None else _scores(data, data.test, floor)
+    validation = data.task.scores(data.validation.gold, floor.answer(data.validation), data.labels)
+    splits = data.tests or ({} if data.test is None else {"": data.test})
+    answers = {name: task_answers(data, split, floor.answer(split)) for name, split in splits.items()}
+    tests = {name: kept.scores() for name, kept in answers.items()}
+    among = (tests[name] for name, split in splits.items() if split is data.test)
+    test = (
+        None
+        if data.test is None
+        else next(among, None) or task_answers(data, data.test, floor.answer(data.test)).scores()
+    )
     metric = next(iter(validation))
     seconds = time.perf_counter() - began
-    return {
+    outcome = {
         "status": "finished",
         "metric": metric,
         "score": None if test is None else test[metric],
         "validation_score": validation[metric],
         "scores": {"validation": validation} | ({} if test is None else {"test": test}),
-        "tests": {name: _scores(data, split, floor) for name, split in data.tests.items()},
+        "tests": tests if data.tests else {},
         "best_epoch": 0,
         "curve": [],
         "steps": 0,
@@ -94,7 +108,4 @@ def _outcome(spec: RunSpec, data: TaskData, drawn: IntArray | None) -> dict[str,
         "watched": len(data.validation),
         "floor": floor.told,
     }
-
-
-def _scores(data: TaskData, split: TaskSplit, floor: Floor) -> dict[str, float]:
-    return data.task.scores(split.gold, floor.answer(split), data.labels)
+    return outcome, {name: RunAnswers({data.name: kept}) for name, kept in answers.items()}

@@ -41,7 +41,7 @@ class Event:
     text: str = ""
 
 
-BESIDE = ("weights", "delta", "costs")  # of a result: what its record does not hold as it is
+BESIDE = ("weights", "delta", "costs", "answers")  # of a result: what its record does not hold as it is
 OnEvent = Callable[[Event], None]
 
 
@@ -109,7 +109,8 @@ def do_unit(
                     told = {**costs, "peak_memory": peak.read()}
                     record = finished_record(context, spec, result, told)
                     # What coded a block is not used again.
-                    keeping.write(spec, record, result.weights if spec.mdl is None else {}, result.delta)
+                    weights = result.weights if spec.mdl is None else {}
+                    keeping.write(spec, record, weights, result.delta, result.answers)
                 ended += 1
         # Who waits for a run that was neither done nor lost would wait for ever.
         assert ended == len(mine), f"{ended} of {len(mine)} runs came back"

@@ -29,6 +29,7 @@ from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
 from fusionkit.metrics import joint_scores
 from fusionkit.ragged import IntArray, flat_rows
+from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers, answers_of, frame_of, masked_answers
 
 BLOCK_ROWS = 1024  # rows that are scored at once: few enough for a core's cache; changes no number
 GPU_BLOCK_ROWS = 16384  # a GPU has to be filled, and pays for each call
@@ -169,10 +170,30 @@ def score(model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose
     if data.coding is not None and isinstance(model, FusedModel):
         batches = (batch for _, batch in read_blocks(split, layers, home_of(model)))
         return code_scores(model, batches, data.coding, split is data.test)
+    return judged(model, data, split, layers, choose)[0]
+
+
+def judged(
+    model: Model, data: TaskData, split: TaskSplit, layers: Layers, choose: bool = False
+) -> tuple[dict[str, float], RunAnswers]:
+    """:func:`score`, and what is kept of the answers."""
     found = predict_parts(model, data, split, layers, choose)
     gold = {name: part.gold for name, part in split.parts.items()}
     scores = {name: part.task.scores(gold[name], found[name], part.labels) for name, part in data.parts.items()}
+    kept = {name: task_answers(part, split.parts[name], found[name]) for name, part in data.parts.items()}
     if not data.others:
-        return scores[data.name]
+        return scores[data.name], RunAnswers(kept)
     exact = [name for name, part in data.parts.items() if not part.task.numeric]
-    return joint_scores({name: gold[name] for name in exact}, {name: found[name] for name in exact}, scores)
+    told, said = ({name: side[name] for name in exact} for side in (gold, found))
+    frame = frame_of(told, said) if len(exact) == len(scores) else None
+    return joint_scores(told, said, scores), RunAnswers(kept, frame)
+
+
+def task_answers(data: TaskData, split: TaskSplit, found: list[Any]) -> KeptAnswers:
+    """What is kept of one task's answers, an answer an example as :func:`predict` gives them."""
+    if data.lm_head is not None:
+        return masked_answers(split.gold, found)
+    task = data.task
+    return answers_of(
+        split.gold, found, data.labels, words=task.unit == "word", several=task.several, numeric=task.numeric
+    )

@@ -7,9 +7,11 @@ stack at once and where they were decided; it is the same number as the first of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.split import TaskSplit
@@ -17,12 +19,22 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.devices import CPU
 from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
 from fusionkit.fit.model.precision import full_float32
-from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named
+from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named, task_answers
 from fusionkit.fit.train.f1 import Spans, best_threshold
 from fusionkit.fit.train.stopwatch import Runs, Stopwatch
 from fusionkit.fit.vectorized.bfloat16_decisions import decider_of
 from fusionkit.fit.vectorized.stack import Stack
 from fusionkit.metrics import class_scores, positive_scores, span_scores
+from fusionkit.statistics.kept_answers import (
+    CLASS,
+    TAGS,
+    KeptAnswers,
+    RunAnswers,
+    ordered_classes,
+    positive_of,
+    small,
+    span_answers,
+)
 from fusionkit.tags import are_span_tags
 
 COUNTED = 1 << 23  # words whose spans are counted at once: some 20 bytes each
@@ -67,6 +79,7 @@ class Evaluator:
             return
         gold = [one for each in split.gold for one in data.task.classes(each)]
         number = {name: k for k, name in enumerate(dict.fromkeys([*data.labels, *gold, data.default]))}
+        self._names = list(number)
         numbers = np.array([number[name] for name in gold], dtype=np.int64)
         self._gold, self._default = torch.from_numpy(numbers).to(device), number[data.default]
         self._kept = None if split.kept is None else torch.from_numpy(split.kept.nonzero()[0]).to(device)
@@ -114,6 +127,41 @@ class Evaluator:
             for hit, count, words in zip(right, marked, self._hits(some), strict=True):
                 found.append(span_scores(hit, count, self._spans.gold, words))
         return found
+
+    def kept(self, decided: Decisions, thresholds: Sequence[float | None] = ()) -> list[RunAnswers]:
+        """What is kept of each run's answers; arguments as of :meth:`scores`."""
+        if not self._counts_classes:
+            data, split = self._data, self._split
+            own = thresholds or [None] * len(decided)
+            told = [named(data, split, run, threshold) for run, threshold in zip(decided, own, strict=True)]
+            return [RunAnswers({data.name: task_answers(data, split, answers)}) for answers in told]
+        every = self._every(decided)
+        if self._spans is not None:
+            found = [each for some in self._parts(every) for each in self._span_answers(self._spans, some)]
+        else:
+            found = self._class_answers(every)
+        return [RunAnswers({self._data.name: each}) for each in found]
+
+    def _span_answers(self, spans: Spans, every: Tensor) -> list[KeptAnswers]:
+        assert self._split.word_offsets is not None
+        right, found, told = (each.cpu().numpy() for each in spans.by_sentence(every))
+        hits = spans.per_sentence(every == self._gold).cpu().numpy()
+        words = np.diff(self._split.word_offsets)
+        return [span_answers(one, other, told, hit, words) for one, other, hit in zip(right, found, hits, strict=True)]
+
+    def _class_answers(self, every: Tensor) -> list[KeptAnswers]:
+        gold, split = self._gold.cpu().numpy(), self._split
+        classes = ordered_classes((self._names[k] for k in np.unique(gold)), self._names)
+        place = {name: number for number, name in enumerate(classes)}
+        order = np.array([place[name] for name in self._names])
+        own: dict[str, NDArray[Any]] = {"told": small(order[gold])}
+        if split.word_offsets is not None:
+            own["words"] = small(np.diff(split.word_offsets))
+        kind = CLASS if split.word_offsets is None else TAGS
+        positive = positive_of(self._data.labels)
+        return [
+            KeptAnswers(kind, {**own, "found": small(order[run])}, classes, positive) for run in every.cpu().numpy()
+        ]
 
     def _parts(self, every: Tensor) -> Sequence[Tensor]:
         """The runs in groups whose counts fit into memory."""

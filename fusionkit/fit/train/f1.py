@@ -54,18 +54,38 @@ class Spans:
         begins = (breaks[:-1] & (kind > 0)).nonzero().squeeze(1)  # [gold]
         every = breaks.nonzero().squeeze(1)
         self._starts, self._kinds = begins, kind[begins]
+        self._offsets = torch.from_numpy(offsets).to(device)
+        self._sentence = torch.searchsorted(self._offsets, begins, right=True) - 1  # [gold]; an empty one has no word
         self._ends = every[torch.searchsorted(every, begins, right=True)]
         self.gold = len(begins)
 
     def counts(self, tags: Tensor) -> tuple[Tensor, Tensor]:
         """The numbers of right spans and of found spans, int64 ``[…]`` each, from tags ``[…, words]``."""
+        right, begun = self._spans(tags)
+        return right.sum(-1), begun.sum(-1)
+
+    def by_sentence(self, tags: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same in each sentence, int64 ``[…, sentences]``, and the gold spans there, ``[sentences]``."""
+        right, begun = self._spans(tags)
+        sentences = len(self._offsets) - 1
+        hits = right.new_zeros(*right.shape[:-1], sentences, dtype=torch.int64)
+        hits.index_add_(-1, self._sentence, right.long())
+        return hits, self.per_sentence(begun), torch.bincount(self._sentence, minlength=sentences)
+
+    def per_sentence(self, marks: Tensor) -> Tensor:
+        """The marked words of each sentence, int64 ``[…, sentences]``, of bool ``[…, words]``."""
+        until = functional.pad(marks.cumsum(-1), (1, 0))  # [..., words + 1]
+        return until[..., self._offsets[1:]] - until[..., self._offsets[:-1]]
+
+    def _spans(self, tags: Tensor) -> tuple[Tensor, Tensor]:
+        """Which gold spans are right, bool ``[…, gold]``, and where a found one begins, bool ``[…, words]``."""
         breaks, kind = self._broken(tags)
-        found = (breaks[..., :-1] & (kind > 0)).sum(-1)
+        found = breaks[..., :-1] & (kind > 0)
         order = breaks.cumsum(-1, dtype=torch.int32)
         starts, ends = self._starts, self._ends
         begun = breaks[..., starts] & (kind[..., starts] == self._kinds)
         ended = breaks[..., ends] & (order[..., ends] == order[..., starts] + 1)
-        return (begun & ended).sum(-1), found
+        return begun & ended, found
 
     def f1(self, tags: Tensor) -> Tensor:
         """Micro F1, float64 ``[…]``, of tags ``[…, words]``; 0 where nothing is right."""

@@ -14,7 +14,7 @@ from fusionkit.errors import FusionkitError
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.fused import FusedModel, parameters_of, threshold_of
 from fusionkit.fit.model.joint import Model
-from fusionkit.fit.train.decisions import Decisions, choose_thresholds, decide, score, score_blocks
+from fusionkit.fit.train.decisions import Decisions, choose_thresholds, decide, judged, score, score_blocks
 from fusionkit.fit.train.evaluate import Evaluator, decide_all
 from fusionkit.fit.train.layer_weights import MeanWeights, mean_weights
 from fusionkit.fit.train.schedule import Length, length_of, rate_factor
@@ -22,6 +22,7 @@ from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec
+from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.store.layer_positions import positions_of
 
 Curve = list[dict[str, Any]]  # "epoch", "loss", "validation_score": float, or None where it was not scored
@@ -45,6 +46,8 @@ class RunResult:
         threshold: the probability above which an example has a class, where it may have several.
         delta: what a method trained of the encoder, at the best epoch. costs: what the run cost, where it trained
             through the encoder: there it is measured on the run itself.
+        answers: what is kept of the answers on each store's test split, by the names of ``tests``; ``""`` for a single
+            one.
         others: layer_weights, largest_weight and threshold of a run's other tasks by name; the attributes above are
             those of the first task.
     """
@@ -72,6 +75,7 @@ class RunResult:
     others: dict[str, dict[str, Any]] = field(default_factory=dict)
     delta: dict[str, Tensor] = field(default_factory=dict, repr=False)
     costs: dict[str, Any] = field(default_factory=dict)
+    answers: dict[str, RunAnswers] = field(default_factory=dict, repr=False)
 
 
 class DivergenceError(FusionkitError):
@@ -176,6 +180,7 @@ class RunState:
         return self.best
 
 
+Judged = tuple[dict[str, float], RunAnswers | None]  # scores on a split, and what is kept of the answers
 Groups = Sequence[Sequence[RunState]]  # runs that have ended, those of one shape together
 
 
@@ -200,12 +205,14 @@ def results_of(
     if watched is data.validation:
         validation = [_validation_scores(run, evaluator) for run in runs]
     else:
-        validation, held = _scored(groups, data, data.validation, watch), (data.validation, None)
+        found = _scored(groups, data, data.validation, watch, keep=False)
+        validation, held = [scores for scores, _ in found], (data.validation, None)
     test = None if data.test is None else _scored(groups, data, data.test, watch)
     tests = {
         name: test if test is not None and split is data.test else _scored(groups, data, split, watch)
         for name, split in data.tests.items()
     }
+    on_tests = tests or ({} if test is None else {"": test})
     if len(data.validation):
         weights = _layer_weights(groups, *held)
     else:
@@ -215,7 +222,7 @@ def results_of(
     results = []
     for k, run in enumerate(runs):
         metric = next(iter(validation[k]))
-        scores = {"validation": validation[k]} | ({} if test is None else {"test": test[k]})
+        scores = {"validation": validation[k]} | ({} if test is None else {"test": test[k][0]})
         seen: dict[str, dict[str, Any]] = {}
         for name, (mean, largest) in weights[k].items():
             threshold = threshold_of(run.model.parts[name])
@@ -223,7 +230,7 @@ def results_of(
         results.append(
             RunResult(
                 metric=metric,
-                score=None if test is None else test[k][metric],
+                score=None if test is None else test[k][0][metric],
                 validation_score=validation[k][metric],
                 scores=scores,
                 best_epoch=run.chosen.epoch,
@@ -239,8 +246,9 @@ def results_of(
                 weights={name: tensor.cpu() for name, tensor in run.chosen.weights.items()},
                 others=seen,
                 trained_parameters=parameters_of(run.model, trained=True),
-                tests={name: found[k] for name, found in tests.items()},
+                tests={name: found[k][0] for name, found in tests.items()},
                 watched=len(watched),
+                answers={name: kept for name, found in on_tests.items() if (kept := found[k][1]) is not None},
             )
         )
     return results
@@ -265,12 +273,16 @@ def _validation_scores(run: RunState, evaluator: Evaluator | None) -> dict[str, 
     return run.chosen.scores
 
 
-def _scored(groups: Groups, data: TaskData, split: TaskSplit, watch: Stopwatch) -> list[dict[str, float]]:
+def _scored(groups: Groups, data: TaskData, split: TaskSplit, watch: Stopwatch, *, keep: bool = True) -> list[Judged]:
+    """The scores of each run on a split, and with ``keep`` what is kept of its answers."""
     if not Evaluator.can(data):
-        found = []
+        found: list[Judged] = []
         for run in (run for group in groups for run in group):
             with watch.of([run]):
-                found.append(score(run.model, data, split, run.layers))
+                if data.coding is None:
+                    found.append(judged(run.model, data, split, run.layers))
+                else:
+                    found.append((score(run.model, data, split, run.layers), None))
         return found
     layers, places = _among(groups)
     stacks = [
@@ -281,7 +293,11 @@ def _scored(groups: Groups, data: TaskData, split: TaskSplit, watch: Stopwatch) 
     evaluator = Evaluator(data, split, device)
     thresholds = [[threshold_of(run.first) for run in group] for group in groups]
     decided = decide_all(stacks, split, score_blocks(split, layers, device), watch, groups)
-    return [scores for some, own in zip(decided, thresholds, strict=True) for scores in evaluator.scores(some, own)]
+    found = []
+    for some, own in zip(decided, thresholds, strict=True):
+        kept = evaluator.kept(some, own) if keep else [None] * len(some)
+        found += zip(evaluator.scores(some, own), kept, strict=True)
+    return found
 
 
 def _among(groups: Groups) -> tuple[Layers, list[Layers]]:

@@ -1,0 +1,71 @@
+"""Answers on a store's test split put beside runs that were kept without them, for comparisons over test examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusionkit.errors import StoreError, UsageError
+from fusionkit.evaluation.answers import RunEvaluation
+from fusionkit.files import read_json
+from fusionkit.runs.folder import RECORD, RunsFolder
+from fusionkit.runs.shown_split import TEST
+from fusionkit.statistics.kept_answers import RunAnswers, answers_of, frame_of
+
+
+def keep_answers(found: Sequence[RunEvaluation]) -> int:
+    """Keep what runs answered on a test split; how many runs had none before.
+
+    Raises:
+        UsageError: another split than test, or a head that is in no folder of runs.
+        StoreError: a score is not the recorded one, to the last bit. The runs before it are kept.
+    """
+    kept = 0
+    for each in found:
+        folder = each.run.folder
+        if each.data.split != TEST:
+            raise UsageError(
+                "answers are kept of the test split alone",
+                received=each.data.split,
+                remedy="leave --keep out, or evaluate on a store with a test split",
+            )
+        if not (folder / RECORD).is_file():
+            raise UsageError(
+                f"{folder} is no run",
+                expected="runs in the folder that `fusionkit fit --out` wrote",
+                remedy="leave --keep out: an exported head has no table of results",
+            )
+        record, name = read_json(folder / RECORD), each.data.name
+        recorded = record.get("tests", {}).get(name) or record.get("scores", {}).get(TEST, {})
+        if different := [score for score, value in recorded.items() if each.scores.get(score) != value]:
+            score = different[0]
+            raise StoreError(
+                f"the run {folder.name} does not score on {name} as it did when it was trained",
+                expected=f"{score} {recorded[score]!r}",
+                received=repr(each.scores.get(score)),
+                remedy="evaluate over the store that the run was fitted on, on the machine that trained it",
+            )
+        runs = RunsFolder(folder.parent)
+        before = runs.answers(folder.name)
+        kept += name not in before
+        runs.keep_answers(folder.name, {**before, name: answers_in_full(each)})
+    return kept
+
+
+def answers_in_full(evaluation: RunEvaluation) -> RunAnswers:
+    """What is kept of a run's answers."""
+    heads = evaluation.heads
+    parts = {
+        name: answers_of(
+            head.gold,
+            head.predicted,
+            head.run.labels,
+            words=head.task.unit == "word",
+            several=head.task.several,
+            numeric=head.task.numeric,
+        )
+        for name, head in heads.items()
+    }
+    if len(heads) == 1 or any(head.task.numeric for head in heads.values()):
+        return RunAnswers(parts)
+    gold = {name: head.gold for name, head in heads.items()}
+    return RunAnswers(parts, frame_of(gold, {name: head.predicted for name, head in heads.items()}))

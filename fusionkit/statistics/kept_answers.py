@@ -1,0 +1,352 @@
+"""What a run answered on a test split, as far as its scores need it: from a bit to a few bytes an example.
+
+    kind      arrays
+    class     told, found: class numbers [E]
+    tags      told, found: class numbers [words]; words: words of each sentence [E]
+    spans     told, missed, spurious: entities of each sentence [E]; words, wrong: all its words, the wrong ones [E]
+    several   told, found: bool [E, classes]
+    number    told, found: float64 [E]
+    nats      nats: cross-entropy of each sub-token [E]; hits: bool [E]
+    hits      hits: bool [E]
+
+``E`` is the number of test examples, ``told`` what the data says, ``found`` what the run said. Classes are numbered by
+name, those that the split has first.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusionkit.metrics import (
+    class_scores,
+    joint_means,
+    label_set_totals,
+    masked_scores,
+    number_scores,
+    positive_scores,
+    span_scores,
+)
+from fusionkit.statistics.intervals import Floats
+from fusionkit.tags import are_span_tags, spans_of
+
+CLASS, TAGS, SPANS, SEVERAL, NUMBER, NATS, HITS = "class", "tags", "spans", "several", "number", "nats", "hits"
+FRAME = "frame"  # of several tasks: an example of which everything is right
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class KeptAnswers:
+    """One task's answers on one split. Attributes: kind, arrays: as above. classes: their names. positive: the class of
+    the F1 of the positive class, where the task has one.
+    """
+
+    kind: str
+    arrays: Mapping[str, Array]
+    classes: Sequence[str] = ()
+    positive: str | None = None
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(self.arrays["words" if self.kind == TAGS else next(iter(self.arrays))])
+
+    @cached_property
+    def examples(self) -> str:
+        """A digest of what the data says: runs with another one answered other examples."""
+        content = hashlib.sha256(f"{self.kind} {len(self)}".encode())
+        if self.classes:
+            content.update("\0".join(self.classes[: self._told_classes]).encode())
+        for name in ("told", "words"):
+            if name in self.arrays:
+                told = self.arrays[name][:, : self._told_classes] if self.kind == SEVERAL else self.arrays[name]
+                content.update(np.ascontiguousarray(told, dtype=np.float64).tobytes())
+        return content.hexdigest()[:16]
+
+    @property
+    def _told_classes(self) -> int:
+        """The number of classes that the split has: these come first."""
+        if self.kind == SEVERAL:
+            return int(self.arrays["told"].any(0).sum())
+        return int(self.arrays["told"].max(initial=-1)) + 1 if self.kind in (CLASS, TAGS) else 0
+
+    def scores(self) -> dict[str, float]:
+        """The scores of these answers, to the last bit those that the task gives."""
+        held = self.arrays
+        if self.kind in (CLASS, TAGS):
+            told, found = held["told"].astype(np.int64), held["found"].astype(np.int64)
+            scores = class_scores(told, found)
+            return scores if self.positive is None else scores | positive_scores(told, found, self._positive)
+        if self.kind == SPANS:
+            sums = {name: int(each.sum()) for name, each in self._spans.items()}
+            return span_scores(sums["right"], sums["found"], sums["told"], sums["hits"] / max(sums["words"], 1))
+        if self.kind == SEVERAL:
+            told, found = held["told"], held["found"]
+            whole = int((told == found).all(1).sum())
+            return label_set_totals((told & found).sum(0), told.sum(0), found.sum(0), whole, len(told))
+        if self.kind == NUMBER:
+            return number_scores(held["told"].tolist(), held["found"].tolist(), [])
+        if self.kind == NATS:
+            return masked_scores(held["nats"], held["hits"])
+        return {"accuracy": float(np.mean(held["hits"]))}
+
+    @property
+    def _positive(self) -> int:
+        assert self.positive is not None
+        return [*self.classes, self.positive].index(self.positive)
+
+    def counts(self, metric: str, classes: Sequence[str]) -> Floats | None:
+        """Counts of each example, float64 ``[E, k]``, whose sums give a score
+        (:data:`fusionkit.statistics.examples.SCORES`); None for a score that these answers do not have.
+
+        Args:
+            classes: names in a common order for several runs; those of these answers are among them.
+        """
+        held = self.arrays
+        if self.kind in (CLASS, TAGS):
+            return self._class_counts(metric, classes)
+        if self.kind == SPANS:
+            names = {
+                "f1": ("right", "found", "told"), "precision": ("right", "found"), "recall": ("right", "told"),
+                "word_accuracy": ("hits", "words"),
+            }.get(metric)  # fmt: skip
+            return None if names is None else _columns(self._spans[name] for name in names)
+        if self.kind == SEVERAL:
+            return self._label_set_counts(metric, classes)
+        if self.kind == NUMBER:
+            return _moments(metric, held["told"], held["found"])
+        ones = np.ones(len(self))
+        if self.kind == NATS and metric in ("perplexity", "cross_entropy"):
+            return _columns((held["nats"], ones))
+        return _columns((held["hits"], ones)) if metric in ("accuracy", FRAME) else None
+
+    @cached_property
+    def _spans(self) -> dict[str, Array]:
+        """Entities of each sentence that are right, found and told, its words and its right ones, int64 ``[E]``."""
+        told, missed, spurious, words, wrong = (
+            self.arrays[name].astype(np.int64) for name in ("told", "missed", "spurious", "words", "wrong")
+        )
+        right = told - missed
+        return {"right": right, "found": right + spurious, "told": told, "words": words, "hits": words - wrong}
+
+    def _class_counts(self, metric: str, classes: Sequence[str]) -> Floats | None:
+        place = {name: number for number, name in enumerate(classes)}
+        at = np.array([place[name] for name in self.classes], dtype=np.int64)
+        told, found = at[self.arrays["told"]], at[self.arrays["found"]]
+        right, ones = told == found, np.ones(len(told))
+        if metric == "accuracy":
+            counts = _columns((right, ones))
+        elif metric == "micro_f1":  # of one label an example as many are found as are told
+            counts = _columns((right, ones, ones))
+        elif metric == "positive_f1" and self.positive is not None:
+            yes = place.get(self.positive, -1)
+            counts = _columns(((told == yes) & right, found == yes, told == yes))
+        elif metric in ("macro_f1", "matthews"):
+            each = np.eye(len(classes))
+            counts = np.concatenate([each[told] * right[:, None], each[told], each[found]], axis=1)  # [units, 3 K]
+        else:
+            return None
+        if self.kind == CLASS:
+            return counts
+        until = np.concatenate([np.zeros((1, counts.shape[1])), counts.cumsum(0)])  # [words + 1, k]
+        ends = self.arrays["words"].cumsum(dtype=np.int64)
+        each_example: Floats = until[ends] - until[ends - self.arrays["words"]]  # [E, k]
+        return each_example
+
+    def _label_set_counts(self, metric: str, classes: Sequence[str]) -> Floats | None:
+        told, found = (np.zeros((len(self), len(classes)), dtype=bool) for _ in range(2))
+        at = [list(classes).index(name) for name in self.classes]
+        told[:, at], found[:, at] = self.arrays["told"], self.arrays["found"]
+        if metric == "micro_f1":
+            return _columns(side.sum(1) for side in (told & found, found, told))
+        if metric == "macro_f1":
+            return np.concatenate([told & found, told, found], axis=1).astype(np.float64)
+        return _columns(((told == found).all(1), np.ones(len(self)))) if metric == "accuracy" else None
+
+
+@dataclass(frozen=True, eq=False)
+class RunAnswers:
+    """A run's answers on one test split, by task: that of a run of one task is ``""``.
+
+    Attributes: parts: the answers. frame: of several tasks, none of them of numbers, whether everything was right.
+    """
+
+    parts: Mapping[str, KeptAnswers]
+    frame: KeptAnswers | None = None
+
+    def scores(self) -> dict[str, float]:
+        """The scores of these answers; of several tasks those of :func:`fusionkit.metrics.joint_scores`."""
+        scores = {name: part.scores() for name, part in self.parts.items()}
+        if len(scores) == 1:
+            return next(iter(scores.values()))
+        return joint_means(scores, None if self.frame is None else self.frame.scores()["accuracy"])
+
+    def terms(self, metric: str) -> list[tuple[KeptAnswers, str]]:
+        """The answers and the score of each whose mean is this score; nothing for one that these do not have."""
+        if len(self.parts) == 1:
+            return [(next(iter(self.parts.values())), metric)]
+        if metric == "mean":
+            return [(part, next(iter(part.scores()))) for part in self.parts.values()]
+        if metric == FRAME:
+            return [] if self.frame is None else [(self.frame, FRAME)]
+        of = [name for name in self.parts if metric.startswith(f"{name}_")]
+        # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
+        name = max(of, key=len, default=None)
+        return [] if name is None else [(self.parts[name], metric.removeprefix(f"{name}_"))]
+
+
+def answers_of(
+    gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str], *, words: bool, several: bool, numeric: bool
+) -> KeptAnswers:
+    """The answers of a task from labels: one, a list of tags, a list of labels or a number an example.
+
+    Args:
+        labels: those of train. words, several, numeric: whether words have labels, an example several, or numbers.
+    """
+    if numeric:
+        return KeptAnswers(NUMBER, {"told": np.array(gold, np.float64), "found": np.array(found, np.float64)})
+    if words and are_span_tags(labels):
+        return _spans(gold, found)
+    if several:
+        return _label_sets(gold, found, labels)
+    lists = [list(itertools.chain.from_iterable(side)) if words else list(side) for side in (gold, found)]
+    classes = ordered_classes(lists[0], [*labels, *lists[1]])
+    number = {name: k for k, name in enumerate(classes)}
+    arrays: dict[str, Array] = {
+        name: small(np.array([number[each] for each in side], dtype=np.int64))
+        for name, side in zip(("told", "found"), lists, strict=True)
+    }
+    if words:
+        arrays["words"] = small(np.array([len(each) for each in gold], dtype=np.int64))
+    return KeptAnswers(TAGS if words else CLASS, arrays, classes, positive_of(labels))
+
+
+def positive_of(labels: Sequence[str]) -> str | None:
+    """The class whose F1 a task of two labels has: the second."""
+    return labels[1] if len(labels) == 2 else None
+
+
+def ordered_classes(told: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Names of classes: those of a split by name, then the others by name."""
+    first = sorted(set(told))
+    return [*first, *sorted(set(others) - set(first))]
+
+
+def _spans(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> KeptAnswers:
+    sides = [[set(spans_of(tags)) for tags in side] for side in (gold, found)]
+    words = [len(tags) for tags in gold]
+    hits = [sum(a == b for a, b in zip(one, other, strict=True)) for one, other in zip(gold, found, strict=True)]
+    right = [len(one & other) for one, other in zip(*sides, strict=True)]
+    told, said = ([len(each) for each in side] for side in sides)
+    return span_answers(*(np.array(each, dtype=np.int64) for each in (right, said, told, hits, words)))
+
+
+def span_answers(right: Array, found: Array, told: Array, hits: Array, words: Array) -> KeptAnswers:
+    """The answers of a tagger of spans from counts ``[E]``."""
+    # Mistakes are mostly 0, which takes next to nothing once it is compressed.
+    arrays = {"told": told, "missed": told - right, "spurious": found - right, "words": words, "wrong": words - hits}
+    return KeptAnswers(SPANS, {name: small(each) for name, each in arrays.items()})
+
+
+def _label_sets(gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]) -> KeptAnswers:
+    classes = ordered_classes(itertools.chain.from_iterable(gold), labels)
+    number = {name: k for k, name in enumerate(classes)}
+    told, said = (np.zeros((len(gold), len(classes)), dtype=bool) for _ in range(2))
+    for matrix, side in ((told, gold), (said, found)):
+        for example, names in enumerate(side):
+            matrix[example, [number[name] for name in names]] = True
+    return KeptAnswers(SEVERAL, {"told": told, "found": said}, classes)
+
+
+def masked_answers(gold: Sequence[int], found: Sequence[tuple[float, int]]) -> KeptAnswers:
+    """The answers about masked sub-tokens: of each its own id's cross-entropy in nats, and the likeliest id."""
+    hits = np.array([best == wanted for (_, best), wanted in zip(found, gold, strict=True)], dtype=bool)
+    return KeptAnswers(NATS, {"nats": np.array([nats for nats, _ in found], dtype=np.float64), "hits": hits})
+
+
+def frame_of(gold: Mapping[str, Sequence[Any]], found: Mapping[str, Sequence[Any]]) -> KeptAnswers:
+    """Of several tasks, by name, whether everything is right."""
+    told, said = (zip(*side.values(), strict=True) for side in (gold, found))
+    return KeptAnswers(HITS, {"hits": np.array([one == other for one, other in zip(told, said, strict=True)])})
+
+
+def small(numbers: Array) -> Array:
+    """Whole numbers, none negative, in the least bytes that hold them."""
+    kind = np.min_scalar_type(int(numbers.max(initial=0)))
+    return numbers.astype(kind)
+
+
+def _columns(arrays: Iterable[Array]) -> Floats:
+    return np.stack([np.asarray(each, dtype=np.float64) for each in arrays], axis=-1)
+
+
+def _moments(metric: str, told: Array, found: Array) -> Floats | None:
+    if metric not in ("pearson", "spearman"):
+        return None
+    if metric == "spearman":
+        from scipy import stats  # a second to import, and for numbers alone
+
+        told, found = stats.rankdata(told), stats.rankdata(found)
+    # Around their means: squares of large numbers would lose digits.
+    x, y = (side - side.mean() for side in (np.asarray(told, np.float64), np.asarray(found, np.float64)))
+    return _columns((np.ones(len(x)), x, y, x * x, y * y, x * y))
+
+
+def to_text(answers: Mapping[str, RunAnswers]) -> str:
+    """The same as letters, for a file of records."""
+    return base64.b64encode(zlib.compress(to_bytes(answers), 9)).decode("ascii")
+
+
+def from_text(text: str) -> dict[str, RunAnswers]:
+    """The inverse of :func:`to_text`; ValueError for other text."""
+    try:
+        return from_bytes(zlib.decompress(base64.b64decode(text, validate=True)))
+    except zlib.error as error:
+        raise ValueError(f"no kept answers: {error}") from error
+
+
+def to_bytes(answers: Mapping[str, RunAnswers]) -> bytes:
+    """The answers on some test splits, by the name of their data, as a safetensors file."""
+    from safetensors.numpy import save
+
+    told, arrays = [], dict[str, Array]()
+    for data, run in answers.items():
+        parts: list[tuple[str | None, KeptAnswers]] = [*run.parts.items()]
+        for task, part in parts + ([] if run.frame is None else [(None, run.frame)]):
+            entry = {"data": data, "task": task, "kind": part.kind, "classes": list(part.classes)}
+            told.append({**entry, "positive": part.positive})
+            arrays |= {f"{len(told) - 1}.{name}": np.ascontiguousarray(each) for name, each in part.arrays.items()}
+    return save(arrays, {"answers": json.dumps(told, ensure_ascii=False)})
+
+
+def from_bytes(content: bytes) -> dict[str, RunAnswers]:
+    """The inverse of :func:`to_bytes`; ValueError for other content."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        size = int.from_bytes(content[:8], "little")
+        told = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["answers"])
+        arrays = load(content)
+        found: dict[str, RunAnswers] = {}
+        for number, each in enumerate(told):
+            start = f"{number}."
+            own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            part = KeptAnswers(each["kind"], own, tuple(each["classes"]), each["positive"])
+            before = found.get(each["data"], RunAnswers({}))
+            if each["task"] is None:
+                found[each["data"]] = RunAnswers(before.parts, part)
+            else:
+                found[each["data"]] = RunAnswers({**before.parts, each["task"]: part}, before.frame)
+    except (KeyError, TypeError, SafetensorError) as error:
+        raise ValueError(f"no kept answers: {error}") from error
+    return found
