@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fusionkit.tags import are_span_tags
+from fusionkit.tags import are_span_tags, spans_of
 
 if TYPE_CHECKING:
     from fusionkit.ragged import IntArray  # loads torch
@@ -124,17 +124,11 @@ def tag_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[s
     words_gold, words_predicted = list(chain.from_iterable(gold)), list(chain.from_iterable(predicted))
     if not are_span_tags(labels):
         return label_scores(words_gold, words_predicted, labels)
-    # Here: it brings scikit-learn along, and a worker of a sweep, which counts spans on numbers, does without both.
-    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
-
-    precision, recall, f1, _ = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
-    hits = [one == other for one, other in zip(words_gold, words_predicted, strict=True)]
-    return {
-        "f1": float(f1),
-        "precision": float(precision),
-        "recall": float(recall),
-        "word_accuracy": sum(hits) / max(len(hits), 1),
-    }
+    sides = [[set(spans_of(tags)) for tags in side] for side in (gold, predicted)]
+    right = sum(len(one & other) for one, other in zip(*sides, strict=True))
+    told, found = (sum(map(len, side)) for side in sides)
+    hits = sum(one == other for one, other in zip(words_gold, words_predicted, strict=True))
+    return span_scores(right, found, told, hits / max(len(words_gold), 1))
 
 
 def label_set_scores(gold: list[list[str]], predicted: list[list[str]], labels: list[str]) -> dict[str, float]:

@@ -163,8 +163,8 @@ def keep_records(name: str, data: Path, work: Path) -> None:
             if "answers" not in record and digest in there and (answers := folder.answers(digest)):
                 # Of a record that stands in the file, too, where these are the answers that were scored.
                 name = str(record.get("evaluated") or record["data"])
-                same = answers[name].scores() == (record.get("tests", {}).get(name) or record["scores"][TEST])
-                record = {**record, "answers": to_text(answers)} if same else record
+                scores = record.get("tests", {}).get(name) or record["scores"][TEST]
+                record = record if answers[name].unlike(scores) else {**record, "answers": to_text(answers)}
             found.append(({**record, "sweep": sweep}, made))
     if found:
         places = [made for made in unique([*own.made.values(), *(made for _, made in found)]) if made]

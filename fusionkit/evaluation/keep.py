@@ -17,7 +17,7 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
 
     Raises:
         UsageError: another split than test, or a head that is in no folder of runs.
-        StoreError: a score is not the recorded one, to the last bit. The runs before it are kept.
+        StoreError: a score is not the recorded one. The runs before it are kept.
     """
     kept = 0
     for each in found:
@@ -36,18 +36,18 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
             )
         record, name = read_json(folder / RECORD), each.data.name
         recorded = record.get("tests", {}).get(name) or record.get("scores", {}).get(TEST, {})
-        if different := [score for score, value in recorded.items() if each.scores.get(score) != value]:
-            score = different[0]
+        answers = answers_in_full(each)
+        if score := answers.unlike(recorded):
             raise StoreError(
                 f"the run {folder.name} does not score on {name} as it did when it was trained",
                 expected=f"{score} {recorded[score]!r}",
-                received=repr(each.scores.get(score)),
+                received=repr(answers.scores().get(score)),
                 remedy="evaluate over the store that the run was fitted on, on the machine that trained it",
             )
         runs = RunsFolder(folder.parent)
         before = runs.answers(folder.name)
         kept += name not in before
-        runs.keep_answers(folder.name, {**before, name: answers_in_full(each)})
+        runs.keep_answers(folder.name, {**before, name: answers})
     return kept
 
 

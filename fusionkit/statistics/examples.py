@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from fusionkit.metrics import LARGEST_EXPONENT
 from fusionkit.statistics.intervals import BLOCK, LEVEL, SEED, Floats
 
 SWAPS = 10_000
@@ -65,11 +66,18 @@ def _pearson(sums: Floats) -> Floats:
     return _ratio(n * xy - x * y, np.sqrt(np.maximum(spread, 0)))
 
 
-# Scores ``[…]`` from sums of counts ``[…, k]``: accuracy of (right, all); f1 of (right, found, gold); macro F1 and
-# Matthews' correlation of (right, told, found) of each class; Pearson's r of (1, x, y, x², y², x y).
+def _perplexity(sums: Floats) -> Floats:
+    found: Floats = np.exp(np.minimum(_share(sums), LARGEST_EXPONENT))
+    return found
+
+
+# Scores ``[…]`` from sums of counts ``[…, k]``: accuracy, precision and recall of (right, all); f1 of (right, found,
+# told); macro F1 and Matthews' correlation of (right, told, found) of each class; correlations of
+# (1, x, y, x², y², x y); cross-entropy of (nats, 1).
 SCORES: dict[str, Callable[[Floats], Floats]] = {
-    "accuracy": _share, "word_accuracy": _share, "f1": _f1, "micro_f1": _f1, "positive_f1": _f1,
-    "macro_f1": _macro_f1, "matthews": _matthews, "pearson": _pearson,
+    "accuracy": _share, "word_accuracy": _share, "precision": _share, "recall": _share, "frame": _share,
+    "f1": _f1, "micro_f1": _f1, "positive_f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews,
+    "pearson": _pearson, "spearman": _pearson, "cross_entropy": _share, "perplexity": _perplexity,
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ import base64
 import hashlib
 import itertools
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from fusionkit.tags import are_span_tags, spans_of
 CLASS, TAGS, SPANS, SEVERAL, NUMBER, NATS, HITS = "class", "tags", "spans", "several", "number", "nats", "hits"
 FRAME = "frame"  # of several tasks: an example of which everything is right
 Array = NDArray[Any]
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,8 @@ class KeptAnswers:
         """The number of classes that the split has: these come first."""
         if self.kind == SEVERAL:
             return int(self.arrays["told"].any(0).sum())
-        return int(self.arrays["told"].max(initial=-1)) + 1 if self.kind in (CLASS, TAGS) else 0
+        told = self.arrays.get("told", np.empty(0))
+        return int(told.max()) + 1 if self.kind in (CLASS, TAGS) and len(told) else 0
 
     def scores(self) -> dict[str, float]:
         """The scores of these answers, to the last bit those that the task gives."""
@@ -190,6 +193,11 @@ class RunAnswers:
             return next(iter(scores.values()))
         return joint_means(scores, None if self.frame is None else self.frame.scores()["accuracy"])
 
+    def unlike(self, recorded: Mapping[str, float]) -> str | None:
+        """The first of some recorded scores that is not that of these answers, but for its last digit or two."""
+        own = self.scores()
+        return next((name for name, value in recorded.items() if not _equal(own.get(name), value)), None)
+
     def terms(self, metric: str) -> list[tuple[KeptAnswers, str]]:
         """The answers and the score of each whose mean is this score; nothing for one that these do not have."""
         if len(self.parts) == 1:
@@ -202,6 +210,11 @@ class RunAnswers:
         # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
         name = max(of, key=len, default=None)
         return [] if name is None else [(self.parts[name], metric.removeprefix(f"{name}_"))]
+
+
+def _equal(one: float | None, other: float) -> bool:
+    # Earlier releases took F1 from precision and recall, which rounds in another way.
+    return one is not None and math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
 def answers_of(

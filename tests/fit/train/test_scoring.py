@@ -14,9 +14,11 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.train.decisions import named
+from fusionkit.fit.train.decisions import named, task_answers
 from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.f1 import Spans
+from fusionkit.statistics.examples import SCORES
+from fusionkit.statistics.kept_answers import from_text, to_text
 from fusionkit.tasks import TASKS
 
 NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -81,6 +83,24 @@ def test_the_own_metric_is_the_tasks_first(toy: Callable[..., TaskData], words: 
     assert judge.own(both) == pytest.approx([scores["accuracy"], 1.0], abs=1e-12)
     assert 0.5 < scores["accuracy"] < perfect["accuracy"] == 1.0
     assert scores == pytest.approx(task_scores(data, data.validation, both[0]), abs=1e-12)
+    check_kept(judge, data, data.validation, both[0])
+
+
+def check_kept(judge: Evaluator, data: TaskData, split: TaskSplit, decided: torch.Tensor) -> None:
+    """What is kept of answers, also on disk, gives their scores to the last bit, each as a sum over examples."""
+    (kept,), (scores,) = judge.kept(decided.unsqueeze(0)), judge.scores(decided.unsqueeze(0))
+    of_names = task_answers(data, split, named(data, split, decided))
+    (part,) = kept.parts.values()
+    assert kept.scores() == of_names.scores() == scores
+    assert part.examples == of_names.examples
+    again = from_text(to_text({"store": kept}))["store"]
+    assert again.scores() == scores
+    for metric, score in scores.items():
+        [(answers, own)] = again.terms(metric)
+        counts = answers.counts(own, answers.classes)
+        assert counts is not None
+        assert len(counts) == len(split)
+        assert float(SCORES[own](counts.sum(0))) == pytest.approx(score, abs=1e-12)
 
 
 def task_scores(data: TaskData, split: TaskSplit, decided: torch.Tensor) -> dict[str, float]:
@@ -117,6 +137,7 @@ def test_entities_have_the_tasks_scores(
     assert judge.own(decided.unsqueeze(0)) == [scores["f1"]]
     assert 0.1 < scores["f1"] < 0.9
     assert scores == pytest.approx(task_scores(data, split, decided), abs=1e-12)
+    check_kept(judge, data, split, decided)
 
 
 def test_words_without_a_row_count_as_the_default_tag(toy: Callable[..., TaskData]) -> None:
@@ -137,8 +158,10 @@ def test_numbers_are_judged_by_pearsons_correlation(toy: Callable[..., TaskData]
     data = toy()
     gold = np.random.default_rng(0).normal(size=len(data.validation)).astype(np.float32)
     numeric = replace(data, task=TASKS["regression"], labels=[])
-    judge = Evaluator(numeric, replace(data.validation, targets=gold, gold=gold.tolist()))
+    split = replace(data.validation, targets=gold, gold=gold.tolist())
+    judge = Evaluator(numeric, split)
     noisy = gold + np.random.default_rng(1).normal(size=len(gold)).astype(np.float32)
     assert judge.metric == "pearson"
     found = judge.own(torch.from_numpy(np.stack([noisy, gold])))
     assert found == pytest.approx([float(np.corrcoef(gold, noisy)[0, 1]), 1.0], abs=1e-6)
+    check_kept(judge, numeric, split, torch.from_numpy(noisy))
