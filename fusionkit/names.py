@@ -8,7 +8,9 @@ from __future__ import annotations
 
 TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
-TESTS = ("permutation", "bootstrap")
+TESTS = ("permutation", "bootstrap", "t")
+OVER = ("seeds", "examples", "both")  # what intervals and p-values speak of: others of these
+BLOCKS = ("data_seed", "data")  # what is drawn anew as a whole where groups are compared
 CHOOSERS = ("validation",)
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
 FLOORS = ("majority", "tfidf")  # what a head must beat, trained without an encoder

@@ -44,15 +44,15 @@ from fusionkit.machine import cores
 from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.folder import RunsFolder, digest_of_record
+from fusionkit.runs.folder import RunsFolder, answers_in, digest_of_record
 from fusionkit.runs.records_file import KEPT, TAKEN_FROM, read_records, write_records
 from fusionkit.runs.shown_split import SCORED_ON, TEST
 from fusionkit.runs.summary import group_columns
-from fusionkit.statistics.kept_answers import to_text
+from fusionkit.statistics.kept_answers import RunAnswers, to_text
 from fusionkit.study.fit_step import SweepFit
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.read import read_comparisons, read_study
-from fusionkit.study.report_steps import frame_of, summary_of
+from fusionkit.study.report_steps import answers_of, frame_of, summary_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
@@ -162,9 +162,10 @@ def keep_records(name: str, data: Path, work: Path) -> None:
                 record, made = there[digest], now
             if "answers" not in record and digest in there and (answers := folder.answers(digest)):
                 # Of a record that stands in the file, too, where these are the answers that were scored.
-                name = str(record.get("evaluated") or record["data"])
-                scores = record.get("tests", {}).get(name) or record["scores"][TEST]
-                record = record if answers[name].unlike(scores) else {**record, "answers": to_text(answers)}
+                single = {str(record.get("evaluated") or record["data"]): record["scores"].get(TEST, {})}
+                scores = record.get("tests") or single
+                same = not any(answers[name].unlike(scores[name]) for name in answers if name in scores)
+                record = {**record, "answers": to_text(answers)} if same else record
             found.append(({**record, "sweep": sweep}, made))
     if found:
         places = [made for made in unique([*own.made.values(), *(made for _, made in found)]) if made]
@@ -266,6 +267,10 @@ class SweepRecords:
     def records(self) -> list[dict[str, Any]]:
         return list(self.found)
 
+    def answers(self, digest: str) -> dict[str, RunAnswers]:
+        record = next((each for each in self.found if each["digest"] == digest), {})
+        return answers_in(record)
+
 
 def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     """A comparison of a study over its records, as a Markdown table."""
@@ -282,7 +287,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     frame = frame_of(comparison, sweeps)
     frame = frame[~are_floors(frame)]  # the documents' tables are of heads
     if not show and not any(metrics):
-        summary, notes = summary_of(comparison, frame, QUIET)
+        summary, notes = summary_of(comparison, frame, QUIET, answers_of(sweeps))
         return markdown(only(on_test(summary), choice), notes if told else (), comparison.across)
     # Other scores, weights and rates are those of the runs that the comparison's own score chooses.
     counted = chosen_by(comparison.choose_by, frame, (*comparison.by, *comparison.average))
@@ -297,7 +302,9 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     for metric in metrics:
         of_metric = dataclasses.replace(comparison, metric=metric, choose_by=None)
         scores = frame_of(of_metric, sweeps)  # floors are not among the runs that were counted
-        summary, notes = summary_of(of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET)
+        summary, notes = summary_of(
+            of_metric, scores[scores["digest"].isin(counted.frame["digest"])], QUIET, answers_of(sweeps)
+        )
         summaries.append(only(on_test(summary), choice))
     across = comparison.across if len(metrics) == 1 else "metric"
     return markdown(pd.concat(summaries), [*counted.notes, *notes] if told else (), across)

@@ -12,8 +12,17 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from fusionkit.ragged import IntArray
 from fusionkit.statistics import TESTS
-from fusionkit.statistics.examples import SCORES, mcnemar_p, randomisation_p, two_way
+from fusionkit.statistics.examples import (
+    SCORES,
+    Answered,
+    TwoWay,
+    mcnemar_p,
+    pseudo_values,
+    randomisation_p,
+    two_way,
+)
 from fusionkit.statistics.intervals import Floats
+from fusionkit.statistics.seeds import seed_error
 
 RNG = np.random.default_rng(0)
 
@@ -62,12 +71,12 @@ def test_swapping_sentences_is_what_counting_every_swap_gives() -> None:
 
     least = difference((0,) * sentences) - 1e-12
     wanted = np.mean([difference(swap) >= least for swap in itertools.product((0, 1), repeat=sentences)])
-    assert randomisation_p("f1", ours, theirs) == pytest.approx(float(wanted))
+    assert randomisation_p(SCORES["f1"], ours, theirs) == pytest.approx(float(wanted))
 
 
 def test_many_examples_are_swapped_at_random_and_always_in_the_same_way() -> None:
     right = (RNG.random((2, 3, 200)) < np.array([0.8, 0.72])[:, None, None]).astype(float)
-    found = [randomisation_p("accuracy", *map(shares, right)) for _ in range(2)]
+    found = [randomisation_p(SCORES["accuracy"], *map(shares, right)) for _ in range(2)]
     assert found[0] == found[1]
     # Each seed's examples together: the normal approximation of the swap test.
     differences = (right[0] - right[1]).mean(0)
@@ -81,27 +90,109 @@ def test_mcnemar_counts_what_one_side_alone_got_right() -> None:
     assert mcnemar_p(ours, ours) == 1.0
 
 
+def errors_of(ours: Floats, theirs: Floats) -> tuple[float, TwoWay]:
+    """The mean difference of accuracies, and its errors, from counts ``[seeds, examples, 2]``."""
+    sides = [np.stack([pseudo_values(SCORES["accuracy"], run) for run in side]) for side in (ours, theirs)]
+    table = sides[0] - sides[1]
+    return float(table.mean()), two_way(
+        [Answered(table)], seed_error(table.mean(1), range(len(table)), [0] * len(table))
+    )
+
+
 def test_the_two_way_error_is_that_of_the_table_of_differences() -> None:
     ours, theirs = (RNG.random((2, 4, 25)) < 0.6).astype(float)
-    found = two_way("accuracy", shares(ours), shares(theirs))
+    mean, found = errors_of(shares(ours), shares(theirs))
     table = ours - theirs  # accuracy is a mean: what the jackknife gives is the table itself
     rows, columns = table.mean(1), table.mean(0)
     rest = ((table - rows[:, None] - columns + table.mean()) ** 2).sum() / (3 * 24)
     whole = max(25 * rows.var(ddof=1) + 4 * columns.var(ddof=1) - rest, 25 * rows.var(ddof=1), 4 * columns.var(ddof=1))
-    assert found.mean == pytest.approx(table.mean())
+    assert mean == pytest.approx(table.mean())
     assert found.of_both == pytest.approx(np.sqrt(whole / 100))
     assert found.of_seeds == pytest.approx(stats.sem(rows))
     assert found.of_examples == pytest.approx(stats.sem(columns))
-    assert found.low < found.mean < found.high
-    assert (found.p <= 0.05) == (found.low > 0 or found.high < 0)
+    p, half = found.p_value(mean, "both"), found.half("both")
+    assert (p <= 0.05) == (abs(mean) > half)
+    assert found.half("seeds") == pytest.approx(stats.sem(rows) * stats.t.ppf(0.975, 3))
+    assert found.half("both") >= found.half("seeds")
+    assert found.half("examples") == pytest.approx(stats.sem(columns) * stats.t.ppf(0.975, 24))
 
 
 def test_a_single_seed_has_an_error_over_examples_alone() -> None:
-    found = two_way("accuracy", *(shares((RNG.random((1, 40)) < 0.6).astype(float)) for _ in range(2)))
-    assert np.isfinite(found.of_examples)
-    assert np.isnan([found.of_seeds, found.of_both, found.p]).all()
-    same = shares(np.ones((3, 10)))
-    assert two_way("accuracy", same, same).p == 1.0
+    mean, found = errors_of(*(shares((RNG.random((1, 40)) < 0.6).astype(float)) for _ in range(2)))
+    assert np.isfinite([found.of_examples, found.p_value(mean, "examples")]).all()
+    assert np.isnan([found.of_seeds, found.of_both, found.p_value(mean, "both"), found.half("both")]).all()
+    mean, found = errors_of(shares(np.ones((3, 10))), shares(np.ones((3, 10))))
+    assert found.p_value(mean, "both") == 1.0
+
+
+def test_several_test_sets_stay_as_they_are() -> None:
+    """Two sets of half the runs each: a quarter of each one's variance, and nothing of the difference between them."""
+    tables = [RNG.normal(0.1, 1, (3, 30)), RNG.normal(0.5, 1, (3, 60))]
+    values = np.concatenate([table.mean(1) for table in tables])
+    seeds = seed_error(values, [0, 1, 2] * 2, [0, 1, 2] * 2, ["a"] * 3 + ["b"] * 3)
+    assert seeds.variance == pytest.approx(sum(stats.sem(table.mean(1)) ** 2 for table in tables) / 4)
+    found = two_way([Answered(table, 0.5) for table in tables], seeds)
+    assert found.of_examples == pytest.approx(np.sqrt(sum(stats.sem(table.mean(0)) ** 2 for table in tables)) / 2)
+    assert found.test_examples == 90
+
+
+def crossed(rng: np.random.Generator, draws: int, inits: int, spreads: tuple[float, float, float]) -> Floats:
+    """Scores ``[draws · inits]`` around 0 of a grid of draws and init seeds."""
+    parts = rng.normal(size=(draws, 1)), rng.normal(size=(1, inits)), rng.normal(size=(draws, inits))
+    return sum(spread * part for spread, part in zip(spreads, parts, strict=True)).ravel()  # type: ignore[union-attr]
+
+
+def coverage(draws: int, inits: int, spreads: tuple[float, float, float], studies: int) -> tuple[float, float]:
+    """How often the interval of a mean holds the true one, and how often the interval of independent runs does."""
+    rng, grid = np.random.default_rng(draws * inits), (np.repeat(range(draws), inits), np.tile(range(inits), draws))
+    hits = np.zeros(2)
+    for _ in range(studies):
+        scores = crossed(rng, draws, inits, spreads)
+        found = seed_error(scores, *(each.tolist() for each in grid))
+        halves = [
+            stats.t.ppf(0.975, found.freedom) * found.error,
+            stats.t.ppf(0.975, len(scores) - 1) * stats.sem(scores),
+        ]
+        hits += [abs(scores.mean()) <= half for half in halves]
+    return float(hits[0] / studies), float(hits[1] / studies)
+
+
+# Standard deviations of draws, of init seeds and of the rest.
+GRIDS = [(5, 5, (3.2, 0.5, 1.5)), (10, 2, (1.0, 0.5, 1.0)), (10, 3, (0.0, 0.3, 1.0)), (5, 5, (0.5, 3.2, 1.5))]
+
+
+def test_crossed_runs_are_not_independent() -> None:
+    ours, independent = coverage(5, 5, GRIDS[0][2], 300)
+    assert ours >= 0.93
+    assert independent < 0.75
+
+
+@pytest.mark.soak("products")
+@pytest.mark.parametrize(("draws", "inits", "spreads"), GRIDS)
+def test_intervals_of_crossed_runs_hold_what_they_promise(
+    draws: int, inits: int, spreads: tuple[float, float, float]
+) -> None:
+    assert coverage(draws, inits, spreads, 4000)[0] >= 0.93
+
+
+def test_errors_of_a_grid_are_those_of_its_mean_squares() -> None:
+    table = RNG.normal(size=(4, 3)) + np.array([[0.0], [1], [2], [5]])
+    draws, inits = np.repeat(range(4), 3).tolist(), np.tile(range(3), 4).tolist()
+    found = seed_error(table.ravel(), draws, inits)
+    rest = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    squares = 3 * table.mean(1).var(ddof=1), 4 * table.mean(0).var(ddof=1), (rest**2).sum() / 6
+    assert found.variance == pytest.approx(max(squares[0] + squares[1] - squares[2], *squares[:2]) / 12)
+    assert found.of_draws == pytest.approx(np.sqrt((squares[0] - squares[2]) / 3))
+    assert found.of_rest == pytest.approx(np.sqrt(squares[2]))
+    # A run is missing: the larger of the errors by draw and by init seed.
+    part = seed_error(table.ravel()[1:], draws[1:], inits[1:])
+    means = [np.mean(table.ravel()[1:][np.array(draws[1:]) == draw]) for draw in range(4)]
+    assert part.error == pytest.approx(stats.sem(means))
+    assert np.isnan(part.of_draws)
+    # Each draw with weights of its own, or one draw: as many trials as there are draws, or weights.
+    assert seed_error(table[0], [0, 1, 2], [5, 6, 7]).error == pytest.approx(stats.sem(table[0]))
+    assert seed_error(table[0], [0, 0, 0], [5, 6, 7]).error == pytest.approx(stats.sem(table[0]))
+    assert np.isnan(seed_error(table[0, :1], [0], [0]).error)
 
 
 def study(rng: np.random.Generator, seeds: int, of_seeds: float, examples: int = 200) -> tuple[Floats, Floats]:
@@ -121,7 +212,8 @@ def alarms(p_value: Callable[[Floats, Floats], float], seeds: int, of_seeds: flo
 
 
 def both(ours: Floats, theirs: Floats) -> float:
-    return two_way("accuracy", ours, theirs).p
+    mean, found = errors_of(ours, theirs)
+    return found.p_value(mean, "both")
 
 
 def over_seeds(ours: Floats, theirs: Floats) -> float:

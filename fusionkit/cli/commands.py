@@ -122,8 +122,8 @@ class CliCommands:
                 self._heads, known, sweep.halving,
             )  # fmt: skip
 
-    def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
-        return comparison_notes(summary, **choice)
+    def notes(self, summary: pd.DataFrame) -> Sequence[str]:
+        return comparison_notes(summary)
 
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:
         """Markdown, and the forms of ``fusionkit results --format``."""

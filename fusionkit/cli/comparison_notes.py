@@ -7,33 +7,48 @@ import pandas as pd
 
 from fusionkit.cli.format_cells import cell, group_keys, rows_of
 from fusionkit.plural import counted
+from fusionkit.runs.comparison import HOW
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.statistics import LEVEL, TESTS, corrected
 
-NAMES = {"permutation": "sign-flip permutation test", "bootstrap": "shifted bootstrap"}
+NAMES = {
+    "permutation": "sign-flip permutation test over seeds", "bootstrap": "shifted bootstrap over seeds",
+    "t": "Student's test over seeds",
+}  # fmt: skip
+OVER_EXAMPLES = {
+    "both": "two-way test over seeds and test examples", "examples": "approximate randomisation of test examples",
+}  # fmt: skip
 CORRECTED = {"holm": "Holm's correction", "bonferroni": "Bonferroni's correction", "fdr": "Benjamini's and Hochberg's"}
 FEW = 20  # blocks; below, the bootstrap finds differences that are not there (docs/statistics.md)
 MOST_SEEDS = 64
 
 
-def comparison_notes(compared: pd.DataFrame, interval: str, test: str, correction: str) -> list[str]:
+def comparison_notes(compared: pd.DataFrame) -> list[str]:
     """Lines to stand below a table: its method, its limits, and the runs that it leaves out."""
+    how = compared.attrs[HOW]
+    interval, test, correction, over = (how[name] for name in ("interval", "test", "correction", "over"))
     tested = compared[compared["p"].notna()]
     several = counted(len(tested), "comparison")
-    how = f"{CORRECTED[correction]} for {several}" if correction != "none" else "not corrected"
+    corrected_by = f"{CORRECTED[correction]} for {several}" if correction != "none" else "not corrected"
+    which = f"simultaneous for {several}" if how["simultaneous"] else "each by itself" if len(tested) > 1 else ""
+    what = f"{interval} interval{f', {which}' if which else ''}"
     notes = [
-        f"paired differences to {compared['baseline'].iloc[0]}: 95 % {interval} interval; p by {NAMES[test]}, {how}; "
-        "* p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
+        f"paired differences to {compared['baseline'].iloc[0]}: 95 % {what}; p by "
+        f"{OVER_EXAMPLES.get(over, NAMES[test])}, {corrected_by}; * p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001"
     ]
+    if how["block"] == "data":
+        notes.append("each data set is one difference: intervals and p speak of other data sets")
+    if tested.empty:
+        return notes
     notes += _powerless(tested, test, correction)
     fewest = int(tested["blocks"].min())
     if test == "bootstrap" and fewest < FEW:
         notes.append(f"a bootstrap of {fewest} seeds is too sure of itself: trust its p-values from {FEW} or so")
     shared = tested[tested["pairs"] > tested["blocks"]]
-    if len(shared):
+    if len(shared) and over == "seeds":
         pairs, blocks = int(shared["pairs"].iloc[0]), int(shared["blocks"].iloc[0])
         notes.append(f"pairs of one training draw count as one trial: {pairs} pairs are {blocks} trials")
-    for row in rows_of(compared[compared["blocks"] == 1]):
+    for row in rows_of(compared[(compared["blocks"] == 1) & (over != "examples")]):
         notes.append(f"{_name(compared, row)}: one trial, nothing to test")
     alone = [f"{row['unpaired']} ({_name(compared, row)})" for row in rows_of(compared[compared["unpaired"] > 0])]
     if alone:
@@ -46,7 +61,9 @@ def comparison_notes(compared: pd.DataFrame, interval: str, test: str, correctio
 
 def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
     """Says so where no comparison could be significant, whatever the scores."""
-    smallest = tested["smallest_p"].to_numpy(dtype=np.float64)
+    smallest = tested["smallest_p"].dropna().to_numpy(dtype=np.float64)
+    if not smallest.size:
+        return []
     best = float(corrected(smallest, correction).min())
     if best <= 1 - LEVEL:
         return []

@@ -17,6 +17,8 @@ from fusionkit.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fusionkit.runs.example_scores import ExampleScores
+
 FUSIONS = ("last", "linear", "concat", "attention")
 TASKS: dict[str, dict[str, Any]] = {
     "slots": {"task": "tagging", "head": "crf", "epochs": (30,)},
@@ -41,7 +43,10 @@ def demo(keep: Path | None, as_json: bool) -> None:
             runs = json.loads(frame.to_json(orient="records"))  # NaN is no JSON
             print_json({"encode_seconds": encode_seconds, "encoder_parameters": encoder.parameters, "runs": runs})
             return
-        print_comparison(frame)
+        from fusionkit.runs.example_scores import ExampleScores
+        from fusionkit.runs.folder import RunsFolder
+
+        print_comparison(frame, ExampleScores(RunsFolder(folder / "runs").answers))
         out().print(
             f"\nencoded once in {encode_seconds:.1f} s; {len(frame)} heads trained over it in {fit_seconds:.1f} s; "
             f"the encoder has {encoder.parameters:,} parameters"
@@ -84,13 +89,13 @@ def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, float, pd.DataFra
     return encode_seconds, fit_seconds, pd.DataFrame([flat_record(record) for record in records])
 
 
-def print_comparison(frame: pd.DataFrame) -> None:
+def print_comparison(frame: pd.DataFrame, answers: ExampleScores) -> None:
     """Each fusion's mean over the seeds, the paired difference to the last layer alone, and what a head costs."""
     from fusionkit.cli.format_cells import rows_of, texts_of
     from fusionkit.runs.comparison import compare
 
     rows = []
-    for row in rows_of(compare(frame, "last", ["label", "fusion"])):
+    for row in rows_of(compare(frame, "last", ["label", "fusion"], answers=answers)):
         texts = texts_of(row)
         runs = frame[(frame["label"] == row["label"]) & (frame["fusion"] == row["fusion"])]
         score, parameters = f"{texts['score']} {row['metric']}", f"{int(runs['fusion_parameters'].iloc[0]):,}"

@@ -134,7 +134,8 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
 
     from fusionkit.cli.summary_table import summary_table
     from fusionkit.fit import summarise
-    from fusionkit.runs.folder import flat_record, flat_tests
+    from fusionkit.runs.example_scores import ExampleScores
+    from fusionkit.runs.folder import RunsFolder, flat_record, flat_tests
     from fusionkit.runs.probing import plain_runs, with_probing
     from fusionkit.runs.summary import NOTES
 
@@ -144,7 +145,7 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     ended = [record for record in records if record["status"] != "stopped"]
     every = pd.DataFrame([row for each in ended for row in flat_tests(each)])
     frame = plain_runs(every)
-    summary = with_probing(summarise(frame), frame, every)
+    summary = with_probing(summarise(frame, answers=ExampleScores(RunsFolder(runs).answers)), frame, every)
     out().print(summary_table(summary))
     for note in summary.attrs[NOTES]:
         out().print(note)

@@ -14,6 +14,7 @@ from fusionkit.runs.floors import BEATS, FLOORED, MARK
 from fusionkit.runs.probing import PROBED
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
+from fusionkit.runs.ties import TIED
 
 NOTHING = "–"
 THOUSANDS = 10_000  # from here on digits are grouped
@@ -26,7 +27,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that tell its groups apart."""
-    others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, *chosen_columns(summary))
+    others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, TIED, *chosen_columns(summary))
     return [name for name in summary.columns if name not in others]
 
 
@@ -69,6 +70,10 @@ def mark_of(row: dict[str, Any]) -> str:
     return "" if beats is None or pd.isna(beats) or beats else f" {MARK}"
 
 
+def _error_text(error: float, times: float) -> str:
+    return NOTHING if pd.isna(error) else f"{times * error:.1f}"
+
+
 def range_text(low: float, high: float, times: float, form: str = ".1f") -> str:
     return NOTHING if pd.isna(low) else f"{times * low:{form}} … {times * high:{form}}"
 
@@ -85,6 +90,8 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "parameters": "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
         "seconds": "" if pd.isna(row["seconds_alone"]) else f"{row['seconds_alone']:.1f}",
         "stars": "",
+        "se_seeds": _error_text(row["se_seeds"], times),
+        "se_examples": _error_text(row["se_examples"], times),
     }
     if "selectivity" in row:
         found |= {
@@ -104,6 +111,8 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
     return found | {
         "difference": "baseline" if row["is_baseline"] else difference,
         "difference_interval": range_text(row["difference_low"], row["difference_high"], times, "+.1f"),
+        "se_seeds": _error_text(row["difference_se_seeds"], times),
+        "se_examples": _error_text(row["difference_se_examples"], times),
         "p": NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}",
         "stars": next((stars for level, stars in MARKS.items() if p <= level), ""),
         "record": NOTHING if any(map(pd.isna, counts)) else "–".join(f"{count:.0f}" for count in counts),

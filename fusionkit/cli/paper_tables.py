@@ -1,11 +1,11 @@
 """A summary as a ``booktabs`` table for a paper, or as a Markdown table; scores in percent.
 
-In both the best mean of each task and number of shots is bold, and a score that differs significantly has stars.
+In both the best mean of each task and number of shots is bold, with those that are not told from it
+(:mod:`fusionkit.runs.ties`), and a score that differs significantly has stars.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,12 +23,11 @@ from fusionkit.cli.format_cells import (
     texts_of,
     times_of,
 )
-from fusionkit.metrics import is_better, is_share, metric_name
+from fusionkit.metrics import is_share, metric_name
 from fusionkit.printable import one_line, printable, spreadsheet_safe
 from fusionkit.runs.shown_split import SCORED_ON
+from fusionkit.runs.ties import TIED
 
-# Rows that agree in these compete for the bold.
-SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", SCORED_ON, "shots")
 Rows = list[tuple[dict[str, Any], bool]]
 
 
@@ -90,17 +89,10 @@ def markdown(summary: pd.DataFrame, notes: Sequence[str] = (), across: str | Non
 
 
 def _rows(summary: pd.DataFrame) -> Rows:
-    """Each row, and whether it has the best mean of its task; of a perplexity the least is the best."""
-    names, rows = [name for name in SAME_TASK if name in summary.columns], rows_of(summary)
-    tasks = [tuple(cell(row[name]) for name in names) for row in rows]
-    best: dict[tuple[str, ...], float] = {}
-    for task, row in zip(tasks, rows, strict=True):
-        mean = row["mean"]
-        if not pd.isna(mean) and (task not in best or is_better(row["metric"], mean, best[task])):
-            best[task] = mean
-    rivals = Counter(tasks)  # a row that nothing competes with is not the best of anything
-    alone = len(rows) > 1 and set(rivals.values()) == {1}
-    return [(row, not alone and row["mean"] == best.get(task)) for task, row in zip(tasks, rows, strict=True)]
+    """Each row, and whether it is the best of its task or not told from it."""
+    rows = rows_of(summary)
+    bold = [TIED in row and not pd.isna(row[TIED]) and bool(row[TIED]) for row in rows]
+    return list(zip(rows, bold, strict=True))
 
 
 def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:

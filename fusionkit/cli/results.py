@@ -9,7 +9,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, log, out, print_json, say_at_once
 from fusionkit.errors import UsageError
-from fusionkit.names import CHOOSERS, CORRECTIONS, INTERVALS, SHOWN_SPLITS, TESTS
+from fusionkit.names import BLOCKS, CHOOSERS, CORRECTIONS, INTERVALS, OVER, SHOWN_SPLITS, TESTS
 from fusionkit.plural import counted
 
 FORMATS = ("table", "csv", "json", "latex")
@@ -24,8 +24,19 @@ FORMATS = ("table", "csv", "json", "latex")
     "--split", type=click.Choice(SHOWN_SPLITS), default="test", show_default=True, help="Whose score to show."
 )
 @click.option("--baseline", help="What to compare with: a value of a --by column (of fusion), or COLUMN=VALUE,….")
+@click.option(
+    "--over", type=click.Choice(OVER), help="What intervals and p speak of: others of these. [default: both, if it can]"
+)
+@click.option(
+    "--block",
+    type=click.Choice(BLOCKS),
+    default="data_seed",
+    show_default=True,
+    help="What differences are drawn anew by; data speaks of other data sets.",
+)
 @click.option("--interval", type=click.Choice(INTERVALS), default="t", show_default=True, help="95 % intervals.")
-@click.option("--test", type=click.Choice(TESTS), help="Of paired differences. [default: permutation]")
+@click.option("--simultaneous", is_flag=True, help="Intervals of differences that hold for all of them together.")
+@click.option("--test", type=click.Choice(TESTS), help="Of paired differences over seeds. [default: permutation]")
 @click.option("--correction", type=click.Choice(CORRECTIONS), help="Of all p-values together. [default: holm]")
 @click.option("--choose-by", type=click.Choice(CHOOSERS), help="What chooses among several rates, epochs and layers.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
@@ -37,7 +48,10 @@ def results(
     metric: str | None,
     split: str,
     baseline: str | None,
+    over: str | None,
+    block: str,
     interval: str,
+    simultaneous: bool,
     test: str | None,
     correction: str | None,
     choose_by: str | None,
@@ -52,25 +66,31 @@ def results(
     group.
 
     With --baseline also the paired difference of each group to it: runs are pairs that agree in everything else, seeds
-    included. A table leaves out what the terminal is too narrow for; the other formats have everything.
+    included. Intervals and p-values speak of other seeds and other test examples, where the answers on test were kept
+    (`fit` keeps them); --over seeds holds the test examples fixed, --over examples the runs. A table leaves out what
+    the terminal is too narrow for; the other formats have everything.
     """
-    for name, given in (("--test", test), ("--correction", correction)):
+    compared = {"--test": test, "--correction": correction, "--simultaneous": simultaneous, "--block": block == "data"}
+    for name, given in compared.items():
         if given and not baseline:
             raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
     say_at_once(f"reading the runs in {runs}")
     from fusionkit.cli.comparison_notes import comparison_notes
     from fusionkit.cli.paper_tables import csv_text, latex
     from fusionkit.cli.summary_table import summary_table
+    from fusionkit.runs.example_scores import ExampleScores
     from fusionkit.runs.folder import RunsFolder
     from fusionkit.runs.summary import NOTES
     from fusionkit.runs.tabulate import tabulate
 
-    frame = RunsFolder(runs).frame(metric, each_test=True)
-    choice = {"interval": interval, "test": test or "permutation", "correction": correction or "holm"}
+    folder = RunsFolder(runs)
+    frame = folder.frame(metric, each_test=True)
     summary = tabulate(
-        frame, by, split=split, choose_by=choose_by, baseline=baseline or None, average=average, **choice
-    )
-    notes = [*summary.attrs[NOTES], *(comparison_notes(summary, **choice) if baseline else [])]
+        frame, by, split=split, choose_by=choose_by, baseline=baseline or None, average=average, over=over, block=block,
+        interval=interval, simultaneous=simultaneous, test=test, correction=correction or "holm",
+        answers=ExampleScores(folder.answers),
+    )  # fmt: skip
+    notes = [*summary.attrs[NOTES], *(comparison_notes(summary) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():
         notes.append(f"{counted(stopped, 'run')} stopped early by `fit --halving`: left out")
     kind = "json" if as_json else kind

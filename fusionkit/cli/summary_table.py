@@ -22,7 +22,8 @@ from fusionkit.runs.shown_split import SCORED_ON
 
 PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
-COSTS, READ_OFF = ("s alone", "parameters"), (PERCENT, "pairs", "W–T–L", RANGE)
+ERRORS = ("SE seeds", "SE examples")  # of the mean, or of the difference where there is one
+COSTS, READ_OFF = ("s alone", "parameters"), ("pairs", "W–T–L", PERCENT, *ERRORS, RANGE)
 KEPT = ("fusion", "label", "data", "scored on")
 SAID = (SCORED_ON, "metric")  # above the table, also above one of a single row
 
@@ -54,7 +55,10 @@ def _cell(name: str, value: Any) -> str:
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
     texts = texts_of(row)
-    found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
+    found, errors = (
+        {"mean ± std": texts["score"], PERCENT: texts["interval"]},
+        (texts["se_seeds"], texts["se_examples"]),
+    )
     if "selectivity" in texts:
         found |= {
             "control": texts["control"],
@@ -64,8 +68,11 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
     if "compression" in texts:
         found |= {"code, kbit": texts["code, kbit"], "compression": texts["compression"]}
     if "difference" in texts:
-        found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"], "p": texts["p"] + texts["stars"]}
+        found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"]}
+        found |= dict(zip(ERRORS, errors, strict=True)) | {"p": texts["p"] + texts["stars"]}
         found |= {"W–T–L": texts["record"], "pairs": texts["pairs"] or NOTHING}
+    else:
+        found |= dict(zip(ERRORS, errors, strict=True))
     costs = {"parameters": texts["parameters"] or NOTHING, "s alone": texts["seconds"] or NOTHING}
     return found | {"runs": runs_text(row)} | costs
 

@@ -14,7 +14,9 @@ import pandas as pd
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, unit_of
 from fusionkit.runs.choice import Chosen, choose
+from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests, is_floor
+from fusionkit.runs.frames import answers_of
 from fusionkit.runs.summary import AXES, OF_A_SEED, OF_FLOORS
 from fusionkit.specs import is_plain
 from fusionkit.store import Store, open_store
@@ -44,6 +46,12 @@ class ReportData:
     stores: dict[str, Store]
     floors: pd.DataFrame = field(default_factory=pd.DataFrame)
     probing: int = 0
+
+    @cached_property
+    def answers(self) -> ExampleScores:
+        """The answers of the runs on test."""
+        runs = self.frame if self.floors.empty else pd.concat([self.frame, self.floors])
+        return answers_of(dict(zip(runs["digest"], runs["folder"], strict=True)))
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -151,7 +159,7 @@ def read_report_data(runs: Sequence[Path], stores: Sequence[Path] = ()) -> Repor
         for record in RunsFolder(folder).records():
             digest = digest_of_record(record)
             if is_floor(record):
-                floors += flat_tests(record)
+                floors += [{**row, "folder": str(folder)} for row in flat_tests(record)]
             elif not is_plain(record["spec"]):
                 probing.add(digest)
             elif digest not in records:

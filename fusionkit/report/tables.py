@@ -20,8 +20,14 @@ from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
 from fusionkit.runs.floors import MAJORITY, MARK
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
-from fusionkit.runs.summary import scores_of, summarise
+from fusionkit.runs.summary import OVER, SPEAKS_OF, scores_of, summarise
+from fusionkit.runs.ties import TIED, with_ties
 
+TESTED = {
+    "seeds": "a permutation test over these pairs",
+    "examples": "swaps of test examples between the two",
+    "both": "a two-way test over seeds and test examples",
+}
 PLAIN = "last"  # compared with unless the user names another
 STARS = {0.001: "***", 0.01: "**", 0.05: "*"}
 NOTHING = "–"
@@ -46,10 +52,12 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
         raise UsageError("no run has finished", remedy="`fusionkit status` says what failed and why")
     notes = list(study.choice_notes)
     try:
-        table = compare(frame, f"method={baseline or PLAIN}", CELL)
+        table = compare(frame, f"method={baseline or PLAIN}", CELL, answers=study.answers)
+        over = table.attrs[OVER]
         notes.append(
-            f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of a "
-            "permutation test over these pairs, corrected by Holm for all comparisons of the table."
+            f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of "
+            f"{TESTED[over]}, corrected by Holm for all comparisons of the table. Intervals and p speak of "
+            f"{SPEAKS_OF[over]}."
         )
         least = table["smallest_p"].min()
         if pd.notna(least) and least > 0.05:
@@ -62,8 +70,9 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
     except UsageError:
         if baseline is not None:
             raise
-        table = summarise(frame, CELL)
+        table = summarise(frame, CELL, answers=study.answers)
         table[list(COMPARED)] = None
+    table = with_ties(table, frame, CELL, answers=study.answers, same=CELL[:2])
     table, beaten = beside_floors(table, floor_scores(study))
     if (table[SCORED_ON] == VALIDATION).any():
         notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")
@@ -97,10 +106,10 @@ def beside_floors(
 
 
 def mark_best(table: pd.DataFrame) -> pd.DataFrame:
-    """Add ``is_best``: whether a row has the best mean of its task and size of draw. Equal means are all best."""
+    """Add ``is_best``: whether a row has the best mean of its task and size of draw, or is not told from it."""
     goodness = table["mean"].where(~table["metric"].isin(LESS_IS_BETTER), -table["mean"])
     best = goodness.groupby([table["task_name"], table["shots_name"]]).transform("max")
-    return table.assign(is_best=goodness == best)
+    return table.assign(is_best=(goodness == best) | table[TIED].fillna(False).astype(bool))
 
 
 def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]]:

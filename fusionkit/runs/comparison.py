@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.names import BLOCKS
 from fusionkit.plural import counted
+from fusionkit.runs.errors_of_differences import error_of_difference, p_over_examples
+from fusionkit.runs.errors_of_means import BOTH, EXAMPLES
+from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
+from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.pairing import Pairs, pair_runs
-from fusionkit.runs.summary import AXES, FREE, SEEDS, group_columns, prepared, summarise
+from fusionkit.runs.pairing import DATA, DATA_SEED, Pairs, pair_runs
+from fusionkit.runs.summary import AXES, FREE, OVER, SEEDS, group_columns, prepared, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
 NO_VALUE = "none"
+PERMUTATION, STUDENT = "permutation", "t"
+HOW = "how"  # of a comparison's attrs: by which interval, test and correction, over what
 COMPARED = (
-    "baseline", "is_baseline", "difference", "difference_low", "difference_high", "p", "p_corrected", "smallest_p",
+    "baseline", "is_baseline", "difference", "difference_low", "difference_high", "difference_se_seeds",
+    "difference_se_examples", "p", "p_corrected", "smallest_p",
     "significant", "wins", "ties", "losses", "pairs", "blocks", "unpaired", "also_differs",
 )  # fmt: skip
 
@@ -32,10 +41,14 @@ def compare(
     by: list[str] | None = None,
     *,
     interval: str = "t",
-    test: str = "permutation",
+    test: str | None = None,
     correction: str = "holm",
     chosen: Sequence[str] = (),
     average: Sequence[str] = (),
+    over: str | None = None,
+    block: str = DATA_SEED,
+    simultaneous: bool = False,
+    answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
     """One row a group, as :func:`summarise` gives it, with what sets it apart from the baseline.
 
@@ -43,24 +56,32 @@ def compare(
         frame: one row a run. by: columns to group by, as for :func:`summarise`.
         baseline: a value of the first of ``by`` (of ``fusion`` without it) or of one other alone, or
             ``fusion=last,lr=0.002``.
-        interval: ``t`` or ``bootstrap``. test: ``permutation`` or ``bootstrap``.
-        correction: ``holm``, ``bonferroni``, ``fdr`` or ``none``, over all comparisons of the table.
-        chosen, average: as of :func:`summarise`; runs may be a pair that differ in what was chosen.
+        interval: ``t`` or ``bootstrap``. test: over seeds, ``permutation``, ``bootstrap`` or ``t``; None is
+            permutation. correction: ``holm``, ``bonferroni``, ``fdr`` or ``none``, over all comparisons of the table.
+        chosen, average, answers: as of :func:`summarise`; runs may be a pair that differ in what was chosen.
+        over: as of :func:`summarise`, of p-values too: both, a two-way test; examples, swaps of test examples; seeds,
+            ``test``, which alone makes None mean seeds.
+        block: ``data_seed``, or ``data``: each data set is one difference, and all is over other data sets.
+        simultaneous: intervals of differences hold for all comparisons of the table together (Bonferroni).
 
     Returns:
         the summary's columns, then ``baseline`` (what the row is compared with) and ``is_baseline``; mean paired
-        ``difference`` with ``difference_low`` and ``difference_high`` of its 95 % interval; ``p``, ``p_corrected``,
+        ``difference`` with ``difference_low`` and ``difference_high`` of its 95 % interval and its standard errors
+        ``difference_se_seeds`` and ``difference_se_examples``; ``p``, ``p_corrected``,
         ``smallest_p`` (what so many blocks can give at best) and ``significant`` (``p_corrected`` at most 0.05);
         ``wins``, ``ties``, ``losses`` of ``pairs`` in ``blocks``; ``unpaired`` runs; ``also_differs``, the axes that
         tell the two apart besides the baseline's. A group with less than two blocks has no interval and no p-value.
         UsageError for an unknown name, a baseline without runs or pairs, or a single block throughout.
     """
-    if test not in TESTS:
+    if test is not None and test not in TESTS:
         raise unknown_name("test", test, TESTS)
     if correction not in CORRECTIONS:
         raise unknown_name("correction", correction, CORRECTIONS)
+    _check_over(over, interval, test, block, simultaneous)
     frame = prepared(frame, average)
-    table = summarise(frame, by, interval, chosen, average)
+    of_seeds = test is not None or block == DATA
+    table = summarise(frame, by, interval, chosen, average, SEEDS_ALONE if of_seeds else over, answers)
+    over = str(table.attrs[OVER])
     keys = group_columns(frame, by, chosen, average)
     fixed = _read_baseline(
         baseline, table, keys, "fusion" if not by and "fusion" in keys else keys[0], list(frame.columns)
@@ -73,17 +94,21 @@ def compare(
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
     # By its place each group that is compared, with the place of the one that it is compared with.
     others = {place: places[label] for place, label in enumerate(against) if label in places and label != labels[place]}
-    found = {ours: pair_runs(groups[ours], groups[other], list(fixed), chosen) for ours, other in others.items()}
+    found = {ours: pair_runs(groups[ours], groups[other], list(fixed), chosen, block) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
-    _check(found, others, groups, names, fixed)
+    _check(found, others, groups, names, fixed, over)
     # Of floors the difference is told and not tested: it would correct the p-values of the heads.
     floors = {place for place, group in enumerate(groups) if are_floors(group).all()}
+    several = len([place for place in found if place not in floors]) if simultaneous else 1
+    how = How(
+        interval, test or PERMUTATION, over, 1 - (1 - LEVEL) / max(several, 1), None if block == DATA else answers
+    )
     rows = [
         {
             "baseline": _written(fixed),
             "is_baseline": label == against[place],
             "unpaired": 0 if label == against[place] else len(groups[place]),  # without a baseline none has a partner
-            **(_compared(found[place], interval, None if place in floors else test) if place in found else {}),
+            **(_compared(found[place], how, tested=place not in floors) if place in found else {}),
         }
         for place, label in enumerate(labels)
     ]
@@ -93,7 +118,10 @@ def compare(
     # Counts that some rows lack would become decimals.
     extra = extra.astype(dict.fromkeys(("wins", "ties", "losses", "pairs", "blocks", "unpaired"), "Int64"))
     whole = pd.concat([table, extra], axis=1)
-    whole.attrs |= table.attrs
+    whole.attrs |= table.attrs | {
+        HOW: {"interval": interval, "test": how.test, "correction": correction, "block": block}
+    }
+    whole.attrs[HOW] |= {"over": over, "simultaneous": simultaneous}
     return whole
 
 
@@ -108,16 +136,38 @@ def _against(
     return plain if wanted not in places and plain in places else wanted
 
 
-def _compared(pairs: Pairs, interval: str, test: str | None) -> dict[str, object]:
+@dataclass(frozen=True)
+class How:
+    """How differences are judged; as of :func:`compare`. Attributes: level: of intervals."""
+
+    interval: str
+    test: str
+    over: str
+    level: float
+    answers: ExampleScores | None
+
+
+def _compared(pairs: Pairs, how: How, *, tested: bool) -> dict[str, object]:
     differences, (won, tied, lost) = pairs.differences, pairs.outcomes
-    n = len(differences)
-    low, high = INTERVALS[interval](differences)
+    n, errors = len(differences), error_of_difference(pairs, how.answers)
+    mean = float(np.mean(differences)) if n else np.nan
+    over = how.over if errors.test_examples else SEEDS_ALONE
+    half = errors.half(over, how.level)
+    low, high = (mean - half, mean + half) if how.interval == "t" else INTERVALS[how.interval](differences)
+    p, test = np.nan, TESTS[how.test]
+    if tested and over == EXAMPLES and n and how.answers is not None:
+        p = p_over_examples(pairs, errors, how.answers)
+    elif tested and n > 1:
+        by_student = over == BOTH or how.test == STUDENT  # which knows of crossed draws and init seeds
+        p = errors.p_value(mean, over) if by_student else test.p_value(differences)
     return {
-        "difference": float(np.mean(differences)) if n else np.nan,
+        "difference": mean,
         "difference_low": low,
         "difference_high": high,
-        "p": TESTS[test].p_value(differences) if test and n > 1 else np.nan,
-        "smallest_p": TESTS[test].smallest(n) if test and n > 1 else np.nan,
+        "difference_se_seeds": errors.of_seeds,
+        "difference_se_examples": errors.of_examples,
+        "p": p,
+        "smallest_p": test.smallest(n) if tested and n > 1 and over == SEEDS_ALONE else np.nan,
         "wins": won,
         "ties": tied,
         "losses": lost,
@@ -128,18 +178,41 @@ def _compared(pairs: Pairs, interval: str, test: str | None) -> dict[str, object
     }
 
 
+def _check_over(over: str | None, interval: str, test: str | None, block: str, simultaneous: bool) -> None:
+    """Refuse choices that do not go together (UsageError)."""
+    if block not in BLOCKS:
+        raise unknown_name("block", block, BLOCKS)
+    if over not in (None, SEEDS_ALONE):
+        for name, given in (("--test", test), ("--interval", "" if interval == "t" else interval)):
+            if given:
+                raise UsageError(
+                    f"{name} {given} is one over seeds",
+                    received=f"--over {over}",
+                    remedy=f"choose --over seeds, or leave {name} out",
+                )
+        if block == DATA:
+            raise UsageError(
+                "with --block data a difference a data set is all that counts",
+                received=f"--over {over}",
+                remedy="leave --over out, or choose --block data_seed",
+            )
+    if simultaneous and interval != "t":
+        raise UsageError("--simultaneous is for --interval t", received=interval, remedy="leave one of them out")
+
+
 def _check(
     found: Mapping[int, Pairs],
     others: Mapping[int, int],
     groups: list[pd.DataFrame],
     names: list[str],
     fixed: dict[str, str],
+    over: str,
 ) -> None:
     """Refuse what no row of the table could be compared by.
 
     Args:
         found: the pairs of each group that is compared, by its place. others: the place of the group that each is
-            compared with. groups: of runs. names: theirs.
+            compared with. groups: of runs. names: theirs. over: what differences are over.
     """
     if not found:
         raise UsageError(
@@ -168,12 +241,12 @@ def _check(
             received=_mismatch(good[place], good[other], fixed),
             remedy="fit the baseline with the same options and seeds, or group by what differs (--by)",
         )
-    if blocks == 1:
+    if blocks == 1 and over != EXAMPLES:
         raise UsageError(
             f"one seed shows no significance: no group has two trials in common with {_written(fixed)}",
             expected="two seeds or more; six for a permutation test of one comparison",
             received="1 block of pairs",
-            remedy="fit more --seeds, or leave --baseline out",
+            remedy="fit more --seeds, leave --baseline out, or compare over test examples with --over examples",
         )
 
 

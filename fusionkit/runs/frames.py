@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fusionkit.errors import UsageError
+from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, layer_weights_of, timed_curve
+from fusionkit.runs.pairing import DATA_SEED
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.tabulate import tabulate
 
@@ -31,16 +33,20 @@ class Results(pd.DataFrame):
         choose_by: str | None = None,
         baseline: str | None = None,
         average: str | Sequence[str] = (),
+        over: str | None = None,
+        block: str = DATA_SEED,
         interval: str = "t",
-        test: str = "permutation",
+        simultaneous: bool = False,
+        test: str | None = None,
         correction: str = "holm",
     ) -> pd.DataFrame:
-        """One row a group: mean, standard deviation and 95 % interval over seeds and draws, and nothing else.
+        """One row a group: mean and standard deviation over seeds and draws and nothing else, and the 95 % interval.
 
         Args:
             by: columns to group by; none are all that differ. An option on which runs of one group differ is a column
                 too, unless ``average`` names it or ``choose_by="validation"`` chooses its value.
-            split, choose_by, baseline, average, interval, test, correction: as the options of ``fusionkit results``.
+            split, choose_by, baseline, average, over, block, interval, simultaneous, test, correction: as the options
+                of ``fusionkit results``.
 
         Returns:
             the columns of ``fusionkit results --format csv``, scores as fractions; ``attrs["notes"]`` is what stands
@@ -53,10 +59,19 @@ class Results(pd.DataFrame):
             choose_by=choose_by,
             baseline=baseline,
             average=[average] if isinstance(average, str) else average,
+            over=over,
+            block=block,
             interval=interval,
+            simultaneous=simultaneous,
             test=test,
             correction=correction,
+            answers=answers_of(dict(zip(self["digest"], self["folder"], strict=True))) if "folder" in self else None,
         )
+
+
+def answers_of(folders: Mapping[str, str | Path]) -> ExampleScores:
+    """The answers of runs on test, from the folders of runs that they lie in, by digest."""
+    return ExampleScores(lambda digest: RunsFolder(Path(folders[digest]).expanduser()).answers(digest))
 
 
 def results(*runs: str | Path | Iterable[str | Path], metric: str | None = None, each_test: bool = False) -> Results:

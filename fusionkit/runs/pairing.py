@@ -4,7 +4,7 @@ Two runs are a pair if they agree in every axis except those by which their grou
 and both seeds. Where two groups have no ``init_seed`` in common under one ``data_seed``, the means over their init
 seeds are the pair. Differences of pairs over one training draw are not independent, so these pairs make one **block**:
 a test flips or resamples the mean differences of blocks. A block is a training set and ``data_seed``; with a single
-``data_seed`` a block is an ``init_seed``.
+``data_seed`` a block is an ``init_seed``. Where conclusions are about other data sets, a block is a data set.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.metrics import is_better
+from fusionkit.names import BLOCKS
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import AXES, FREE, SEEDS, scores_of
+from fusionkit.statistics.seeds import SeedError, seed_error
 
 # Groups that differ in these learned or answered something else: a common seed pairs nothing.
 NEVER_CONFOUNDED = ("data", "evaluated", "task", "label")
 OTHERS = (*SEEDS, "metric", SCORED_ON)
 NO_SEED = -1
+DATA_SEED, DATA = BLOCKS
 PLACES = ("store", "mix", "evaluate_on")  # digests: legible columns tell the same, mostly
 
 
 class Trial(NamedTuple):
     """The fields of a run that matter once its axes agree; ``counts`` is the score that counts."""
 
+    digest: str
     data: str
+    evaluated: str
     data_seed: int
     init_seed: int
     metric: str
@@ -45,17 +50,18 @@ class Pairs:
     """The pairs of two groups.
 
     Attributes:
-        ours, theirs: scores of the pairs, ``[pairs]``. block: each pair's number, ``[pairs]``. metric: their score's
-            name, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs: axes in which the
-            groups differ although they are not compared by them.
+        trials: the runs of each pair, mostly one a side. ours, theirs: scores of the pairs, ``[pairs]``. block: each
+            pair's number, ``[pairs]``. unpaired: finished runs of both groups without a partner. differs: axes in which
+            the groups differ although they are not compared by them. by_data: whether blocks are data sets.
     """
 
+    trials: list[tuple[list[Trial], list[Trial]]]
     ours: NDArray[np.float64]
     theirs: NDArray[np.float64]
     block: NDArray[np.int64]
-    metric: list[str]
     unpaired: int
     differs: list[str]
+    by_data: bool = False
 
     @property
     def differences(self) -> NDArray[np.float64]:
@@ -64,20 +70,47 @@ class Pairs:
         return np.bincount(self.block, weights=self.ours - self.theirs) / counts
 
     @property
+    def metrics(self) -> list[str]:
+        """The name of each pair's score."""
+        return [ours[0].metric for ours, _ in self.trials]
+
+    @property
+    def data(self) -> list[str]:
+        """The training data of each pair."""
+        return [ours[0].data for ours, _ in self.trials]
+
+    @property
+    def seeds(self) -> SeedError:
+        """The error of the mean difference where seeds, or data sets where these are the blocks, are drawn anew."""
+        if self.by_data:
+            return seed_error(self.differences, range(len(self.differences)), [0] * len(self.differences))
+        # Several pairs of one draw and one set of weights, such as several rates, are one cell.
+        cells: dict[tuple[str, int, int], list[float]] = {}
+        for (ours, theirs), difference in zip(self.trials, self.ours - self.theirs, strict=True):
+            inits = {trial.init_seed for trial in ours}
+            init = inits.pop() if len(inits) == 1 and len(theirs) == 1 else NO_SEED
+            cells.setdefault((ours[0].data, ours[0].data_seed, init), []).append(float(difference))
+        values = np.array([float(np.mean(sorted(each))) for each in cells.values()], dtype=np.float64)
+        return seed_error(values, [key[1] for key in cells], [key[2] for key in cells], [key[0] for key in cells])
+
+    @property
     def outcomes(self) -> tuple[int, int, int]:
         """The numbers of pairs that ours won, tied and lost; the lower perplexity wins."""
-        triples = list(zip(self.metric, self.ours, self.theirs, strict=True))
+        triples = list(zip(self.metrics, self.ours, self.theirs, strict=True))
         won = sum(is_better(metric, one, other) for metric, one, other in triples)
         lost = sum(is_better(metric, other, one) for metric, one, other in triples)
         return won, len(triples) - won - lost, lost
 
 
-def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str], chosen: Sequence[str] = ()) -> Pairs:
+def pair_runs(
+    ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str], chosen: Sequence[str] = (), block: str = DATA_SEED
+) -> Pairs:
     """The pairs of two groups of runs, one row a run.
 
     Args:
         told: the columns that are meant to tell the two apart. chosen: columns that validation chose in each group by
-            itself: runs that differ in them are a pair all the same.
+            itself: runs that differ in them are a pair all the same. block: ``data_seed``, or ``data`` where each data
+            set is a block.
     """
     ours, theirs = _scored(ours), _scored(theirs)
     # A floor knows nothing of most options, so these neither pair nor differ.
@@ -96,15 +129,18 @@ def pair_runs(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str], chosen:
     found = [pair for key in sorted(set(mine) & set(other)) for pair in _match(mine[key], other[key])]
     # Under one data_seed only the init seeds tell trials apart.
     one_draw = len({one[0].data_seed for one, _ in found}) == 1
-    blocks = [(one[0].data, one[0].init_seed if one_draw else one[0].data_seed) for one, _ in found]
-    numbers = {block: number for number, block in enumerate(sorted(set(blocks)))}
+    blocks = [
+        (one[0].data, 0 if block == DATA else one[0].init_seed if one_draw else one[0].data_seed) for one, _ in found
+    ]
+    numbers = {each: number for number, each in enumerate(sorted(set(blocks)))}
     return Pairs(
+        found,
         np.array([_mean(one) for one, _ in found], dtype=np.float64),
         np.array([_mean(two) for _, two in found], dtype=np.float64),
-        np.array([numbers[block] for block in blocks], dtype=np.int64),
-        [one[0].metric for one, _ in found],
+        np.array([numbers[each] for each in blocks], dtype=np.int64),
         len(ours) + len(theirs) - sum(len(one) + len(two) for one, two in found),
         [name for name in differs if name not in PLACES] or differs,
+        block == DATA,
     )
 
 

@@ -13,12 +13,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.metrics import stored_unit
+from fusionkit.metrics import is_share, stored_unit
 from fusionkit.options.entry import options_of
+from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
+from fusionkit.runs.errors_of_means import chosen_over, error_of_mean
+from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors, with_majority, without_options
 from fusionkit.runs.shown_split import SCORED_ON, TEST, VALIDATION, with_failed
 from fusionkit.specs import RunSpec
 from fusionkit.statistics import INTERVALS
+from fusionkit.statistics.seeds import seed_error
 
 # Of a run: what is averaged over, and digests, which say little to a reader.
 SEEDS, DIGESTS = ("data_seed", "init_seed"), ("store", "mix", "evaluate_on", "init_from", "draw_ids")
@@ -42,10 +46,17 @@ STORES, LEGIBLE = DIGESTS[:3], ("data", "evaluated", "encoder", "rows", "sides")
 TUNED = ("lr", "encoder_lr", "epochs", "fusion_layers")  # what validation chooses among
 # Of a summary's attrs: its columns that validation chose, and what must stand below the table.
 CHOSEN, NOTES = "chosen", "notes"
+ERRORS = ("se_seeds", "se_examples", "std_draws", "std_inits", "std_rest", "test_examples")
 COLUMNS = (
-    "metric", "unit", SCORED_ON, "runs", "failed", "mean", "std", "low", "high", "validation", "parameters",
+    "metric", "unit", SCORED_ON, "runs", "failed", "mean", "std", "low", "high", *ERRORS, "validation", "parameters",
     "seconds_alone",
 )  # fmt: skip
+OVER = "over"  # of a summary's attrs: what its intervals are over
+SPEAKS_OF = {
+    "seeds": "other seeds, on these test examples",
+    "examples": "other test examples, for these runs",
+    "both": "other seeds and other test examples",
+}
 FLATTERED = "scored on validation, which also chose the epoch: such a score flatters"
 
 
@@ -55,6 +66,8 @@ def summarise(
     interval: str = "t",
     chosen: Sequence[str] = (),
     average: Sequence[str] = (),
+    over: str | None = None,
+    answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
     """One row a group; runs that were stopped early are left out.
 
@@ -66,11 +79,16 @@ def summarise(
             are shown and make no groups.
         average: columns to average over: a group's mean is that of the means of their values, and its ``std`` is over
             seeds, each seed's scores averaged over the values first.
+        over: what intervals speak of, others of these: ``seeds``, ``examples`` (of test) or ``both``; None is both
+            where all runs have answers, and examples where no group has two runs. A bootstrap is over seeds.
+        answers: those of the runs; None is none.
 
     Returns:
         the group's columns and the chosen ones, then ``metric`` and its ``unit``; ``scored_on``, the split of the
         scores, test or validation, never both in one group; ``runs`` and ``failed``; ``mean`` and ``std`` (n - 1) of
-        these scores, ``low`` and ``high`` of the 95 % interval of the mean; mean ``validation`` score, learned
+        these scores, ``low`` and ``high`` of the 95 % interval of the mean; its standard errors ``se_seeds`` and
+        ``se_examples``, and the number of ``test_examples``; where draws and init seeds are crossed the standard
+        deviations ``std_draws``, ``std_inits`` and ``std_rest``; mean ``validation`` score, learned
         ``parameters``, mean ``seconds_alone``. One run has no ``std``; nor has an average over values that were not
         trained with the same seeds. ``attrs["notes"]`` are lines for below the table.
         UsageError for a column or an interval that does not exist, or a column both grouped by and averaged over.
@@ -80,18 +98,21 @@ def summarise(
     frame = prepared(frame, average)
     keys = group_columns(frame, by, chosen, average)
     shown = [name for name in chosen if name not in keys]
+    groups = list(frame.groupby(keys, sort=False, dropna=False))
+    over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, answers, len(groups))
     rows = []
-    for values, group in frame.groupby(keys, sort=False, dropna=False):
+    for values, group in groups:
         found = {name: _value_of(group[name]) for name in shown}
-        rows.append(_group(group, interval, average) | dict(zip(keys, values, strict=True)) | found)
+        row = _group(group, interval, average, over, answers)
+        rows.append(row | dict(zip(keys, values, strict=True)) | found)
     summary = pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *shown, *COLUMNS])))
     expected = [*(by or ()), SCORED_ON, *(["fusion"] if are_floors(frame).any() else [])]
     notes = _added_note([name for name in keys if name not in expected] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
     notes += _split_notes(summary)
     summary, told = with_majority(summary, [*keys, *shown], FREE)
-    notes += told
-    summary.attrs |= {CHOSEN: shown, NOTES: notes}
+    notes += [*told, *_error_notes(summary, over), *([lacking] if lacking else [])]
+    summary.attrs |= {CHOSEN: shown, NOTES: notes, OVER: over}
     return summary
 
 
@@ -215,6 +236,33 @@ def _split_notes(summary: pd.DataFrame) -> list[str]:
     return [("" if flattered.all() else mixed) + FLATTERED]
 
 
+def _error_notes(summary: pd.DataFrame, over: str) -> list[str]:
+    """What the intervals speak of, the size of the test split, and both standard errors; and what makes runs of a
+    crossed design differ.
+    """
+    heads = summary[~are_floors(summary)] if "fusion" in summary else summary
+    shares = heads[heads["metric"].map(is_share)]
+    notes = [f"95 % intervals speak of {SPEAKS_OF[over]}"] if summary["low"].notna().any() else []
+    if (sizes := heads["test_examples"].dropna()).size:
+        among = _range(sizes, "{:,.0f}")
+        told = [
+            f"{_range(100 * shares[name].dropna(), '{:.1f}')} over {what}"
+            for name, what in (("se_seeds", "seeds"), ("se_examples", "test examples"))
+            if shares[name].notna().any()
+        ]
+        notes.append(f"{among} test examples" + (f"; standard errors {', '.join(told)}" if told else ""))
+    if (crossed := shares[shares["std_draws"].notna()]).size:
+        parts = (("std_draws", "draws"), ("std_inits", "init seeds"), ("std_rest", "the rest"))
+        of = (f"{what} {_range(100 * crossed[name], '{:.1f}')}" for name, what in parts)
+        notes.append(f"draws and init seeds are crossed; standard deviations of {', '.join(of)}")
+    return ["; ".join(notes)] if notes else []
+
+
+def _range(values: pd.Series[Any], form: str) -> str:
+    low, high = form.format(values.min()), form.format(values.max())
+    return low if low == high else f"{low} to {high}"
+
+
 def _average_notes(frame: pd.DataFrame, keys: list[str], average: Sequence[str]) -> list[str]:
     """What an average is over, which groups lack values of it, and which have no deviation for want of seeds."""
     good = frame[frame["status"] == "finished"]
@@ -256,17 +304,24 @@ def scores_of(runs: pd.DataFrame) -> NDArray[np.float64]:
     return runs["score"].where(runs[SCORED_ON] == TEST, runs["validation_score"]).to_numpy(dtype=np.float64)
 
 
-def _group(group: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[str, object]:
+def _group(
+    group: pd.DataFrame, interval: str, average: Sequence[str], over: str, answers: ExampleScores | None
+) -> dict[str, object]:
     good = group[group["status"] == "finished"]
     n, scores, validation = len(good), scores_of(good), good["validation_score"].to_numpy(dtype=np.float64)
-    mean = float(np.mean(scores)) if n else np.nan
+    mean, seeds = float(np.mean(scores)) if n else np.nan, good[[*SEEDS]].to_numpy().tolist()
     if average and n:
         table, validation = _by_seed(good, scores, average), _by_seed(good, validation, average).mean().to_numpy()
         mean = float(table.mean().mean())
         # Without the same seeds of every value the means of seeds differ by their values too.
-        scores = table.mean(axis=1).to_numpy() if not table.isna().to_numpy().any() else np.empty(0)
+        complete = not table.isna().to_numpy().any()
+        scores, seeds = (table.mean(axis=1).to_numpy(), list(table.index)) if complete else (np.empty(0), [])
     std = float(np.std(scores, ddof=1)) if len(scores) > 1 else np.nan
-    low, high = INTERVALS[interval](scores)
+    of_floors = n > 0 and bool(are_floors(good).all())  # which have no weights
+    of_seeds = seed_error(scores, [seed[0] for seed in seeds], [0 if of_floors else seed[1] for seed in seeds])
+    errors = error_of_mean(of_seeds, good, answers)
+    half = errors.half(over if errors.test_examples else SEEDS_ALONE)
+    low, high = (mean - half, mean + half) if interval == "t" else INTERVALS[interval](scores)
     metrics, splits = good["metric"].unique(), group[SCORED_ON].dropna().unique()
     metric = metrics[0] if len(metrics) == 1 else "mixed" if n else None
     # Where nothing is said about frozen parameters, all of fusion and head are trained.
@@ -282,6 +337,12 @@ def _group(group: pd.DataFrame, interval: str, average: Sequence[str]) -> dict[s
         "std": std,
         "low": low,
         "high": high,
+        "se_seeds": errors.of_seeds,
+        "se_examples": errors.of_examples,
+        "std_draws": of_seeds.of_draws,
+        "std_inits": of_seeds.of_inits,
+        "std_rest": of_seeds.of_rest,
+        "test_examples": errors.test_examples or None,
         "validation": float(np.nanmean(validation)) if n and not np.isnan(validation).all() else np.nan,
         "parameters": float(learned.mean()) if n else np.nan,
         "seconds_alone": float(good["seconds_alone"].astype(float).mean()) if n else np.nan,

@@ -8,9 +8,12 @@ import pandas as pd
 
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison import compare
+from fusionkit.runs.example_scores import ExampleScores
+from fusionkit.runs.pairing import DATA_SEED
 from fusionkit.runs.probing import plain_runs, with_probing
 from fusionkit.runs.shown_split import TEST, with_scores_of
 from fusionkit.runs.summary import NOTES, summarise
+from fusionkit.runs.ties import with_ties
 
 
 def tabulate(
@@ -21,9 +24,13 @@ def tabulate(
     choose_by: str | None = None,
     baseline: str | None = None,
     average: Sequence[str] = (),
+    over: str | None = None,
+    block: str = DATA_SEED,
     interval: str = "t",
-    test: str = "permutation",
+    simultaneous: bool = False,
+    test: str | None = None,
     correction: str = "holm",
+    answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
     """One row a group of runs.
 
@@ -32,20 +39,35 @@ def tabulate(
         split: whose score counts, ``test`` (validation's where there is no test) or ``validation``.
         choose_by: ``validation`` takes of several rates, epochs and layers the setting with the best mean validation
             score; those in ``by`` or ``average`` are not chosen.
-        baseline, interval, test, correction: as of :func:`fusionkit.runs.comparison.compare`. average: as of
-            :func:`fusionkit.runs.summary.summarise`.
+        baseline, block, interval, simultaneous, test, correction: as of :func:`fusionkit.runs.comparison.compare`.
+            average, over, answers: as of :func:`fusionkit.runs.summary.summarise`.
 
     Returns:
         the table of one of these two, with what probing runs say
-        (:mod:`fusionkit.runs.probing`); ``attrs["notes"]`` are lines for below it. Errors are theirs.
+        (:mod:`fusionkit.runs.probing`), and which groups are ``tied`` with the best (:mod:`fusionkit.runs.ties`);
+        ``attrs["notes"]`` are lines for below it. Errors are theirs.
     """
     every = with_scores_of(frame, split)
     chosen = chosen_by(choose_by, plain_runs(every), (*by, *average))
+    answers = answers if split == TEST else None  # those on validation are not kept
     if baseline is None:
-        table = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average)
+        table = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average, over, answers)
     else:
-        tested = {"interval": interval, "test": test, "correction": correction}
-        table = compare(chosen.frame, baseline, list(by) or None, **tested, chosen=chosen.columns, average=average)
+        table = compare(
+            chosen.frame,
+            baseline,
+            list(by) or None,
+            interval=interval,
+            test=test,
+            correction=correction,
+            chosen=chosen.columns,
+            average=average,
+            over=over,
+            block=block,
+            simultaneous=simultaneous,
+            answers=answers,
+        )
+    table = with_ties(table, chosen.frame, list(by) or None, chosen.columns, average, answers)
     table = with_probing(table, chosen.frame, every, list(by) or None, interval, chosen.columns, average)
     table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES]]
     return table

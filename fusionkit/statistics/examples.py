@@ -8,11 +8,13 @@ examples give the score: right answers of so many; right, found and gold spans; 
                     1989; Yeh 2000): every swap up to E = 12, beyond that 10,000 drawn ones, (1 + hits) / 10,001
     mcnemar         of one run a side: the binomial test of the examples that one side alone got right (McNemar 1947)
     two-way         x_se = Δ_s + (E Δ_s − (E − 1) Δ_s,−e) − their mean over e    (jackknife; Tukey 1958)
-                    V = max(MS_s + MS_e − MS_r, MS_s, MS_e) / (S E),     t = Δ / √V with Satterthwaite's (1946)
-                    ν = (S E V)² / (MS_s² / (S − 1) + MS_e² / (E − 1) + MS_r² / ((S − 1)(E − 1)))
+                    V = max(V_s + V_e − V_r, V_s, V_e),     t = Δ / √V with Satterthwaite's (1946)
+                    ν = V² / (V_s² / ν_s + V_e² / (E − 1) + V_r² / ((S − 1)(E − 1)))
 
-Symbols: ``Δ_s`` the difference of scores in seed s, ``Δ_s,−e`` without example e; ``MS_s``, ``MS_e``, ``MS_r`` the mean
-squares of seeds, examples and the rest in the table x (Searle, Casella and McCulloch 1992, 4.7). V speaks of new seeds
+Symbols: ``Δ_s`` the difference of scores in seed s, ``Δ_s,−e`` without example e; ``V_s`` and ``ν_s`` the variance over
+seeds (:mod:`fusionkit.statistics.seeds`); ``V_e``, ``V_r`` the mean squares of examples and of the rest in the table x,
+each divided by S E (Searle, Casella and McCulloch 1992, 4.7). A mean alone has the same errors, with its score in the
+place of Δ. V speaks of new seeds
 **and** new examples; the first two tests of new examples for these seeds. By chance three seeds are often closer to
 each other than others would be. So the interval is never narrower than Student's over the seeds, and p never less than
 that interval's.
@@ -21,14 +23,16 @@ that interval's.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from fusionkit.metrics import LARGEST_EXPONENT
 from fusionkit.statistics.intervals import BLOCK, LEVEL, SEED, Floats
+from fusionkit.statistics.seeds import SeedError
+
+Score = Callable[[Floats], Floats]
 
 SWAPS = 10_000
 EXACT = 12  # examples: 4,096 swaps
@@ -74,76 +78,115 @@ def _perplexity(sums: Floats) -> Floats:
 # Scores ``[…]`` from sums of counts ``[…, k]``: accuracy, precision and recall of (right, all); f1 of (right, found,
 # told); macro F1 and Matthews' correlation of (right, told, found) of each class; correlations of
 # (1, x, y, x², y², x y); cross-entropy of (nats, 1).
-SCORES: dict[str, Callable[[Floats], Floats]] = {
+SCORES: dict[str, Score] = {
     "accuracy": _share, "word_accuracy": _share, "precision": _share, "recall": _share, "frame": _share,
     "f1": _f1, "micro_f1": _f1, "positive_f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews,
     "pearson": _pearson, "spearman": _pearson, "cross_entropy": _share, "perplexity": _perplexity,
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TwoWay:
-    """The difference of two methods.
-
-    Attributes:
-        mean: ours − theirs, the mean over seeds. of_seeds, of_examples, of_both: its standard error where seeds,
-            examples or both are drawn anew; no number for a single seed or example. freedom: degrees of freedom of
-            ``of_both``. low, high: its 95 % interval by ``of_both``. p: of the hypothesis that there is none.
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """What the runs of one test set add to a mean, or to a difference of means: :func:`pseudo_values` ``[S, E]`` of S
+    runs, or of S pairs the differences of theirs. Attributes: weight: the share of the runs that these are.
     """
 
-    mean: float
+    values: Floats
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class TwoWay:
+    """Standard errors of a mean or of a difference.
+
+    Attributes:
+        of_seeds, of_examples, of_both: where seeds, test examples or both are drawn anew; no number for a single seed
+            or example. freedom: degrees of freedom of ``of_both``. seeds: the error over seeds in full. examples: the
+            number of test examples.
+    """
+
     of_seeds: float
     of_examples: float
     of_both: float
     freedom: float
-    low: float
-    high: float
-    p: float
+    seeds: SeedError
+    test_examples: int
+
+    def half(self, over: str, level: float = LEVEL) -> float:
+        """Half of the interval over ``seeds``, ``examples`` or ``both``."""
+        tail = (1 + level) / 2
+        by_seeds = _quantile(tail, self.seeds.freedom) * self.of_seeds
+        if over == "seeds":
+            return by_seeds
+        if over == "examples":
+            return _quantile(tail, self.test_examples - 1) * self.of_examples
+        return max(_quantile(tail, self.freedom) * self.of_both, by_seeds) if self.of_both == self.of_both else np.nan
+
+    def p_value(self, mean: float, over: str) -> float:
+        """The p-value of Student's test that the difference is none; that of ``both`` is never less than over seeds."""
+        if over == "examples":
+            return _student(mean, self.of_examples, self.test_examples - 1)
+        by_seeds = _student(mean, self.of_seeds, self.seeds.freedom)
+        return by_seeds if over == "seeds" else max(_student(mean, self.of_both, self.freedom), by_seeds)
 
 
-def two_way(metric: str, ours: Floats, theirs: Floats) -> TwoWay:
-    """The difference over seeds and examples, from counts ``[seeds, examples, k]`` of each side."""
-    table = _pseudo_values(metric, ours) - _pseudo_values(metric, theirs)  # [S, E]
-    seeds, examples = table.shape
-    rows, columns, mean = table.mean(1), table.mean(0), float(table.mean())
-    of_seeds = float(rows.std(ddof=1)) / np.sqrt(seeds) if seeds > 1 else np.nan
-    of_examples = float(columns.std(ddof=1)) / np.sqrt(examples) if examples > 1 else np.nan
-    if seeds < 2 or examples < 2:
-        return TwoWay(mean, of_seeds, of_examples, np.nan, np.nan, np.nan, np.nan, np.nan)
-    rest = table - rows[:, None] - columns + mean
-    squares = examples * rows.var(ddof=1), seeds * columns.var(ddof=1), (rest**2).sum() / (seeds - 1) / (examples - 1)
-    of_rows, of_columns, of_rest = map(float, squares)
-    whole = max(of_rows + of_columns - of_rest, of_rows, of_columns)
-    error = float(np.sqrt(whole / (seeds * examples)))
+def _quantile(tail: float, freedom: float) -> float:
+    from scipy.special import stdtrit  # scipy.stats, whose t.ppf calls it, takes a second to import
+
+    return float(stdtrit(freedom, tail))
+
+
+def _student(mean: float, error: float, freedom: float) -> float:
+    from scipy.special import stdtr
+
     if error == 0.0:
-        return TwoWay(mean, of_seeds, of_examples, 0.0, np.nan, mean, mean, float(mean == 0))
-    parts = of_rows**2 / (seeds - 1) + of_columns**2 / (examples - 1) + of_rest**2 / (seeds - 1) / (examples - 1)
-    freedom = whole**2 / parts
-    tail = (1 + LEVEL) / 2
-    half = max(float(stats.t.ppf(tail, freedom)) * error, float(stats.t.ppf(tail, seeds - 1)) * of_seeds)
-    p = 2 * float(stats.t.sf(abs(mean) / error, freedom))
-    if of_seeds:
-        p = max(p, 2 * float(stats.t.sf(abs(mean) / of_seeds, seeds - 1)))
-    return TwoWay(mean, of_seeds, of_examples, error, freedom, mean - half, mean + half, p)
+        return float(mean == 0)
+    return 2 * float(stdtr(freedom, -abs(mean) / error))
 
 
-def _pseudo_values(metric: str, counts: Floats) -> Floats:
-    """``Δ_s`` plus what each example adds to it, ``[seeds, examples]``; the mean over examples is the seed's score."""
-    sums, examples = counts.sum(1, keepdims=True), counts.shape[1]
-    score = SCORES[metric](sums)  # [S, 1]
+def two_way(tables: Sequence[Answered], seeds: SeedError) -> TwoWay:
+    """The standard errors over seeds and examples of some test sets, which stay as they are where they are several."""
+    whole, freedom = seeds.variance, seeds.variance**2 / seeds.freedom if seeds.variance else 0.0
+    of_examples = of_rest = 0.0
+    for table in tables:
+        rows, columns = table.values.shape
+        share = table.weight**2
+        own = share * (float(table.values.mean(0).var(ddof=1)) / columns if columns > 1 else np.nan)
+        of_examples += own
+        freedom += own**2 / max(columns - 1, 1)
+        if rows > 1 and columns > 1:
+            rest = table.values - table.values.mean(1, keepdims=True) - table.values.mean(0) + table.values.mean()
+            mean_square = float((rest**2).sum()) / ((rows - 1) * (columns - 1))
+            own = share * mean_square / table.values.size
+            of_rest += own
+            freedom += own**2 / ((rows - 1) * (columns - 1))
+    both = max(whole + of_examples - of_rest, whole, of_examples) if whole == whole else np.nan
+    return TwoWay(
+        seeds.error,
+        float(np.sqrt(of_examples)),
+        float(np.sqrt(both)),
+        both**2 / freedom if freedom else np.nan,
+        seeds,
+        sum(table.values.shape[1] for table in tables),
+    )
+
+
+def pseudo_values(score: Score, counts: Floats) -> Floats:
+    """A run's score plus what each example adds to it, ``[E]``, from counts ``[E, k]``; their mean is the score."""
+    sums, examples = counts.sum(0), len(counts)
+    whole = score(sums)
     if examples < 2:
-        return score
-    without = SCORES[metric](sums - counts)  # [S, E]
-    found: Floats = score - (examples - 1) * (without - without.mean(1, keepdims=True))
+        return np.full(examples, whole)
+    without = score(sums - counts)  # [E]
+    found: Floats = whole - (examples - 1) * (without - without.mean())
     return found
 
 
-def randomisation_p(metric: str, ours: Floats, theirs: Floats) -> float:
-    """p-value of swapping examples between the sides, from counts ``[seeds, examples, k]`` of each."""
+def randomisation_p(score: Score, ours: Floats, theirs: Floats) -> float:
+    """p-value of swapping examples between the sides, from counts ``[runs, examples, k]`` of each."""
     seeds, examples, width = ours.shape
     sums = ours.sum(1), theirs.sum(1)  # [S, k]
     moved = (theirs - ours).transpose(1, 0, 2).reshape(examples, seeds * width)  # [E, S · k]
-    score = SCORES[metric]
 
     def far(swaps: Floats) -> Floats:
         shift = (swaps @ moved).reshape(len(swaps), seeds, width)
@@ -166,4 +209,6 @@ def mcnemar_p(ours: Floats, theirs: Floats) -> float:
     ours_alone, theirs_alone = int(((ours > 0) & (theirs == 0)).sum()), int(((theirs > 0) & (ours == 0)).sum())
     if not ours_alone + theirs_alone:
         return 1.0
+    from scipy import stats  # takes a second to import
+
     return float(stats.binomtest(ours_alone, ours_alone + theirs_alone).pvalue)

@@ -5,6 +5,8 @@
     bootstrap     the share of 100,000 samples of n from d − mean(d), with replacement, whose mean is at least
                   as far from 0 as mean(d), the observed one counted (Efron and Tibshirani 1993, 16.4)
 
+    t             Student's: mean(d) / (s / √n) with n − 1 degrees of freedom; s their standard deviation
+
 Flipping is exact where the two methods could be exchanged within each pair; no p-value can then be below 2 / 2ⁿ.
 """
 
@@ -73,7 +75,21 @@ def smallest_bootstrap_p(n: int) -> float:
     return 1 / (1 + RESAMPLES)
 
 
+def student_p(differences: Floats) -> float:
+    """p-value of Student's paired test of ``differences`` ``[n]``, n ≥ 2."""
+    from scipy.special import stdtr  # scipy.stats takes a second to import
+
+    if (n := len(differences)) < 2:
+        return 1.0
+    ordered = np.sort(differences)  # the order in which runs ended must not matter
+    mean, spread = float(np.mean(ordered)), float(np.std(ordered, ddof=1))
+    if spread == 0.0:
+        return float(mean == 0)
+    return 2 * float(stdtr(n - 1, -abs(mean) / (spread / np.sqrt(n))))
+
+
 TESTS = {
     "permutation": PairedTest(permutation_p, smallest_permutation_p),
     "bootstrap": PairedTest(bootstrap_p, smallest_bootstrap_p),
+    "t": PairedTest(student_p, lambda n: 0.0),
 }

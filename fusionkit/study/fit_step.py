@@ -20,6 +20,7 @@ from fusionkit.places import Place
 from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.specs import RunSpec, canonical_json, digest_of
+from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.store import Store, open_store
 from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step, errors_at
@@ -74,6 +75,10 @@ class SweepFit:
         """Those of its runs that are there, in the order of the sweep."""
         found = (self.folder.record(spec) for spec in self.sweep.specs)
         return [record for record in found if record is not None]
+
+    def answers(self, digest: str) -> dict[str, RunAnswers]:
+        """The answers of one of its runs on test."""
+        return self.folder.answers(digest)
 
     @property
     def untrained(self) -> Sweep:

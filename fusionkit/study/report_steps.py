@@ -16,10 +16,12 @@ from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
+from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import flat_tests
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.summary import NOTES
 from fusionkit.runs.tabulate import tabulate
+from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
 from fusionkit.study.folder import StudyFolder
 from fusionkit.study.steps import Commands, Made, Step
@@ -31,6 +33,8 @@ class Recorded(Protocol):
 
     def records(self) -> list[dict[str, Any]]: ...
 
+    def answers(self, digest: str) -> Mapping[str, RunAnswers]: ...
+
 
 def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fittings: Mapping[str, SweepFit]) -> Step:
     """Make the table from the runs that the study asks for, and no others of their folders."""
@@ -40,7 +44,7 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
         return {"comparison": dataclasses.asdict(comparison), "runs": runs}
 
     def make() -> Made:
-        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands)
+        summary, notes = summary_of(comparison, frame_of(comparison, fittings), commands, answers_of(fittings))
         files = commands.tables(summary, notes, comparison.across).items()
         for suffix, text in files:
             write_durably(work.table(comparison.name, suffix), text.encode())
@@ -64,21 +68,32 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
     return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
 
 
-def summary_of(comparison: Comparison, frame: pd.DataFrame, commands: Commands) -> tuple[pd.DataFrame, list[str]]:
+def answers_of(fittings: Mapping[str, Recorded]) -> ExampleScores:
+    """The answers of the runs of some sweeps; a run may be of several, with answers in one."""
+
+    def read(digest: str) -> Mapping[str, RunAnswers]:
+        return next((found for each in fittings.values() if (found := each.answers(digest))), {})
+
+    return ExampleScores(read)
+
+
+def summary_of(
+    comparison: Comparison, frame: pd.DataFrame, commands: Commands, answers: ExampleScores
+) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
-    names = ("by", "split", "choose_by", "average")
+    names = ("by", "split", "choose_by", "average", "over", "interval")
     told = {name: getattr(comparison, name) for name in names}
-    choice = {name: getattr(comparison, name) for name in ("interval", "test", "correction")}
+    choice = {name: getattr(comparison, name) for name in ("baseline", "block", "simultaneous", "test", "correction")}
     if comparison.baseline is None:
-        summary = tabulate(frame, **told, **choice)
+        summary = tabulate(frame, **told, answers=answers)
         return summary, summary.attrs[NOTES]
     try:
-        summary = tabulate(frame, **told, **choice, baseline=comparison.baseline)
+        summary = tabulate(frame, **told, **choice, answers=answers)
     except UsageError as error:
         commands.say(f"table {comparison.name}: not compared with {comparison.baseline}: {error.what}")
-        summary = tabulate(frame, **told, **choice)
+        summary = tabulate(frame, **told, answers=answers)
         return summary, [*summary.attrs[NOTES], f"not compared: {error.what}"]
-    return summary, [*summary.attrs[NOTES], *commands.notes(summary, **choice)]
+    return summary, [*summary.attrs[NOTES], *commands.notes(summary)]
 
 
 def command_of(comparison: Comparison, work: StudyFolder) -> str:
@@ -86,11 +101,12 @@ def command_of(comparison: Comparison, work: StudyFolder) -> str:
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]
     options += [word for name in comparison.average for word in ("--average", name)]
-    names = ["metric", *(["split"] if comparison.split != TEST else []), "interval", "choose_by"]
-    names += ["baseline", "test", "correction"] if comparison.baseline is not None else []
+    names = ["metric", *(["split"] if comparison.split != TEST else []), "over", "interval", "choose_by"]
+    names += ["baseline", "block", "test", "correction"] if comparison.baseline is not None else []
     for name in names:
         if (value := getattr(comparison, name)) is not None:
             options += [f"--{name.replace('_', '-')}", value]
+    options += ["--simultaneous"] if comparison.baseline is not None and comparison.simultaneous else []
     return shlex.join(["fusionkit", "results", str(folder), *options])
 
 

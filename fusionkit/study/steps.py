@@ -72,7 +72,7 @@ class Commands(Protocol):
     def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
         """Train the runs of a sweep that are missing."""
 
-    def notes(self, summary: pd.DataFrame, **choice: str) -> Sequence[str]:
+    def notes(self, summary: pd.DataFrame) -> Sequence[str]:
         """Notes that a reader of compared groups needs."""
 
     def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:

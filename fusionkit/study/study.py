@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.fit.sweep.file import Block
-from fusionkit.names import CHOOSERS, SHOWN_SPLITS
+from fusionkit.names import BLOCKS, CHOOSERS, OVER, SHOWN_SPLITS
 from fusionkit.options.entry import WHOLE, about, option, options_of
 from fusionkit.specs import EncodeSpec
 from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
@@ -78,8 +78,13 @@ class Comparison:
     baseline: str | None = option(None, "What to compare with: a value of a `by` column, or COLUMN=VALUE.")
     metric: str | None = option(None, "Score to show. [default: the task's own]")
     split: str = option("test", "Whose score to show; of runs without a test, validation's.", choices=SHOWN_SPLITS)
+    over: str | None = option(
+        None, "What intervals and p-values speak of: others of these. [default: both, if it can]", choices=OVER
+    )
+    block: str = option("data_seed", "What differences are drawn anew by.", choices=BLOCKS)
     interval: str = option("t", "95 % intervals.", choices=tuple(INTERVALS))
-    test: str = option("permutation", "Of paired differences.", choices=tuple(TESTS))
+    simultaneous: bool = option(False, "Intervals of differences that hold for all of them together.")
+    test: str | None = option(None, "Of paired differences over seeds. [default: permutation]", choices=tuple(TESTS))
     choose_by: str | None = option(
         None, "What chooses among several rates, epochs and layers. [default: each is a group]", choices=CHOOSERS
     )

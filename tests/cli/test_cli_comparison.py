@@ -80,7 +80,7 @@ def test_latex_marks_the_best_and_the_significant(fusionkit: Command, keep: Call
     done = fusionkit("results", keep(SCORES), "--baseline", "last", "--format", "latex")
     assert done.err == ""
     lines = done.out.splitlines()
-    assert lines[0].startswith("% paired differences to fusion=last")
+    assert any(line.startswith("% paired differences to fusion=last") for line in lines[:3])
     [linear] = [line for line in lines if " linear " in line]
     mean = sum(SCORES["linear"]) / 8
     assert rf"& \textbf{{{100 * mean:.1f}}}$^{{*}}$ $\pm$" in linear
@@ -95,7 +95,9 @@ def test_latex_marks_the_best_and_the_significant(fusionkit: Command, keep: Call
 
 def test_of_perplexities_the_least_is_best_and_wins(fusionkit: Command, keep: Callable[..., Path]) -> None:
     done = fusionkit("results", keep(SCORES, "perplexity"), "--baseline", "last", "--format", "latex")
-    assert [line.split(" & ")[2] for line in done.out.splitlines() if "textbf" in line] == ["last"]
+    # A paired test does not tell attention from it.
+    bold = [line.split(" & ")[2] for line in done.out.splitlines() if "textbf" in line]
+    assert bold == ["last", "attention"]
     assert "0--0--8" in done.out
 
 
@@ -134,7 +136,7 @@ def test_intervals_can_be_of_the_bootstrap(fusionkit: Command, keep: Callable[..
     assert by_draws == fusionkit("results", runs, "--interval", "bootstrap", "--json").json
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", [60, 80, 100, 130])
 def test_a_terminal_gets_a_table_that_fits(
     width: int, fusionkit: Command, keep: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +150,7 @@ def test_a_terminal_gets_a_table_that_fits(
         lines = fusionkit("results", runs, *options).out.splitlines()
         assert max(map(len, lines)) <= width
         assert any("left out for width: s alone, parameters" in line for line in lines) == (
-            width < 100 or options != ()
+            width < 130 or options != ()
         )
         shown = "".join(lines)
         assert "last" in shown

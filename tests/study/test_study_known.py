@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fusionkit.cli.commands import PERCENT
-from fusionkit.runs.folder import RunsFolder
+from fusionkit.runs.folder import RunsFolder, digest_of_record
 from fusionkit.runs.records_file import known_runs, read_records, write_records
+from fusionkit.statistics.kept_answers import to_text
 
 Command = Callable[..., Any]
 Ran = Any
@@ -21,10 +22,11 @@ Ran = Any
 @pytest.fixture
 def file(ran: Ran, tmp_path: Path) -> Path:
     """The records of the finished study."""
+    folders = {sweep: RunsFolder(ran.work / "runs" / sweep) for sweep in ("base", "moved")}
     records = [
-        {"sweep": sweep, **record}
-        for sweep in ("base", "moved")
-        for record in RunsFolder(ran.work / "runs" / sweep).records()
+        {"sweep": sweep, **record, "answers": to_text(folder.answers(digest_of_record(record)))}
+        for sweep, folder in folders.items()
+        for record in folder.records()
     ]
     write_records(tmp_path / "tiny.jsonl", {"study": "tiny", "made": []}, records)
     return tmp_path / "tiny.jsonl"
@@ -162,7 +164,9 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     assert "tiny.yaml, trained on " in made
     assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{made}<!-- end -->\nb\n"
     assert evidence.with_tables(evidence.with_tables(text)) == evidence.with_tables(text)
-    some = evidence.table_of("tiny", "wide", {"sweep": "moved", "label": "intent", "metric": "accuracy,macro_f1"})
+    some = evidence.table_of(
+        "tiny", "wide", {"sweep": "moved", "label": "intent", "metric": "accuracy,macro_f1", "notes": "no"}
+    )
     assert some.splitlines()[0] == "| evaluated | fusion | accuracy | macro F1 |"
     assert len(some.splitlines()) == 4
     weights = evidence.table_of("tiny", "wide", {"label": "slots", "show": "weights"}).splitlines()

@@ -108,7 +108,10 @@ def test_the_grid_of_the_paper_is_six_hundred_runs_a_rate(tmp_path: Path) -> Non
     fusions = {fusion for block in blocks for fusion in block["fusions"] if set(block["lrs"]) == rates}
     assert fusions == {"last", "linear", "attention", "concat-affine", "dwatt", "extra-layers:1"}
     sizes = (8, 16, 32, 64, 128)
-    assert {(block["shots"], block["epochs"]) for block in blocks} == {(sizes, (50,)), (sizes, (25, 75, 100))}
+    assert {(block["shots"], block["epochs"]) for block in blocks} == {(sizes, (25, 50, 75, 100))}
+    of_record = read_study(PIPELINES / "dwatt" / "few-shot-minilm.yaml", [f"data={tmp_path}"])
+    part = [block for sweep in of_record.sweeps.values() for block in sweep.blocks]
+    assert {(block["shots"], block["epochs"]) for block in part} == {(sizes, (50,))}
     assert {
         (b["batch_sizes"], b["validate_on"], b["validate_every"], b["head"], b["label"], b["schedule"]) for b in blocks
     } == {((16,), "800", 10, "tagger", "tags", "linear")}

@@ -51,7 +51,7 @@ function showPage() {
     const tasks = report.matrices.length > 1 ? matrix.columns.slice(1).map((column) => column.label).join(", ") : "each task";
     showTable(place, matrix, { caption: `Score of each method on ${tasks}`, colours: report.colours, filters: false, whole: true });
   }
-  const notes = ["The best of each column is shaded. Click a header to sort.", ...report.notes];
+  const notes = ["The best of each column is shaded, and what a paired test does not tell from it (p > 0.05). Click a header to sort.", ...report.notes];
   if (report.matrices.some((matrix) => matrix.rows.some((row) => row.some((cell) => cell.x)))) notes.push("* p ≤ 0.05, ** p ≤ 0.01, *** p ≤ 0.001 against the baseline.");
   at("notes").append(...notes.map((text) => element("p", { class: "note" }, text)));
   for (const name of ["groups", "runs"]) {

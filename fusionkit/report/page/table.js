@@ -37,7 +37,7 @@ function fillCell(cell, value, colours) {
   if (value.s) cell.append(" ", element("span", { class: "small" }, value.s));
   if (value.b) {
     cell.classList.add("best");
-    cell.append(element("span", { class: "hidden" }, " (best)"));
+    cell.append(element("span", { class: "hidden" }, " (best or not told from it)"));
   }
 }
 

@@ -28,6 +28,8 @@ from fusionkit.store import Store
 # Quantiles 0.975 of Student's t with 1, 2 and 4 degrees of freedom, from a printed table.
 T = {1: 12.7062, 2: 4.3027, 4: 2.7764}
 
+OVER_SEEDS = "95 % intervals speak of other seeds, on these test examples"
+
 
 def record(
     score: float | None = 0.5, validation: float = 0.6, status: str = "finished", **fields: Any
@@ -203,9 +205,10 @@ def test_what_differs_within_a_named_group_becomes_a_column() -> None:
     assert by_fusion[["fusion", "lr", "runs"]].to_numpy().tolist() == [
         ["last", 1e-3, 2], ["last", 1e-2, 2], ["linear", RunSpec.__dataclass_fields__["lr"].default, 1],
     ]  # fmt: skip
-    [note] = by_fusion.attrs["notes"]
+    [note, speaks] = by_fusion.attrs["notes"]
+    assert speaks == OVER_SEEDS
     assert note.startswith("runs of one group differ in lr: of each value a row of its own; --choose-by validation")
-    assert summarise(frame(*records), ["fusion", "lr"]).attrs["notes"] == []
+    assert summarise(frame(*records), ["fusion", "lr"]).attrs["notes"] == [OVER_SEEDS]
     by_seed = summarise(frame(*records[:4]), ["data_seed", "fusion"])
     assert list(by_seed)[:3] == ["data_seed", "fusion", "lr"]
     assert by_seed["runs"].tolist() == [1, 1, 1, 1]
@@ -236,7 +239,7 @@ def test_an_option_that_goes_with_the_group_is_no_column() -> None:
     records = [*runs_of([0.1, 0.3], label="tags", lr=1e-3), *runs_of([0.5, 0.7], label="pos", lr=1e-2)]
     table = summarise(frame(*records), ["label"])
     assert list(table)[:2] == ["label", "metric"]
-    assert table.attrs["notes"] == []
+    assert table.attrs["notes"] == [OVER_SEEDS]
 
 
 def test_an_average_is_a_mean_of_means_and_its_deviation_is_over_seeds() -> None:
@@ -249,7 +252,7 @@ def test_an_average_is_a_mean_of_means_and_its_deviation_is_over_seeds() -> None
     assert row["std"] == pytest.approx(float(np.std([0.4, 0.6, 0.35], ddof=1)))  # not 0.31, that of all six
     half = T[2] * row["std"] / math.sqrt(3)
     assert row["high"] - row["mean"] == pytest.approx(half, rel=1e-4)
-    assert table.attrs["notes"] == ["averaged over data de, fr; mean of means, std over seeds"]
+    assert table.attrs["notes"] == ["averaged over data de, fr; mean of means, std over seeds", OVER_SEEDS]
     # Each language counts the same, however many of its runs finished.
     [lacks] = summarise(frame(*records[:-1]), ["fusion"], average=["data"]).to_dict(orient="records")
     assert lacks["mean"] == pytest.approx((0.2 + 0.8) / 2)
@@ -264,7 +267,7 @@ def test_averages_that_do_not_compare_are_told() -> None:
         *runs_of([0.5, 0.7], fusion="linear", data="fr"),
     ]
     found = summarise(frame(*records, record(0.9, data="fr", data_seed=7)), ["fusion"], average=["data"])
-    told, lacks = found.attrs["notes"]
+    told, lacks, _ = found.attrs["notes"]
     assert told == (
         "averaged over data de, fr (last); averaged over data fr (linear); averages over other values of data do not "
         "compare; mean of means, std over seeds"

@@ -194,7 +194,8 @@ def test_what_a_killed_process_left_half_written_is_removed_with_the_next_attemp
     (runs / spec.digest).mkdir(parents=True)
     (runs / spec.digest / ".weights.safetensors.7.partial").write_bytes(b"half")
     fit(store, [spec], RunsFolder(runs), watch)
-    assert sorted(path.name for path in (runs / spec.digest).iterdir()) == ["run.json", "weights.safetensors"]
+    there = sorted(path.name for path in (runs / spec.digest).iterdir())
+    assert there == ["answers.safetensors", "run.json", "weights.safetensors"]
 
 
 def test_others_are_told_of_the_process_and_its_machine() -> None:

@@ -1,0 +1,82 @@
+"""How far a group's mean would be off with other seeds and other test examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from fusionkit.errors import UsageError
+from fusionkit.names import OVER
+from fusionkit.plural import counted
+from fusionkit.runs.example_scores import ExampleScores, ScoredRun
+from fusionkit.runs.floors import are_floors
+from fusionkit.runs.shown_split import SCORED_ON, TEST
+from fusionkit.statistics.examples import Answered, TwoWay, two_way
+from fusionkit.statistics.intervals import Floats
+from fusionkit.statistics.seeds import SeedError
+
+SEEDS, EXAMPLES, BOTH = OVER
+
+
+def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | None, groups: int) -> tuple[str, str]:
+    """What intervals and p-values are over, and a note where answers are missing.
+
+    Args:
+        over: ``seeds``, ``examples``, ``both``; None is ``both`` where all finished runs have answers, and
+            ``examples`` where no group has two runs. groups: the number of groups of ``frame``.
+
+    Raises:
+        UsageError: runs without answers, where examples are asked for.
+    """
+    if over == SEEDS:
+        return SEEDS, ""
+    runs = frame[(frame["status"] == "finished") & ~are_floors(frame)]
+    on_test = runs[runs[SCORED_ON] == TEST]
+    lacking = [run for run in scored_runs(on_test) if answers is None or answers.of(run) is None]
+    if over is None:
+        if runs.empty or len(on_test) < len(runs) or answers is None:
+            return SEEDS, ""
+        if lacking:
+            told = f"no answers are kept of {counted(len(lacking), 'run')}: intervals and p-values are over seeds alone"
+            return SEEDS, told
+        return (EXAMPLES if len(runs) <= groups else BOTH), ""
+    if lacking or len(on_test) < len(runs):
+        raise UsageError(
+            f"--over {over} needs each run's answers on test",
+            received=f"{counted(len(lacking) or len(runs) - len(on_test), 'run')} without",
+            remedy="`fusionkit evaluate RUNS STORE --keep` adds them; or compare with --over seeds",
+        )
+    return over, ""
+
+
+def scored_runs(runs: pd.DataFrame) -> list[ScoredRun]:
+    """Finished runs, each on its test split."""
+    columns = runs[["digest", "evaluated", "metric", "score"]].itertuples(index=False, name=None)
+    return [ScoredRun(*each) for each in columns]
+
+
+def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores | None) -> TwoWay:
+    """The errors of a group's mean score.
+
+    Args:
+        seeds: its error over seeds. runs: finished ones of the group.
+    """
+    found = [None if answers is None else answers.of(run) for run in scored_runs(runs[runs[SCORED_ON] == TEST])]
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(runs):
+        return without_examples(seeds)
+    keys = runs[["data_seed", "init_seed"]].itertuples(index=False, name=None)
+    by_set: dict[str, dict[tuple[int, ...], list[Floats]]] = {}
+    for each, key in zip(known, keys, strict=True):
+        by_set.setdefault(each.examples, {}).setdefault(key, []).append(each.values)
+    weights = {examples: sum(map(len, rows.values())) / len(known) for examples, rows in by_set.items()}
+    tables = [
+        Answered(np.stack([np.mean(one, axis=0) for one in rows.values()]), weights[examples])
+        for examples, rows in by_set.items()
+    ]
+    return two_way(tables, seeds)
+
+
+def without_examples(seeds: SeedError) -> TwoWay:
+    """The errors over seeds, where nothing is known of examples."""
+    return TwoWay(seeds.error, np.nan, np.nan, np.nan, seeds, 0)

@@ -1,0 +1,110 @@
+"""The answers of runs on their test splits, each read once: what comparisons over test examples are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fusionkit.errors import StoreError
+from fusionkit.statistics.examples import SCORES, Score, pseudo_values
+from fusionkit.statistics.intervals import Floats
+from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers
+
+Read = Callable[[str], Mapping[str, RunAnswers]]  # a run's answers by the data whose test split they are on
+HELD = 4096  # runs whose values are kept in memory
+
+
+class ScoredRun(NamedTuple):
+    """A run on one test split: its digest, the data's name, the metric that counts and its recorded score."""
+
+    digest: str
+    evaluated: str
+    metric: str
+    score: float
+
+
+class OnTest(NamedTuple):
+    """A run's test split and what each of its examples adds to the score."""
+
+    examples: str  # a digest: runs with the same one answered the same examples
+    values: Floats  # [E], fusionkit.statistics.examples.pseudo_values
+
+
+class ExampleScores:
+    """Reads answers, and keeps what it needs of them.
+
+    Args:
+        read: by a run's digest its answers; nothing of a run that was kept without.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._on_test = lru_cache(HELD)(self._read_values)
+
+    def of(self, run: ScoredRun) -> OnTest | None:
+        """What each test example adds to a run's score; None where no answers are kept, or none for this score.
+
+        Raises:
+            StoreError: the answers give another score than the record has.
+        """
+        return self._on_test(run)
+
+    def counts(self, runs: Sequence[ScoredRun]) -> tuple[Score, Floats] | None:
+        """The counts of runs on one test split, ``[runs, E, k]``, and the score of their sums; None where one lacks
+        answers. Arguments and errors as those of :meth:`of`.
+        """
+        terms = [self._terms(run) for run in runs]
+        if not all(terms):
+            return None
+        classes = [_classes([run[k][0] for run in terms]) for k in range(len(terms[0]))]
+        found, widths = [], list[int]()
+        for run in terms:
+            parts = [part.counts(metric, names) for (part, metric), names in zip(run, classes, strict=True)]
+            if any(part is None for part in parts):
+                return None
+            whole = [part for part in parts if part is not None]
+            widths = [part.shape[1] for part in whole]
+            found.append(np.concatenate(whole, axis=1))
+        return _mean_of([metric for _, metric in terms[0]], widths), np.stack(found)
+
+    def _read_values(self, run: ScoredRun) -> OnTest | None:
+        terms = self._terms(run)
+        counted = self.counts([run])
+        if not terms or counted is None:
+            return None
+        score, counts = counted
+        return OnTest("+".join(part.examples for part, _ in terms), pseudo_values(score, counts[0]))
+
+    def _terms(self, run: ScoredRun) -> list[tuple[KeptAnswers, str]]:
+        answers = self._read(run.digest).get(run.evaluated)
+        if answers is None or not np.isfinite(run.score) or run.metric not in answers.scores():
+            return []
+        if answers.unlike({run.metric: run.score}):
+            raise StoreError(
+                f"the answers kept of the run {run.digest} are not those that were scored",
+                expected=f"{run.metric} {run.score!r} on {run.evaluated}",
+                received=repr(answers.scores().get(run.metric)),
+                remedy="remove its answers.safetensors; `fusionkit evaluate RUN STORE --keep` makes it anew",
+            )
+        return answers.terms(run.metric)
+
+
+def _classes(parts: Sequence[KeptAnswers]) -> list[str]:
+    return list(dict.fromkeys(name for part in parts for name in part.classes))
+
+
+def _mean_of(metrics: Sequence[str], widths: Sequence[int]) -> Score:
+    """The mean of several scores, each of its own columns."""
+    ends = np.cumsum(widths)
+
+    def score(sums: Floats) -> Floats:
+        parts = [
+            SCORES[metric](sums[..., end - width : end])
+            for metric, width, end in zip(metrics, widths, ends, strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
+
+    return score

@@ -1,0 +1,104 @@
+"""Standard errors of a mean over seeds: of training draws, of initial weights, and of both where they are crossed.
+
+    one way     s² / n, n − 1                                    of n draws, a draw's runs averaged first
+    crossed     V = max(MS_d + MS_i − MS_r, MS_d, MS_i) / (K M),     K draws × M init seeds, each pair trained once
+                ν = (K M V)² / (MS_d² / (K − 1) + MS_i² / (M − 1) + MS_r² / ((K − 1)(M − 1)))
+                σ_d² = (MS_d − MS_r) / M,  σ_i² = (MS_i − MS_r) / K,  σ_r² = MS_r      each at least 0
+    sets        Σ_g w_g² V_g,  ν = (Σ_g w_g² V_g)² / Σ_g (w_g² V_g)² / ν_g      of several data sets, kept as they are
+
+Symbols: ``s`` the standard deviation of the n means; ``MS_d``, ``MS_i``, ``MS_r`` the mean squares of draws, init seeds
+and the rest; ``w_g`` the share of runs on data set g. K · M crossed runs are not K · M independent ones: the same draw,
+or the same weights, is in several of them. Where runs of a grid are missing, V is the larger of the one-way errors by
+draw and by init seed. Under one draw the init seeds are what n counts, and the error holds for that draw.
+Source: Searle, Casella and McCulloch (1992), 4.7; Satterthwaite (1946) for ν.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusionkit.statistics.intervals import Floats
+
+
+@dataclass(frozen=True)
+class SeedError:
+    """How far a mean would be off with other seeds.
+
+    Attributes:
+        variance: of the mean; no number for a single seed. freedom: its degrees of freedom. of_draws, of_inits,
+            of_rest: standard deviations of scores, where draws and init seeds are crossed; else no number.
+    """
+
+    variance: float
+    freedom: float
+    of_draws: float = np.nan
+    of_inits: float = np.nan
+    of_rest: float = np.nan
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return float(np.sqrt(self.variance))
+
+
+NONE = SeedError(np.nan, np.nan)
+
+
+def seed_error(
+    values: Floats, draws: Sequence[int], inits: Sequence[int], sets: Sequence[str] | None = None
+) -> SeedError:
+    """The error of the mean of ``values`` ``[n]`` of runs with these seeds, on these data sets if there are several."""
+    if sets is not None and len(set(sets)) > 1:
+        return _of_sets(values, np.asarray(draws), np.asarray(inits), np.asarray(sets))
+    rows, columns = np.unique(np.asarray(draws), return_inverse=True)[1], np.unique(inits, return_inverse=True)[1]
+    several, many = int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1
+    if several < 2:
+        return _one_way(values, columns, many)
+    by_draw = _one_way(values, rows, several)
+    if many < 2 or all(len(set(rows[columns == one])) == 1 for one in range(many)):
+        return by_draw  # each draw has weights of its own, or all have the same
+    if len(values) != several * many or len({*zip(rows, columns, strict=True)}) != len(values):
+        by_init = _one_way(values, columns, many)
+        return max(by_draw, by_init, key=lambda one: one.variance)
+    table = np.empty((several, many))
+    table[rows, columns] = values
+    return _crossed(table)
+
+
+def _one_way(values: Floats, group: np.ndarray, groups: int) -> SeedError:
+    if groups < 2:
+        return NONE
+    means = np.bincount(group, weights=values) / np.bincount(group)
+    return SeedError(float(np.var(means, ddof=1)) / groups, groups - 1.0)
+
+
+def _crossed(table: Floats) -> SeedError:
+    """Of scores ``[draws, init seeds]``."""
+    draws, inits = table.shape
+    by_draw, by_init, mean = table.mean(1), table.mean(0), table.mean()
+    rest = table - by_draw[:, None] - by_init + mean
+    of_draws, of_inits = inits * float(by_draw.var(ddof=1)), draws * float(by_init.var(ddof=1))
+    of_rest = float((rest**2).sum()) / ((draws - 1) * (inits - 1))
+    whole = max(of_draws + of_inits - of_rest, of_draws, of_inits)
+    parts = of_draws**2 / (draws - 1) + of_inits**2 / (inits - 1) + of_rest**2 / ((draws - 1) * (inits - 1))
+    return SeedError(
+        whole / table.size,
+        whole**2 / parts if parts else np.nan,
+        float(np.sqrt(max((of_draws - of_rest) / inits, 0.0))),
+        float(np.sqrt(max((of_inits - of_rest) / draws, 0.0))),
+        float(np.sqrt(of_rest)),
+    )
+
+
+def _of_sets(values: Floats, draws: np.ndarray, inits: np.ndarray, sets: np.ndarray) -> SeedError:
+    variance, parts = 0.0, 0.0
+    for one in np.unique(sets):
+        here = sets == one
+        own = seed_error(values[here], draws[here].tolist(), inits[here].tolist())
+        share = float(here.mean()) ** 2 * own.variance
+        variance += share
+        parts += share**2 / own.freedom if share else 0.0
+    return SeedError(variance, variance**2 / parts if parts else np.nan)
