@@ -55,10 +55,8 @@ def _cell(name: str, value: Any) -> str:
 
 def _numbers(row: dict[str, Any]) -> dict[str, str]:
     texts = texts_of(row)
-    found, errors = (
-        {"mean ± std": texts["score"], PERCENT: texts["interval"]},
-        (texts["se_seeds"], texts["se_examples"]),
-    )
+    errors = dict(zip(ERRORS, (texts["se_seeds"], texts["se_examples"]), strict=True))
+    found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
     if "selectivity" in texts:
         found |= {
             "control": texts["control"],
@@ -69,10 +67,10 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
         found |= {"code, kbit": texts["code, kbit"], "compression": texts["compression"]}
     if "difference" in texts:
         found |= {"Δ": texts["difference"], RANGE: texts["difference_interval"]}
-        found |= dict(zip(ERRORS, errors, strict=True)) | {"p": texts["p"] + texts["stars"]}
+        found |= errors | {"p": texts["p"] + texts["stars"]}
         found |= {"W–T–L": texts["record"], "pairs": texts["pairs"] or NOTHING}
     else:
-        found |= dict(zip(ERRORS, errors, strict=True))
+        found |= errors
     costs = {"parameters": texts["parameters"] or NOTHING, "s alone": texts["seconds"] or NOTHING}
     return found | {"runs": runs_text(row)} | costs
 

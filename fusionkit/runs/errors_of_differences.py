@@ -19,14 +19,14 @@ def error_of_difference(pairs: Pairs, answers: ExampleScores | None) -> TwoWay:
 
 
 def _differences(pairs: Pairs, answers: ExampleScores) -> list[Answered] | None:
-    by_set: dict[str, list[Floats]] = {}
+    by_set: dict[tuple[str, str], list[Floats]] = {}
     for ours, theirs in pairs.trials:
         sides = [[answers.of(_scored(trial)) for trial in side] for side in (ours, theirs)]
         known = [each for side in sides for each in side if each is not None]
         if len(known) < len(ours) + len(theirs) or len({each.examples for each in known}) > 1:
             return None
         means = [np.mean([each.values for each in side if each is not None], axis=0) for side in sides]
-        by_set.setdefault(known[0].examples, []).append(means[0] - means[1])
+        by_set.setdefault((ours[0].evaluated, known[0].examples), []).append(means[0] - means[1])
     whole = sum(map(len, by_set.values()))
     return [Answered(np.stack(rows), len(rows) / whole) for rows in by_set.values()] if whole else None
 
@@ -37,7 +37,7 @@ def p_over_examples(pairs: Pairs, errors: TwoWay, answers: ExampleScores) -> flo
     """
     matched = [(_scored(one), _scored(other)) for side, others in pairs.trials for one in side for other in others]
     ours, theirs = ([pair[side] for pair in matched] for side in (0, 1))
-    sets = {known.examples for run in ours if (known := answers.of(run))}
+    sets = {(run.evaluated, known.examples) for run in ours if (known := answers.of(run))}
     if len(sets) > 1:
         return errors.p_value(float(pairs.differences.mean()), EXAMPLES)
     if (found := answers.counts([*ours, *theirs])) is None:

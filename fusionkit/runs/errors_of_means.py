@@ -61,18 +61,18 @@ def error_of_mean(seeds: SeedError, runs: pd.DataFrame, answers: ExampleScores |
     Args:
         seeds: its error over seeds. runs: finished ones of the group.
     """
-    found = [None if answers is None else answers.of(run) for run in scored_runs(runs[runs[SCORED_ON] == TEST])]
+    scored = scored_runs(runs[runs[SCORED_ON] == TEST])
+    found = [None if answers is None else answers.of(run) for run in scored]
     known = [each for each in found if each is not None]
     if not known or len(known) < len(runs):
         return without_examples(seeds)
     keys = runs[["data_seed", "init_seed"]].itertuples(index=False, name=None)
-    by_set: dict[str, dict[tuple[int, ...], list[Floats]]] = {}
-    for each, key in zip(known, keys, strict=True):
-        by_set.setdefault(each.examples, {}).setdefault(key, []).append(each.values)
-    weights = {examples: sum(map(len, rows.values())) / len(known) for examples, rows in by_set.items()}
+    by_set: dict[tuple[str, str], dict[tuple[int, ...], list[Floats]]] = {}
+    for run, each, key in zip(scored, known, keys, strict=True):
+        by_set.setdefault((run.evaluated, each.examples), {}).setdefault(key, []).append(each.values)
     tables = [
-        Answered(np.stack([np.mean(one, axis=0) for one in rows.values()]), weights[examples])
-        for examples, rows in by_set.items()
+        Answered(np.stack([np.mean(one, axis=0) for one in rows.values()]), sum(map(len, rows.values())) / len(known))
+        for rows in by_set.values()
     ]
     return two_way(tables, seeds)
 
