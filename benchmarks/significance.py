@@ -3,38 +3,52 @@
     python benchmarks/significance.py DATA WORK [--seeds 100] [--tables 500]
 
 DATA holds `trec6`. MiniLM encodes it once into WORK, 16-shot heads are fitted over it: `last`, `linear` and
-`attention` with as many seeds as asked for, and `attention` once more with other init seeds. The latter is no other
-method, so every significant difference to it is a false alarm. From the pairs of each comparison n are drawn again
-and again, as if a study had had n seeds; printed is the share of those studies with p at most 0.05, or with an
-interval that leaves 0 out. Runs and stores in WORK that are there already are not made again.
+`attention` with as many seeds as asked for, and `attention` once more with other init seeds. Of each comparison there
+is a table of what each test question adds to the difference, a row a pair of runs. A study of n seeds draws n rows and
+500 questions from it with replacement: fresh seeds and a fresh test set. Printed is the share of studies with p at most
+0.05. No difference is there in
+
+    attention again     the same method; the table is shifted to a mean of 0
+    swapped             `attention` and `linear`, each question swapped between the two or not at random: they are
+                        equally good at questions in general, and not at these
+    rare collapses      numbers, not runs: one run in twenty is 20 points below the others, whose lead makes up for it
+
+so whatever is found there is a false alarm. Runs and stores in WORK that are there already are not made again.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.runs.pairing import pair_runs
+from fusionkit.runs.errors_of_means import scored_runs
+from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
-from fusionkit.statistics import INTERVALS, LEVEL, TESTS
+from fusionkit.statistics import LEVEL, TESTS
+from fusionkit.statistics.examples import Answered, two_way
+from fusionkit.statistics.intervals import Floats
+from fusionkit.statistics.seeds import seed_error
 from fusionkit.store import is_complete, open_store
 
 SEEDS = (3, 5, 6, 8, 10, 20)
+COLLAPSE = 0.05
 OTHER_INIT = 1_000_000  # added to the init seeds of the same method fitted again
 
 
-def differences(data: Path, work: Path, seeds: int) -> dict[str, NDArray[np.float64]]:
-    """Paired differences by comparison, one a seed."""
+def tables_of(data: Path, work: Path, seeds: int) -> dict[str, Floats]:
+    """What each test question adds to the difference of each pair of runs, ``[pairs, questions]``, by comparison."""
     store = work / "trec6.store"
     if not is_complete(store):
         source = open_source(str(data / "trec6"))
@@ -50,25 +64,52 @@ def differences(data: Path, work: Path, seeds: int) -> dict[str, NDArray[np.floa
     frame = frame[frame["data_seed"] < seeds]
     first = frame[frame["init_seed"] < OTHER_INIT]
     last, linear, attention = (first[first["fusion"] == name] for name in fusions)
-    found = {
-        "attention again": (frame[frame["init_seed"] >= OTHER_INIT], attention),
-        "attention − linear": (attention, linear),
-        "linear − last": (linear, last),
+    other, answers = frame[frame["init_seed"] >= OTHER_INIT], ExampleScores(folder.answers)
+
+    def table(ours: pd.DataFrame, theirs: pd.DataFrame) -> Floats:
+        sides = [scored_runs(runs.sort_values("data_seed")) for runs in (ours, theirs)]
+        values = [[found.values for run in side if (found := answers.of(run))] for side in sides]
+        return np.stack(values[0]) - np.stack(values[1])
+
+    same = table(other, attention)
+    return {
+        "attention again": same - same.mean(),
+        "swapped": table(attention, linear),
+        "attention − linear": table(attention, linear),
+        "linear − last": table(linear, last),
     }
-    return {name: pair_runs(*pair, ["fusion"]).differences for name, pair in found.items()}
 
 
-def alarms(pairs: NDArray[np.float64], n: int, tables: int) -> dict[str, float]:
-    """The share of studies of n pairs that find a difference, by method."""
+def study_of(name: str, table: Floats, n: int, rng: np.random.Generator) -> Floats:
+    """What a study of n fresh seeds sees of fresh test questions, ``[n, questions]``."""
+    pairs, questions = table.shape
+    if name == "swapped":
+        table = table * rng.choice([-1.0, 1.0], questions)
+    return table[rng.integers(pairs, size=n)][:, rng.integers(questions, size=questions)]
+
+
+def collapses(n: int, rng: np.random.Generator) -> Floats:
+    """Differences of n pairs of runs without a difference in the mean, in points."""
+    found: Floats = rng.normal(0.0, 1.0, n) + np.where(
+        rng.random(n) < COLLAPSE, -20.0, 20.0 * COLLAPSE / (1 - COLLAPSE)
+    )
+    return found
+
+
+def alarms(draw: Callable[[np.random.Generator], Floats], n: int, tables: int) -> dict[str, float]:
+    """The share of studies that find a difference, by test; each is drawn as ``[n, questions]``, or ``[n]``."""
     rng = np.random.default_rng(n)
-    counts = dict.fromkeys([*(f"{name} test" for name in TESTS), *(f"{name} interval" for name in INTERVALS)], 0)
+    counts = dict.fromkeys([*TESTS, "two-way"], 0.0)
     for _ in range(tables):
-        study = rng.choice(pairs, n, replace=False)
+        study = draw(rng)
+        by_seed = study if study.ndim == 1 else study.mean(1)
         for name, test in TESTS.items():
-            counts[f"{name} test"] += test.p_value(study) <= 1 - LEVEL
-        for name, interval in INTERVALS.items():
-            low, high = interval(study)
-            counts[f"{name} interval"] += not low <= 0 <= high
+            counts[name] += test.p_value(by_seed) <= 1 - LEVEL
+        if study.ndim == 1:
+            counts["two-way"] = np.nan
+        else:
+            errors = two_way([Answered(study)], seed_error(by_seed, range(n), [0] * n))
+            counts["two-way"] += errors.p_value(float(study.mean()), "both") <= 1 - LEVEL
     return {name: count / tables for name, count in counts.items()}
 
 
@@ -80,13 +121,26 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=500)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    for name, pairs in differences(arguments.data, arguments.work, arguments.seeds).items():
-        mean, std = 100 * pairs.mean(), 100 * pairs.std(ddof=1)
-        print(f"\n{name}: {mean:+.2f} points on average of {len(pairs)} pairs, standard deviation {std:.2f}\n")
-        rows = {n: alarms(pairs, n, arguments.tables) for n in SEEDS if n <= len(pairs)}
-        print("| seeds | " + " | ".join(rows[SEEDS[0]]) + " |\n|---|" + "---|" * len(rows[SEEDS[0]]))
-        for n, found in rows.items():
-            print(f"| {n} | " + " | ".join(f"{100 * share:.0f} %" for share in found.values()) + " |")
+    for name, table in tables_of(arguments.data, arguments.work, arguments.seeds).items():
+        by_pair, by_question = 100 * table.mean(1), 100 * table.mean(0)
+        told = f"{by_pair.mean():+.2f} points, standard deviation {by_pair.std(ddof=1):.2f} over {len(table)} pairs"
+        print(
+            f"\n{name}: {told}; standard error over questions {by_question.std(ddof=1) / table.shape[1] ** 0.5:.2f}\n"
+        )
+        print_shares({n: alarms(partial(study_of, name, table, n), n, arguments.tables) for n in SEEDS})
+    print("\nrare collapses: 0 points\n")
+    print_shares({n: alarms(partial(collapses, n), n, arguments.tables) for n in SEEDS})
+
+
+def print_shares(rows: dict[int, dict[str, float]]) -> None:
+    names = list(rows[SEEDS[0]])
+    print("| seeds | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
+    for n, found in rows.items():
+        print(
+            f"| {n} | "
+            + " | ".join("" if share != share else f"{100 * share:.0f} %" for share in found.values())
+            + " |"
+        )
 
 
 if __name__ == "__main__":

@@ -23,13 +23,14 @@ from fusionkit.fit import RunsFolder, fit, forecast
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
+from fusionkit.runs.ties import LEGEND
 from fusionkit.store import Store
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
     from fusionkit.encoder import Encoder
 
-PERCENT = "scores in percent, perplexities as they are; the CSV has fractions"
+PERCENT = f"scores in percent, perplexities as they are; the CSV has fractions; {LEGEND}"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
         if runs.empty or len(on_test) < len(runs) or answers is None:
             return SEEDS, ""
         if lacking:
-            told = f"no answers are kept of {counted(len(lacking), 'run')}: intervals and p-values are over seeds alone"
+            told = f"no answers are kept of {counted(len(lacking), 'run')}, so nothing is said of other test examples"
             return SEEDS, told
         return (EXAMPLES if len(runs) <= groups else BOTH), ""
     if lacking or len(on_test) < len(runs):

@@ -242,7 +242,7 @@ def _error_notes(summary: pd.DataFrame, over: str) -> list[str]:
     """
     heads = summary[~are_floors(summary)] if "fusion" in summary else summary
     shares = heads[heads["metric"].map(is_share)]
-    notes = [f"95 % intervals speak of {SPEAKS_OF[over]}"] if summary["low"].notna().any() else []
+    notes = [f"intervals and tests speak of {SPEAKS_OF[over]}"] if summary["low"].notna().any() else []
     if (sizes := heads["test_examples"].dropna()).size:
         among = _range(sizes, "{:,.0f}")
         told = [
