@@ -241,7 +241,7 @@ def _error_notes(summary: pd.DataFrame, over: str) -> list[str]:
     crossed design differ.
     """
     heads = summary[~are_floors(summary)] if "fusion" in summary else summary
-    shares = heads[heads["metric"].map(is_share)]
+    shares = heads[heads["metric"].map(is_share).astype(bool)]  # of no rows the mask would have no type
     notes = [f"intervals and tests speak of {SPEAKS_OF[over]}"] if summary["low"].notna().any() else []
     if (sizes := heads["test_examples"].dropna()).size:
         among = _range(sizes, "{:,.0f}")

@@ -19,7 +19,7 @@ from fusionkit.statistics import LEVEL
 
 TIED = "tied"  # a column: True of the best group of its rivals, and of those that are not told from it
 SAME_TASK = ("sweep", "data", "evaluated", "task", "label", "metric", SCORED_ON, "shots")  # of rivals
-LEGEND = f"bold: the best mean, and those that a paired test does not tell from it (p > {1 - LEVEL:.2g})"
+LEGEND = f"bold: the best mean, and those that a paired test does not tell from it (p above {1 - LEVEL:.2g})"
 
 
 def with_ties(

@@ -72,7 +72,7 @@ def test_seeds_that_agree_are_no_new_test_examples(fusionkit: Command, keep: Kee
     runs = keep(like_trec6())
     table = fusionkit("results", runs, "--baseline", "last")
     told = " ".join(table.out.split())
-    assert "95 % intervals speak of other seeds and other test examples; 500 test examples; standard errors" in told
+    assert "intervals and tests speak of other seeds and other test examples; 500 test examples; standard errors" in told
     assert "p by two-way test over seeds and test examples" in told
     found = {
         over: one(fusionkit("results", runs, "--baseline", "last", "--over", over, "--json"), "attention")
@@ -180,7 +180,7 @@ def test_simultaneous_intervals_are_wider(fusionkit: Command, keep: Keep) -> Non
 def test_without_answers_seeds_are_what_is_left_and_that_is_said(fusionkit: Command, keep: Keep) -> None:
     runs = keep(like_trec6(), answers=False)
     done = fusionkit("results", runs, "--baseline", "last")
-    assert "no answers are kept of 12 runs: intervals and p-values are over seeds alone" in done.out
+    assert "no answers are kept of 12 runs, so nothing is said of other test examples" in done.out
     refused = fusionkit("results", runs, "--baseline", "last", "--over", "both")
     assert refused.code == 2
     assert "--over both needs each run's answers on test" in refused.err
