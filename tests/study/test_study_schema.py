@@ -97,7 +97,7 @@ def test_every_paper_has_its_studies_and_says_what_differs() -> None:
 
 def test_the_grid_of_the_paper_is_six_hundred_runs_a_rate(tmp_path: Path) -> None:
     (tmp_path / "conll2003").mkdir()
-    study = read_study(PIPELINES / "dwatt" / "few-shot-epochs-minilm.yaml", [f"data={tmp_path}"])
+    study = read_study(PIPELINES / "dwatt" / "figure3.yaml", [f"data={tmp_path}"])
     blocks = [block for sweep in study.sweeps.values() for block in sweep.blocks]
     counted = [
         len(block["fusions"]) * len(block["lrs"]) * len(block["shots"]) * len(block["epochs"]) * block["seeds"]
