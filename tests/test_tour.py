@@ -34,7 +34,7 @@ def test_the_tour_runs_from_encoding_to_figure_and_prediction(tmp_path: Path, ep
     )
     asyncio.run(client.async_execute())  # raises what a cell raises
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert len(code) == 7
+    assert len(code) == 8
     streams = "".join(output.text for cell in code for output in cell.outputs if output.output_type == "stream")
     assert "columns: tokens = tokens · tags = slots · labels = intent" in streams
     assert ", 7, 384) float16" in streams
