@@ -77,7 +77,7 @@ def compare(
         raise unknown_name("test", test, TESTS)
     if correction not in CORRECTIONS:
         raise unknown_name("correction", correction, CORRECTIONS)
-    _check_over(over, interval, test, block, simultaneous)
+    check_over(over, interval, test, block, simultaneous)
     frame = prepared(frame, average)
     of_seeds = test is not None or block == DATA
     table = summarise(frame, by, interval, chosen, average, SEEDS_ALONE if of_seeds else over, answers)
@@ -178,7 +178,7 @@ def _compared(pairs: Pairs, how: How, *, tested: bool) -> dict[str, object]:
     }
 
 
-def _check_over(over: str | None, interval: str, test: str | None, block: str, simultaneous: bool) -> None:
+def check_over(over: str | None, interval: str, test: str | None, block: str, simultaneous: bool) -> None:
     """Refuse choices that do not go together (UsageError)."""
     if block not in BLOCKS:
         raise unknown_name("block", block, BLOCKS)

@@ -99,7 +99,8 @@ def summarise(
     keys = group_columns(frame, by, chosen, average)
     shown = [name for name in chosen if name not in keys]
     groups = list(frame.groupby(keys, sort=False, dropna=False))
-    over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, answers, len(groups))
+    heads = sum(not are_floors(group).all() for _, group in groups)
+    over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, answers, heads)
     rows = []
     for values, group in groups:
         found = {name: _value_of(group[name]) for name in shown}

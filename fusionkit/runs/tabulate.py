@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fusionkit.runs.choice import chosen_by
-from fusionkit.runs.comparison import compare
+from fusionkit.runs.comparison import check_over, compare
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.pairing import DATA_SEED
 from fusionkit.runs.probing import plain_runs, with_probing
@@ -49,6 +49,7 @@ def tabulate(
     """
     every = with_scores_of(frame, split)
     chosen = chosen_by(choose_by, plain_runs(every), (*by, *average))
+    check_over(over, interval, test, block, simultaneous)
     answers = answers if split == TEST else None  # those on validation are not kept
     if baseline is None:
         table = summarise(chosen.frame, list(by) or None, interval, chosen.columns, average, over, answers)
