@@ -112,7 +112,7 @@ def summarise(
     notes += _average_notes(frame, keys, average) if average else []
     notes += _split_notes(summary)
     summary, told = with_majority(summary, [*keys, *shown], FREE)
-    notes += [*told, *_error_notes(summary, over), *([lacking] if lacking else [])]
+    notes += [*told, *_error_notes(summary, over, average), *([lacking] if lacking else [])]
     summary.attrs |= {CHOSEN: shown, NOTES: notes, OVER: over}
     return summary
 
@@ -237,13 +237,14 @@ def _split_notes(summary: pd.DataFrame) -> list[str]:
     return [("" if flattered.all() else mixed) + FLATTERED]
 
 
-def _error_notes(summary: pd.DataFrame, over: str) -> list[str]:
+def _error_notes(summary: pd.DataFrame, over: str, average: Sequence[str]) -> list[str]:
     """What the intervals speak of, the size of the test split, and both standard errors; and what makes runs of a
     crossed design differ.
     """
     heads = summary[~are_floors(summary)] if "fusion" in summary else summary
     shares = heads[heads["metric"].map(is_share).astype(bool)]  # of no rows the mask would have no type
-    notes = [f"intervals and tests speak of {SPEAKS_OF[over]}"] if summary["low"].notna().any() else []
+    these = ", and of these data sets alone" if {"data", "evaluated"} & {*average} else ""
+    notes = [f"intervals and tests speak of {SPEAKS_OF[over]}{these}"] if summary["low"].notna().any() else []
     if (sizes := heads["test_examples"].dropna()).size:
         among = _range(sizes, "{:,.0f}")
         told = [

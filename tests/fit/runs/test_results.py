@@ -252,7 +252,10 @@ def test_an_average_is_a_mean_of_means_and_its_deviation_is_over_seeds() -> None
     assert row["std"] == pytest.approx(float(np.std([0.4, 0.6, 0.35], ddof=1)))  # not 0.31, that of all six
     half = T[2] * row["std"] / math.sqrt(3)
     assert row["high"] - row["mean"] == pytest.approx(half, rel=1e-4)
-    assert table.attrs["notes"] == ["averaged over data de, fr; mean of means, std over seeds", OVER_SEEDS]
+    assert table.attrs["notes"] == [
+        "averaged over data de, fr; mean of means, std over seeds",
+        f"{OVER_SEEDS}, and of these data sets alone",
+    ]
     # Each language counts the same, however many of its runs finished.
     [lacks] = summarise(frame(*records[:-1]), ["fusion"], average=["data"]).to_dict(orient="records")
     assert lacks["mean"] == pytest.approx((0.2 + 0.8) / 2)
