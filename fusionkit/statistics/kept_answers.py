@@ -3,7 +3,8 @@
     kind      arrays
     class     told, found: class numbers [E]
     tags      told, found: class numbers [words]; words: words of each sentence [E]
-    spans     told, missed, spurious: entities of each sentence [E]; words, wrong: all its words, the wrong ones [E]
+    spans     told, missed, spurious: entities of each sentence [E]; words, wrong: all its words, the wrong ones [E],
+              which a file of records lacks
     several   told, found: bool [E, classes]
     number    told, found: float64 [E]
     nats      nats: cross-entropy of each sub-token [E]; hits: bool [E]
@@ -16,6 +17,7 @@ name, those that the split has first.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -68,7 +70,7 @@ class KeptAnswers:
         content = hashlib.sha256(f"{self.kind} {len(self)}".encode())
         if self.classes:
             content.update("\0".join(self.classes[: self._told_classes]).encode())
-        for name in ("told", "words"):
+        for name in ("told", "words") if self.kind == TAGS else ("told",):
             if name in self.arrays:
                 told = self.arrays[name][:, : self._told_classes] if self.kind == SEVERAL else self.arrays[name]
                 content.update(np.ascontiguousarray(told, dtype=np.float64).tobytes())
@@ -91,7 +93,8 @@ class KeptAnswers:
             return scores if self.positive is None else scores | positive_scores(told, found, self._positive)
         if self.kind == SPANS:
             sums = {name: int(each.sum()) for name, each in self._spans.items()}
-            return span_scores(sums["right"], sums["found"], sums["told"], sums["hits"] / max(sums["words"], 1))
+            scores = span_scores(sums["right"], sums["found"], sums["told"], sums["hits"] / max(sums["words"], 1))
+            return scores if "words" in held else {name: scores[name] for name in ("f1", "precision", "recall")}
         if self.kind == SEVERAL:
             told, found = held["told"], held["found"]
             whole = int((told == found).all(1).sum())
@@ -122,7 +125,9 @@ class KeptAnswers:
                 "f1": ("right", "found", "told"), "precision": ("right", "found"), "recall": ("right", "told"),
                 "word_accuracy": ("hits", "words"),
             }.get(metric)  # fmt: skip
-            return None if names is None else _columns(self._spans[name] for name in names)
+            if names is None or ("words" in names and "words" not in held):
+                return None
+            return _columns(self._spans[name] for name in names)
         if self.kind == SEVERAL:
             return self._label_set_counts(metric, classes)
         if self.kind == NUMBER:
@@ -135,8 +140,9 @@ class KeptAnswers:
     @cached_property
     def _spans(self) -> dict[str, Array]:
         """Entities of each sentence that are right, found and told, its words and its right ones, int64 ``[E]``."""
+        none = np.zeros(len(self), dtype=np.int64)  # a file of records lacks the words
         told, missed, spurious, words, wrong = (
-            self.arrays[name].astype(np.int64) for name in ("told", "missed", "spurious", "words", "wrong")
+            self.arrays.get(name, none).astype(np.int64) for name in ("told", "missed", "spurious", "words", "wrong")
         )
         right = told - missed
         return {"right": right, "found": right + spurious, "told": told, "words": words, "hits": words - wrong}
@@ -315,8 +321,16 @@ def _moments(metric: str, told: Array, found: Array) -> Floats | None:
 
 
 def to_text(answers: Mapping[str, RunAnswers]) -> str:
-    """The same as letters, for a file of records."""
+    """The same as letters, for a file of records; of a tagger of spans without its words, half of the bytes."""
+    answers = {
+        data: RunAnswers({k: _brief(v) for k, v in run.parts.items()}, run.frame) for data, run in answers.items()
+    }
     return base64.b64encode(zlib.compress(to_bytes(answers), 9)).decode("ascii")
+
+
+def _brief(part: KeptAnswers) -> KeptAnswers:
+    arrays = {name: each for name, each in part.arrays.items() if name not in ("words", "wrong")}
+    return dataclasses.replace(part, arrays=arrays) if part.kind == SPANS else part
 
 
 def from_text(text: str) -> dict[str, RunAnswers]:

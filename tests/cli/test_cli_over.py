@@ -72,9 +72,7 @@ def test_seeds_that_agree_are_no_new_test_examples(fusionkit: Command, keep: Kee
     runs = keep(like_trec6())
     table = fusionkit("results", runs, "--baseline", "last")
     told = " ".join(table.out.split())
-    assert (
-        "intervals and tests speak of other seeds and other test examples; 500 test examples; standard" in told
-    )
+    assert "intervals and tests speak of other seeds and other test examples; 500 test examples; standard" in told
     assert "p by two-way test over seeds and test examples" in told
     found = {
         over: one(fusionkit("results", runs, "--baseline", "last", "--over", over, "--json"), "attention")

@@ -18,7 +18,7 @@ from fusionkit.fit.train.decisions import named, task_answers
 from fusionkit.fit.train.evaluate import Evaluator
 from fusionkit.fit.train.f1 import Spans
 from fusionkit.statistics.examples import SCORES
-from fusionkit.statistics.kept_answers import from_text, to_text
+from fusionkit.statistics.kept_answers import from_bytes, from_text, to_bytes, to_text
 from fusionkit.tasks import TASKS
 
 NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -93,8 +93,11 @@ def check_kept(judge: Evaluator, data: TaskData, split: TaskSplit, decided: torc
     (part,) = kept.parts.values()
     assert kept.scores() == of_names.scores() == scores
     assert part.examples == of_names.examples
-    again = from_text(to_text({"store": kept}))["store"]
+    again = from_bytes(to_bytes({"store": kept}))["store"]
     assert again.scores() == scores
+    brief = from_text(to_text({"store": kept}))["store"]  # without the words of a tagger of spans
+    assert brief.scores().items() <= scores.items()
+    assert next(iter(brief.scores())) == judge.metric
     for metric, score in scores.items():
         [(answers, own)] = again.terms(metric)
         counts = answers.counts(own, answers.classes)
