@@ -71,8 +71,8 @@ def _start(store: Store, method: str, layer: int) -> Start:
         tuned = load_tuned(store, spec, CPU)
     attached, structure = tuned.attached, tuned.attached.structure
     UpperLayers(tuned.encoder, attached, layer)
-    above = range(attached.lowest_layer, structure.depth + 1)
-    weights = sum(weights.numel() for at, weights in structure.parameters().values() if at in above)
+    above = structure.layers[attached.lowest_layer - 1 :]
+    weights = sum(weights.numel() for module in above for weights in module.parameters())
     back = len(above) * (1 + min(attached.count() / max(weights, 1), 1.0))
     split = store[next(iter(store.splits))]
     live = LiveStates(FromText(tuned.encoder, tokens_of(split)), store.layers, Batching.on("cpu"))
