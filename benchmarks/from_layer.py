@@ -38,7 +38,7 @@ LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16
 def make_large(folder: Path) -> None:
     """Write a random encoder of roberta-large's shape, with the bundled encoder's tokenizer."""
     tokenizer = hf.AutoTokenizer.from_pretrained(minilm_folder())
-    sizes = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
+    sizes = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 2}
     ids = {"pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(0)
     hf.RobertaModel(hf.RobertaConfig(**LARGE, **sizes, **ids), add_pooling_layer=False).save_pretrained(folder)

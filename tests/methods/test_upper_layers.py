@@ -43,6 +43,8 @@ MORE: dict[str, Callable[[], Any]] = {
 }
 GATE = ("bert", "llama", "t5")
 REST = ("roberta", "distilbert", "modernbert", "deberta-v2", "mpnet", "gpt2", "minilm", *MORE)
+XLNET = {"vocab_size": 60, "d_model": 16, "n_layer": 3, "n_head": 2, "d_inner": 24}
+MORE["xlnet"] = lambda: hf.XLNetModel(hf.XLNetConfig(**XLNET))  # its states lie in another order
 
 
 @pytest.fixture
@@ -124,6 +126,9 @@ def test_an_encoder_that_cannot_is_refused_and_stays_as_it_was(
         assert attached.structure.depth == depth
     with pytest.raises(UsageError, match="--from-layer cannot be used with AlbertModel"):
         UpperLayers(encoder, dataclasses.replace(attached, lowest_layer=3), 1)
+    encoder, attached = made("xlnet", "top:1")
+    with pytest.raises(UsageError, match="XLNetModel cannot start from layer 2"):
+        UpperLayers(encoder, attached, 2)
     encoder, attached = made("t5", "top:1")
     before = encoder.states(*(batch("t5")[name] for name in ("input_ids", "attention_mask", "attention_mask")))
     stray = torch.nn.Parameter(torch.zeros(16))
