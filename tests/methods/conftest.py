@@ -50,7 +50,7 @@ METHODS = (
 OPTIONS = (
     "bitfit:embeddings=yes", "houlsby:4,share=layer", "houlsby:4,share=three,norms=yes", "houlsby:4,layers=-2:",
     "houlsby:4,layers=1:2", "pals:6,heads=2,share=no,encoder=frozen", "pals:6,heads=2,layers=-1:,biases=no",
-    "low-rank:4,layers=2:4,encoder=frozen", "bitfit:layers=-1:", "lora:2,layers=-2:", "ia3:layers=-1:",
+    "low-rank:4,layers=2:4,encoder=frozen", "bitfit:layers=-1:", "lora:2,layers=-2:",
 )  # fmt: skip
 ONE, NO_BIAS, OWN_ATTENTION = "one layer that runs", "no bias", "0 of them"
 BIASES = ("bitfit", "bitfit:embeddings=yes", "bitfit:layers=-1:")
