@@ -143,6 +143,8 @@ def test_an_encoder_that_cannot_trains_from_the_text_and_says_so(
         specs(store, methods=["top:1"], from_layer="2")
     assert "--from-layer none" in str(caught.value)
     assert from_layer.highest_below(store, "top:1") == 2
+    monkeypatch.setattr(from_layer, "spare_memory", lambda: 0)  # no room to try it: a run of its own will
+    assert start_layer(store, "top:1", "auto") == 2
     asked = specs(store, methods=["top:1"], from_layer="none", epochs=(1,))
     assert [each.digest for each in asked] == [spec.digest]
     (record,) = fit(store, asked, RunsFolder(tmp_path), Nobody())

@@ -5,8 +5,8 @@
     none    from the text
     k       that layer, or an error
 
-Whether an encoder can is tried with it (:mod:`fusionkit.tuning.upper_layers`); one that is not to be had now is taken
-to be able.
+Whether an encoder can is tried with it (:mod:`fusionkit.tuning.upper_layers`). One that is not to be had now, or too
+large for this process, which may only give work to others, is taken to be able: its runs try it again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 
 from fusionkit.dataset.mixture import Mix, stores_of
 from fusionkit.errors import EncoderError, UsageError
+from fusionkit.machine import spare_memory
 from fusionkit.methods.table import parse_method
 from fusionkit.specs import AUTO, FROZEN
 from fusionkit.store import Store
 
 TEXT, STARTS = "none", "fusionkit.tuning.start"
+COPIES = 3  # of an encoder's weights in float32, that are there at once while it is loaded and tried
 
 
 def asked_layer(given: str | int) -> str | int:
@@ -88,6 +90,9 @@ def start_of(store: Store | Mix, method: str, layer: int) -> Any:
     """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer, the UsageError of an encoder that
     cannot start there, or None where the encoder is not to be had. Loads transformers.
     """
+    spare = spare_memory()
+    if spare is not None and COPIES * 4 * store.manifest["encoder"]["parameters"] > spare:
+        return None
     try:
         return importlib.import_module(STARTS).start_of(store, method, layer)
     except UsageError as error:
