@@ -40,6 +40,7 @@ from fusionkit.methods import apply, parse_method
 from fusionkit.specs import RunSpec
 from fusionkit.tuning.live import LiveStates
 from fusionkit.tuning.optimizer import Optimizer
+from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import Tokens
 
 CLASSES, EXAMPLES = 2, 128
@@ -75,7 +76,7 @@ def fusionkit_step(method: str, dtype: str, ids: np.ndarray[Any, Any], batch: in
     count, length = ids.shape
     offsets = np.arange(count + 1, dtype=np.int64) * length
     tokens = Tokens(ids.ravel().astype(np.int32), np.zeros(ids.size, np.uint8), offsets)
-    live = LiveStates(encoder, tokens, range(encoder.layers), Batching.on("cpu"))
+    live = LiveStates(FromText(encoder, tokens), range(encoder.layers), Batching.on("cpu"))
     targets = np.arange(count) % CLASSES
     split = TaskSplit(live, np.arange(ids.size), offsets, targets, list(map(str, targets)), list(map(str, targets)))
     model, last = build_model(spec, 1, encoder.hidden, CLASSES), (encoder.layers - 1,)

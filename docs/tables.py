@@ -46,6 +46,7 @@ EXAMPLES = {
     "figures": "figures", "store": "my.store", "title": "'Layers of MiniLM'", "input": "new.jsonl", "to": "my-head",
     "split": "validation", "evaluate label": "intent=category", "errors": "wrong.csv",
     "method": "houlsby:64", "encoder-lr": "2e-5", "layer-decay": "0.9", "encoder-dropout": "0", "accumulate": "4",
+    "from-layer": "4",
     "save-every": "500", "trust-module": "mylab.mix", "sample": "64", "keep": "demo",
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ FLOORS = ("majority", "tfidf")  # what a head must beat, trained without an enco
 SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first
 FIGURES = (
     "shots", "epochs", "parameters", "seconds", "score-by-epoch", "score-by-seconds", "loss-by-step",
-    "loss-by-seconds", "single-layers", "layer-weights", "layer-weights-by-seed", "layer-weights-by-label",
-    "layer-weights-by-language", "break-even", "confusion",
+    "loss-by-seconds", "single-layers", "layers-needed", "layer-weights", "layer-weights-by-seed",
+    "layer-weights-by-label", "layer-weights-by-language", "break-even", "confusion",
 )  # fmt: skip
 LOGS = ("tensorboard", "mlflow", "wandb")

@@ -41,7 +41,7 @@ AUTO = "auto"  # the order that suits the store's size; no run has it
 FROZEN = "frozen"  # the method that trains nothing of the encoder
 FLOAT32 = "float32"
 COMPUTE_DTYPES = (FLOAT32, "bfloat16", "float16")
-OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "checkpointing")
+OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "checkpointing", "from_layer")
 TRAINING_DTYPES = (FLOAT32, "bfloat16")  # float16 would want its losses scaled
 
 
@@ -191,6 +191,8 @@ class RunSpec:
                              later=True)  # fmt: skip
     checkpointing: bool = option(False, "Compute the encoder's layers again on the way back: less memory, more time.",
                                  later=True)  # fmt: skip
+    from_layer: int | None = option(None, "Layer whose stored states the encoder's upper layers are trained over; None "
+                                    "is from the text.", ge=1, later=True)  # fmt: skip
 
     def __post_init__(self) -> None:
         given, known = self.draw == GIVEN and self.draw_ids is not None, options_of(RunSpec)

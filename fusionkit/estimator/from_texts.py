@@ -30,6 +30,7 @@ from fusionkit.store import Store, open_planned
 from fusionkit.tuning import trainer
 from fusionkit.tuning.encoder import TunedEncoder, tuned
 from fusionkit.tuning.live import LiveStates
+from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import tokens_of
 
 
@@ -63,7 +64,7 @@ def live_examples(texts: Sequence[str], encoder: Encoder) -> ArrayExamples:
     """Examples whose states are computed by an encoder when they are asked for."""
     with planned(texts, encoder) as store:
         split = store["train"]
-        states = LiveStates(encoder, tokens_of(split), range(encoder.layers), Batching.on("cpu"))
+        states = LiveStates(FromText(encoder, tokens_of(split)), range(encoder.layers), Batching.on("cpu"))
         return ArrayExamples(states, np.array(split.row_offsets), np.array(split.row_mask))
 
 

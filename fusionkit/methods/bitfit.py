@@ -5,6 +5,7 @@ by mathematics: it adds the same number to all scores of a softmax.
 Source: Ben Zaken et al. (2022).
 
 Options: ``embeddings=yes`` trains the biases in front of layer 1 too, that is of the embeddings' layer norm.
+``layers=-6:`` trains those of the last six layers alone, with what stands behind the last.
 """
 
 from __future__ import annotations
@@ -13,22 +14,28 @@ from typing import Any
 
 from fusionkit.errors import UsageError
 from fusionkit.methods.attached import Attached, trains
-from fusionkit.methods.structure import Structure
+from fusionkit.methods.structure import Structure, layer_span
 
 
 class BitFit:
     """Trains: the biases of all layers, both layer norms included. Parameters: 11 L d."""
 
-    def __init__(self, *, embeddings: bool = False) -> None:
-        self.embeddings = embeddings
+    def __init__(self, *, embeddings: bool = False, layers: str = "all") -> None:
+        self.embeddings, self.layers = embeddings, layers
+
+    def lowest_layer(self, depth: int) -> int:
+        """The first of the layers whose biases train, 0 with those of the embeddings."""
+        return 0 if self.embeddings else layer_span(self.layers, depth, "bitfit")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:
-        """UsageError for an encoder without biases."""
-        lowest = 0 if self.embeddings else 1
+        """UsageError for an encoder without biases, or layers that are not there."""
+        span = structure.span(self.layers, "bitfit")
+        wanted = {*span, *([0] if self.embeddings else [])}
+        wanted |= {structure.depth + 1} if len(structure.layers) in span else set()
         found = {
             name: parameter
             for name, (layer, parameter) in structure.parameters().items()
-            if layer >= lowest and name.rpartition(".")[2].endswith("bias") and parameter.ndim == 1
+            if layer in wanted and name.rpartition(".")[2].endswith("bias") and parameter.ndim == 1
         }
         if not found:
             raise UsageError(
@@ -37,4 +44,4 @@ class BitFit:
                 received="no bias",
                 remedy="choose another method, for example ia3 or houlsby:64",
             )
-        return Attached(model, structure, trains(model, found), lowest_layer=lowest)
+        return Attached(model, structure, trains(model, found), self.lowest_layer(structure.depth))

@@ -14,6 +14,10 @@ class Frozen:
     def __init__(self) -> None:
         pass
 
+    def lowest_layer(self, depth: int) -> int:
+        """None of them."""
+        return depth + 1
+
     def attach(self, model: Any, structure: Structure) -> Attached:
         """Nothing trains, so nothing needs a gradient."""
         return Attached(model, structure, trains(model, {}), lowest_layer=structure.depth + 1)

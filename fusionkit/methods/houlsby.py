@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from fusionkit.errors import UsageError
 from fusionkit.methods.attached import Attached, attached_parts
-from fusionkit.methods.structure import Structure
+from fusionkit.methods.structure import Structure, layer_span
 
 STD = 0.02
 THREE = 3
@@ -54,6 +54,10 @@ class Houlsby:
                 remedy="choose a width, for example houlsby:64",
             )
         self.m, self.share, self.layers, self.norms = m, share, layers, norms
+
+    def lowest_layer(self, depth: int) -> int:
+        """The first of the layers that have adapters."""
+        return layer_span(self.layers, depth, "houlsby")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:
         """UsageError for layers that are not there, or an encoder whose places cannot be told."""

@@ -18,7 +18,7 @@ from torch.nn import functional
 from fusionkit.errors import UsageError
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.pals import start
-from fusionkit.methods.structure import Structure
+from fusionkit.methods.structure import Structure, layer_span
 from fusionkit.methods.task_specific import attach_functions
 
 
@@ -41,6 +41,10 @@ class LowRank:
                 remedy="choose a width, for example low-rank:100",
             )
         self.h, self.layers, self.biases, self.encoder = h, layers, biases, encoder
+
+    def lowest_layer(self, depth: int) -> int:
+        """The first layer of the span; 0 where the encoder trains too."""
+        return 0 if self.encoder == "trained" else layer_span(self.layers, depth, "low-rank")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:
         """UsageError for layers that are not there, or an encoder whose places cannot be told."""

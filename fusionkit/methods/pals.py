@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from fusionkit.errors import UsageError
 from fusionkit.methods.attached import Attached
-from fusionkit.methods.structure import Structure
+from fusionkit.methods.structure import Structure, layer_span
 from fusionkit.methods.task_specific import attach_functions
 
 STD = 0.02
@@ -67,6 +67,10 @@ class Pals:
             )
         self.h, self.heads, self.biases = h, heads, biases
         self.share, self.layers, self.encoder = share, layers, encoder
+
+    def lowest_layer(self, depth: int) -> int:
+        """The first layer of the span; 0 where the encoder trains too."""
+        return 0 if self.encoder == "trained" else layer_span(self.layers, depth, "pals")[0]
 
     def attach(self, model: Any, structure: Structure) -> Attached:
         """UsageError for layers that are not there, or an encoder whose places cannot be told."""

@@ -19,15 +19,15 @@ KEYS = ("key", "k_lin", "key_proj", "k_proj", "k", "Wqkv", "c_attn")
 VALUES = ("value", "v_lin", "value_proj", "v_proj", "v", "Wqkv", "c_attn")
 
 
-def linear_names(model: Any, structure: Structure, method: str, *lists: tuple[str, ...]) -> list[str]:
-    """The names of each layer's linear maps that a list names, for every list.
+def linear_names(model: Any, structure: Structure, span: range, method: str, *lists: tuple[str, ...]) -> list[str]:
+    """The names of some layers' linear maps that a list names, for every list.
 
     Raises:
         UsageError: a list names none in some layer.
     """
     found: dict[str, None] = {}
-    for layer in structure.layers:
-        inside = set(layer.modules())
+    for layer in span:
+        inside = set(structure.layers[layer - 1].modules())
         leaves = [name for name, module in model.named_modules() if module in inside and _is_leaf(module)]
         for names in lists:
             wanted = [name for name in leaves if name.rpartition(".")[2] in names]
@@ -42,17 +42,17 @@ def linear_names(model: Any, structure: Structure, method: str, *lists: tuple[st
     return list(found)
 
 
-def down_names(model: Any, structure: Structure) -> list[str]:
-    """The names of the last linear map of each layer's feed-forward network."""
-    wanted = {place.down for place in structure.places}
+def down_names(model: Any, structure: Structure, span: range) -> list[str]:
+    """The names of the last linear map of the feed-forward network in some layers."""
+    wanted = {structure.places[layer - 1].down for layer in span}
     return [name for name, module in model.named_modules() if module in wanted]
 
 
-def attach_peft(model: Any, structure: Structure, config: str, **settings: Any) -> Attached:
+def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **settings: Any) -> Attached:
     """Put layers of peft into the model.
 
     Args:
-        config: the class of ``settings`` in peft.
+        lowest: the lowest layer that gets one. config: the class of ``settings`` in peft.
 
     Raises:
         UsageError: peft is not installed.
@@ -78,7 +78,7 @@ def attach_peft(model: Any, structure: Structure, config: str, **settings: Any) 
     def undo() -> None:
         _replace(model, merged=False)
 
-    return Attached(model, structure, trains(model, mine), lowest_layer=1, fold=fold, undo=undo)
+    return Attached(model, structure, trains(model, mine), lowest, fold=fold, undo=undo)
 
 
 def _is_leaf(module: nn.Module) -> bool:

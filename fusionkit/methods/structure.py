@@ -100,15 +100,7 @@ class Structure:
         if text == "all":
             return range(1, len(self.layers) + 1)
         self.refuse_one_layer(f"{method} in some layers")
-        chosen = [layer for layer in parse_layers(text, self.depth + 1, f"{method}:layers=") if layer > 0]
-        if not chosen or len(chosen) != chosen[-1] - chosen[0] + 1:
-            raise UsageError(
-                f"{method} has no such span of layers",
-                expected=f"all, or a slice like -2: or 1:3, within 1…{self.depth}",
-                received=text,
-                remedy="choose a span among these",
-            )
-        return range(chosen[0], chosen[-1] + 1)
+        return layer_span(text, self.depth, method)
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
@@ -148,6 +140,19 @@ def _width(leaf: nn.Module) -> int | None:
     """The output width of a linear map; GPT-2's has another class."""
     found: int | None = getattr(leaf, "out_features", None) or getattr(leaf, "nf", None)
     return found
+
+
+def layer_span(text: str, depth: int, method: str) -> range:
+    """The layers among 1 … ``depth`` that a text names; as :meth:`Structure.span`."""
+    chosen = [layer for layer in parse_layers(text, depth + 1, f"{method}:layers=") if layer > 0]
+    if not chosen or len(chosen) != chosen[-1] - chosen[0] + 1:
+        raise UsageError(
+            f"{method} has no such span of layers",
+            expected=f"all, or a slice like -2: or 1:3, within 1…{depth}",
+            received=text,
+            remedy="choose a span among these",
+        )
+    return range(chosen[0], chosen[-1] + 1)
 
 
 def structure_of(model: Any) -> Structure:

@@ -22,7 +22,11 @@ Shared = Literal["encoder", "method", "nothing"]
 
 
 class Method(Protocol):
-    """The protocol of a method, built as ``Method(*, options)``; a plain class whose docstring says ``Trains:``."""
+    """The protocol of a method, built as ``Method(*, options)``; a plain class whose docstring says ``Trains:``.
+
+    One that leaves lower layers as they are may say so: ``lowest_layer(depth)`` is the lowest layer that it touches, of
+    an encoder of so many. Its runs may then start from a stored layer below.
+    """
 
     def attach(self, model: Any, structure: Structure) -> Attached:
         """Put the method in effect in a model whose parameters are all frozen.
@@ -176,6 +180,16 @@ class MethodSpec:
     def entry(self) -> MethodEntry:
         """Its row of the table."""
         return method_entry(self.name)
+
+    def lowest_layer(self, depth: int) -> int:
+        """The lowest layer of an encoder of so many that the method touches, as :class:`Attached` has it; 0 where its
+        class does not say it.
+
+        Raises:
+            UsageError: its option names layers that are not there.
+        """
+        told = getattr(self.build(), "lowest_layer", None)
+        return told(depth) if callable(told) else 0
 
     def build(self) -> Method:
         """The method with these options.

@@ -25,6 +25,10 @@ class Top:
             )
         self.m = m
 
+    def lowest_layer(self, depth: int) -> int:
+        """``L − m + 1``."""
+        return depth - self.m + 1
+
     def attach(self, model: Any, structure: Structure) -> Attached:
         """UsageError for an encoder whose layers are one, or that has fewer than m."""
         structure.refuse_one_layer(f"top:{self.m}")
@@ -35,6 +39,6 @@ class Top:
                 received=f"top:{self.m}",
                 remedy="choose fewer, or --method full",
             )
-        lowest = structure.depth - self.m + 1
+        lowest = self.lowest_layer(structure.depth)
         found = {name: parameter for name, (layer, parameter) in structure.parameters().items() if layer >= lowest}
         return Attached(model, structure, trains(model, found), lowest_layer=lowest)

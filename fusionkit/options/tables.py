@@ -106,6 +106,18 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             metavar="X|grid",
         ),
     ),
+    "from_layer": (
+        replace(
+            _RUN["from_layer"],
+            help="Stored layer that a method's training starts from, below all that it changes: the highest (auto), "
+            "none of them (from the text), or one.",
+            kind=str,
+            default=AUTO,
+            optional=False,
+            ge=None,
+            metavar="auto|none|K",
+        ),
+    ),
     "init_from": (
         replace(_RUN["init_from"], help="Finished run to start from, or a folder of such.", lists=WHOLE, place=True),
     ),

@@ -21,7 +21,11 @@ MOST_NAMES = 6  # that a sentence lists
 PACKAGES = ("fusionkit", "torch", "numpy", "scipy", "zarr", "altair", "vl-convert-python")
 # Charts stand in these sections of the page, in this order.
 SECTIONS = (
-    ("scores", "Scores and what they cost", ("shots", "epochs", "parameters", "seconds", "single-layers")),
+    (
+        "scores",
+        "Scores and what they cost",
+        ("shots", "epochs", "parameters", "seconds", "single-layers", "layers-needed"),
+    ),
     ("training", "Training", ("score-by-epoch", "score-by-seconds", "loss-by-step", "loss-by-seconds")),
     (
         "weights",

@@ -1,7 +1,8 @@
 """States that are computed when they are asked for, by an encoder that may be in training.
 
 They stand in the place of a store's states under a task's splits, so that minibatches, decisions and scores are made as
-over stored ones. Where gradients are on, they reach the encoder.
+over stored ones. Where gradients are on, they reach the encoder. They are computed from the sub-tokens, or from the
+stored states of a layer: those of that layer and of the ones below it are then the stored ones.
 """
 
 from __future__ import annotations
@@ -13,37 +14,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError
-from fusionkit.ragged import IntArray
+from fusionkit.ragged import IntArray, flat_rows
+from fusionkit.tuning.passes import FromLayer, FromText
 from fusionkit.tuning.ranks import ALONE, Ranks
-from fusionkit.tuning.tokens import Tokens, TokenSource
+from fusionkit.tuning.tokens import TokenSource
+from fusionkit.tuning.upper_layers import UpperLayers
 
 
 class LiveStates:
     """The states of a split's rows, ``[rows, layers, hidden]``.
 
     Args:
-        layers: the encoder's layers in the order of the positions by which they are asked for.
+        passes: what computes them. layers: the encoder's layers in the order of the positions by which they are asked
+            for.
         batching: how sequences of similar length are put together; a minibatch may come in several such pieces.
         ranks: who asks for the same rows at the same time; without gradients each computes a part of them.
     """
 
     def __init__(
-        self, encoder: Encoder, tokens: Tokens, layers: Sequence[int], batching: Batching, ranks: Ranks = ALONE
+        self, passes: FromText | FromLayer, layers: Sequence[int], batching: Batching, ranks: Ranks = ALONE
     ) -> None:
-        self._encoder, self._tokens, self._layers, self._batching = encoder, tokens, tuple(layers), batching
-        self._ranks = ranks
-        self.shape = (len(tokens.token_ids), len(layers), encoder.hidden)
+        self._passes, self._layers, self._batching, self._ranks = passes, tuple(layers), batching, ranks
+        self.shape = (len(passes.tokens.token_ids), len(layers), passes.encoder.hidden)
 
     def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
         """Chosen rows and positions of layers, float32 ``[len(rows), layers, hidden]``, on the encoder's device."""
         positions = range(len(self._layers)) if layers is None else layers
-        wanted, tokens = [self._layers[at] for at in positions], self._tokens
-        device, found, places = self._encoder.device, list[Tensor](), list[IntArray]()
+        wanted, tokens = [self._layers[at] for at in positions], self._passes.tokens
+        device, found, places = self._passes.encoder.device, list[Tensor](), list[IntArray]()
         sequences, which = np.unique(tokens.sequences_of(rows), return_inverse=True)
         order = np.argsort(which, kind="stable")  # rows of one sequence side by side
         bounds = np.searchsorted(which[order], np.arange(len(sequences) + 1))
@@ -52,11 +55,11 @@ class LiveStates:
         for number, piece in enumerate(self._batching.cut(lengths)):
             if together and number % self._ranks.count != self._ranks.rank:
                 continue
-            states = self._forward(sequences[piece])  # of each layer [piece, length, hidden]
+            states = self._passes(sequences[piece], wanted)  # of each layer [piece, length, hidden]
             mine = np.concatenate([order[bounds[each] : bounds[each + 1]] for each in piece])
             counts = (bounds[1:] - bounds[:-1])[piece]
             inside = rows[mine] - np.repeat(tokens.offsets[sequences[piece]], counts)
-            length = states[0].shape[1]
+            length = int(lengths[piece].max())
             source = torch.from_numpy(np.repeat(np.arange(len(piece)), counts) * length + inside).to(device)
             # [piece, length, hidden] → [piece · length, hidden] → [rows here, hidden], layers side by side
             taken = [states[layer].flatten(0, 1).index_select(0, source).float() for layer in wanted]
@@ -72,18 +75,40 @@ class LiveStates:
         back = torch.from_numpy(np.argsort(np.concatenate(places))).to(device)
         return torch.cat(found).index_select(0, back)  # [len(rows), layers, hidden]
 
-    def _forward(self, sequences: IntArray) -> tuple[Tensor, ...]:
-        """L + 1 tensors ``[n, length, hidden]`` of some sequences, the longest first."""
-        tokens, encoder = self._tokens, self._encoder
-        starts = tokens.offsets[sequences]
-        lengths = tokens.offsets[sequences + 1] - starts
-        steps = np.arange(int(lengths.max()))
-        inside = steps < lengths[:, None]  # [n, length]
-        source = np.where(inside, starts[:, None] + steps, 0)
-        ids = np.where(inside, tokens.token_ids[source], encoder.pad_id)
-        segments = np.where(inside, tokens.segments[source], 0)
-        inputs = (torch.from_numpy(each.astype(np.int64)).to(encoder.device) for each in (ids, inside, segments))
-        return encoder.states(*inputs)
+
+class StoredStart:
+    """Live states over a split's stored ones: what is needed of these can be read a window at a time.
+
+    Args:
+        passes: from a stored layer; the rest is that of :class:`LiveStates`.
+    """
+
+    def __init__(self, passes: FromLayer, layers: Sequence[int], batching: Batching, ranks: Ranks = ALONE) -> None:
+        self._passes, self._given = passes, (layers, batching, ranks)
+        self._live = LiveStates(passes, *self._given)
+        self.shape = self._live.shape
+
+    def gather(self, rows: IntArray, layers: Sequence[int] | None = None) -> Tensor:
+        """As :meth:`LiveStates.gather`."""
+        return self._live.gather(rows, layers)
+
+    def chunk_of(self, rows: IntArray) -> IntArray:
+        """The number of the chunk that each row lies in."""
+        return self._stored.chunk_of(rows)
+
+    def load(self, rows: IntArray, layers: Sequence[int], reuse: StoredStart | None = None) -> StoredStart:
+        """Read what the whole sequences of these rows need into memory, as states that have these rows alone."""
+        passes, tokens = self._passes, self._passes.tokens
+        sequences = np.unique(tokens.sequences_of(rows))
+        needed = [passes.layers.index(layer) for layer in passes.read([self._given[0][at] for at in layers])]
+        old = None if reuse is None else reuse._passes.stored
+        held = self._stored.load(flat_rows(tokens.offsets, sequences)[0], needed, old)
+        return StoredStart(FromLayer(passes.upper, passes.encoder, tokens, held, passes.layers), *self._given)
+
+    @property
+    def _stored(self) -> ChunkedStates:
+        assert isinstance(self._passes.stored, ChunkedStates)
+        return self._passes.stored
 
 
 def refuse_long(encoder: Encoder, added: int, source: TokenSource, data: TaskData) -> None:
@@ -107,14 +132,22 @@ def live_data(
     layers: Sequence[int],
     batching: Batching,
     ranks: Ranks = ALONE,
+    upper: UpperLayers | None = None,
 ) -> TaskData:
-    """The same splits over live states; ``layers`` are those that the store, or each of its mix, has."""
+    """The same splits over live states; ``layers`` are those that the store, or each of its mix, has. With ``upper``
+    they are computed from the stored states of the layer below.
+    """
     made: dict[int, TaskSplit] = {}
+
+    def states_of(split: TaskSplit) -> States:
+        tokens, how = source.of(split.states), (layers, batching, ranks)
+        if upper is None:
+            return LiveStates(FromText(encoder, tokens), *how)
+        return StoredStart(FromLayer(upper, encoder, tokens, split.states, layers), *how)
 
     def live(split: TaskSplit) -> TaskSplit:
         if id(split) not in made:
-            states = LiveStates(encoder, source.of(split.states), layers, batching, ranks)
-            made[id(split)] = split.over(states, split.rows)
+            made[id(split)] = split.over(states_of(split), split.rows)
         return made[id(split)]
 
     def of_parts(each: TaskData) -> TaskData:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.dataset.concatenation import ConcatenatedStates
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.mixture import Mix, stores_of
 from fusionkit.dataset.split import States
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
@@ -56,7 +56,7 @@ class TokenSource:
 
     def __init__(self, store: Store | Mix) -> None:
         refuse_rows(store)
-        stores = store.stores if isinstance(store, Mix) else (store,)
+        stores = stores_of(store)
         # A store gives the same object for the states of a split each time.
         self._splits = {id(each[name].hidden_states): each[name] for each in stores for name in each.splits}
         self._known: dict[int, Tokens] = {}

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from fusionkit.dataset.draws import watched_split
+from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.fit.executor.alone import clock_of
@@ -32,7 +33,7 @@ from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_m
 from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
 from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.ragged import IntArray
-from fusionkit.specs import RunSpec
+from fusionkit.specs import WINDOW, RunSpec
 from fusionkit.tuning.costs import costs_of
 from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import live_data, refuse_long
@@ -41,6 +42,8 @@ from fusionkit.tuning.pieces import pieces_of, shares_of, weighed_loss
 from fusionkit.tuning.ranks import Ranks
 from fusionkit.tuning.state import SavedState, read_state, write_state
 from fusionkit.tuning.tokens import TokenSource
+from fusionkit.tuning.upper_layers import UpperLayers
+from fusionkit.tuning.windows import WindowedDraw
 
 STEP, WEIGHTS = 11, 12  # streams of init_seed: dropout of a step, what a method adds
 TELL_SECONDS = 0.5  # between two words on the progress
@@ -95,11 +98,17 @@ class _TunedRun:
         batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
         source = TokenSource(context.store)
         refuse_long(self._encoder.encoder, self._encoder.attached.positions_added, source, data)
-        self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching, self._ranks)
+        upper = (
+            None
+            if spec.from_layer is None
+            else UpperLayers(self._encoder.encoder, self._encoder.attached, spec.from_layer)
+        )
+        self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching, self._ranks, upper)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)
         self._watched = watched_split(spec, self._data)
-        self._order = Sampler(training_split(spec, data), spec.order, spec.data_seed)
+        order = Sampler(training_split(spec, data), spec.order, spec.data_seed)
+        self._windows = WindowedDraw(draw, self._run.layers, order, spec.batch_size, spec.order == WINDOW)
         self._model = fresh_model(self._run, self._data, context.store.hidden, context.start(spec)).to(self._device)
         self._attached = self._encoder.attached
         self._optimizer = self._fresh_optimizer()
@@ -125,8 +134,8 @@ class _TunedRun:
         kept, at = time.monotonic(), done
         while at < length.steps:
             epoch, step = at // length.epoch + 1, at % length.epoch
-            examples = self._examples(epoch, step)
-            loss = self._step(examples, at)
+            examples = self._windows.examples(epoch, step)
+            loss = self._step(self._windows.split(epoch, step), examples, at)
             if not math.isfinite(loss):
                 run.loss = loss
                 return diverged(run, epoch)
@@ -152,17 +161,9 @@ class _TunedRun:
         head = [weights for weights in self._model.parameters() if weights.requires_grad]
         return Optimizer(self._spec, head, self._attached, self._run.length.steps)
 
-    def _examples(self, epoch: int, step: int) -> IntArray:
-        size = self._spec.batch_size
-        if self._epoch_order is None or self._epoch_order[0] != epoch:
-            self._epoch_order = epoch, self._order.examples(epoch)
-        return self._epoch_order[1][step * size : (step + 1) * size]
-
-    _epoch_order: tuple[int, IntArray] | None = None
-
-    def _step(self, examples: IntArray, number: int) -> float:
+    def _step(self, draw: TaskSplit, examples: IntArray, number: int) -> float:
         """One step over a minibatch; its loss."""
-        spec, draw, layers = self._spec, self._run.draw, self._run.layers
+        spec, layers = self._spec, self._run.layers
         seed_of(spec, STEP, number)
         if self._attached.begin_step is not None and self._attached.begin_step(number, self._run.length.steps):
             self._optimizer = self._fresh_optimizer()  # what trains has changed

@@ -33,10 +33,12 @@ def test_an_option_left_out_is_what_expand_makes_of_it(store: Path) -> None:
     """Flags that are not given are not passed on: what the help says must be so all the same."""
     [run] = expand(open_store(store), label="intent", fusions=("last",))
     shown = {param.opts[0].removeprefix("--"): param for param in fit.params if getattr(param, "show_default", False)}
-    defaults = {FIT[flag].name: param.default for flag, param in shown.items() if flag in FIT and flag != "order"}
+    settled = ("order", "from-layer")  # by the store
+    defaults = {FIT[flag].name: param.default for flag, param in shown.items() if flag in FIT and flag not in settled}
     made = {name: getattr(run, name) for name in defaults}
     assert made == {name: value[0] if isinstance(value, tuple) else value for name, value in defaults.items()}
     assert (shown["order"].default, run.order) == ("auto", "shuffle")
+    assert (shown["from-layer"].default, run.from_layer) == ("auto", None)
     assert len(made) == 17
 
 

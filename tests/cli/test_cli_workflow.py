@@ -25,7 +25,7 @@ FIT_KEYS = {
     "class_weights", "patience", "sides", "joint_fusion", "mix", "evaluate_on", "init_from", "init_part", "freeze",
     "trained_parameters", "evaluated", "init_data", "draw", "draw_ids", "validate_on", "order",
     "validate_every", "compute_dtype", "max_steps", "steps", "method", "encoder_lr", "layer_decay", "encoder_dropout",
-    "accumulate", "checkpointing", "scored_on", "control", "mdl",
+    "accumulate", "checkpointing", "from_layer", "scored_on", "control", "mdl",
 }  # fmt: skip
 
 

@@ -50,14 +50,15 @@ METHODS = (
 OPTIONS = (
     "bitfit:embeddings=yes", "houlsby:4,share=layer", "houlsby:4,share=three,norms=yes", "houlsby:4,layers=-2:",
     "houlsby:4,layers=1:2", "pals:6,heads=2,share=no,encoder=frozen", "pals:6,heads=2,layers=-1:,biases=no",
-    "low-rank:4,layers=2:4,encoder=frozen",
+    "low-rank:4,layers=2:4,encoder=frozen", "bitfit:layers=-1:", "lora:2,layers=-2:",
 )  # fmt: skip
 ONE, NO_BIAS, OWN_ATTENTION = "one layer that runs", "no bias", "0 of them"
+BIASES = ("bitfit", "bitfit:embeddings=yes", "bitfit:layers=-1:")
 # What an encoder cannot take, with words of the reason.
 REFUSED = {
     **{("albert", name): ONE for name in (*METHODS, *OPTIONS) if name.startswith("top") or "layers=" in name},
     ("albert", "prefix:3"): "1 of them",
-    **{(kind, name): NO_BIAS for kind in ("modernbert", "llama", "t5") for name in ("bitfit", "bitfit:embeddings=yes")},
+    **{(kind, name): NO_BIAS for kind in ("modernbert", "llama", "t5") for name in BIASES},
     **{(kind, "prefix:3"): OWN_ATTENTION for kind in ("deberta-v2", "mpnet")},
 }
 

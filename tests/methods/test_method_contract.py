@@ -172,6 +172,8 @@ def test_layers_below_the_lowest_run_in_evaluation_mode(encoder: Encoder, kind: 
     attached = apply(encoder(kind), parse_method(name))
     attached.train()
     structure, lowest = attached.structure, attached.lowest_layer
+    told = parse_method(name).lowest_layer(structure.depth)
+    assert told == lowest or lowest <= 1  # said without the encoder, where a run may start from a layer below
     for number, layer in enumerate(structure.layers, 1):
         assert {module.training for module in layer.modules()} == {number >= lowest}
     in_front = [leaf for leaf in structure.order if structure.layer_of(leaf) == 0]

@@ -50,6 +50,9 @@ def count(size: str, method: str) -> int:
         ("base", "top:12", 12 * 7_087_872),
         ("large", "bitfit", 270_336),
         ("large", "bitfit:embeddings=yes", 272_384 - 1024),  # the pooler's bias gets no gradient
+        ("base", "bitfit:layers=-2:", 2 * 11 * 768),
+        ("base", "lora:8,layers=-2:", 2 * 4 * 8 * 768),
+        ("base", "ia3:layers=3:5", 2 * (2 * 768 + 3072)),
         ("base", "houlsby:64", 24 * 99_136),
         ("base", "houlsby:64", 2_379_264),
         ("base", "houlsby:64,norms=yes", 2_379_264 + 36_864),

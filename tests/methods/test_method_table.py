@@ -47,7 +47,12 @@ def test_how_a_method_may_be_written_is_read_off_its_signature() -> None:
     """And help, which imports no method, reads the same off its file."""
     assert method_usages() == {name: usage(name, method_class(name)) for name in METHODS}
     assert method_usages()["houlsby"] == HOUSLBY
-    assert [method_usages()[name] for name in ("full", "top", "ia3", "prefix")] == ["full", "top:m", "ia3", "prefix:P"]
+    assert [method_usages()[name] for name in ("full", "top", "ia3", "prefix")] == [
+        "full",
+        "top:m",
+        "ia3[:layers=TEXT]",
+        "prefix:P",
+    ]
 
 
 def test_help_loads_no_torch() -> None:

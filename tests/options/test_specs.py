@@ -26,7 +26,7 @@ OTHER: dict[str, Any] = {
     "draw": "nested", "draw_ids": "0123456789abcdef", "validate_on": 800,  "order": "window",
     "validate_every": 5, "compute_dtype": "bfloat16", "max_steps": 100,
     "method": "full", "encoder_lr": 1e-4, "layer_decay": 0.9, "encoder_dropout": 0.2, "accumulate": 2,
-    "checkpointing": True, "control": True, "mdl": 3,
+    "checkpointing": True, "from_layer": 3, "control": True, "mdl": 3,
 }  # fmt: skip
 
 OUT_OF_RANGE: list[tuple[str, Any]] = [
@@ -39,6 +39,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("draw", "stratifeid"), ("draw", "ids"), ("draw_ids", "0123456789abcdef"), ("validate_on", 0), ("order", "sorted"),
     ("validate_every", 0), ("compute_dtype", "float16"), ("max_steps", 0),
     ("encoder_lr", 0.0), ("layer_decay", 0.0), ("encoder_dropout", 1.0), ("accumulate", 0),
+    ("from_layer", 0),
     ("epochs", 10**400), ("lr", 10**400), ("draw_ids", True), ("fusion_layers", ["0", "3"]),
     ("epochs", True), ("mdl", 0), ("mdl", 11),
 ]  # fmt: skip

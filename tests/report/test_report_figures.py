@@ -25,10 +25,12 @@ from fusionkit.report.figures.weights import language_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
-from fusionkit.report.report_data import ReportData
+from fusionkit.report.report_data import ReportData, read_report_data
 from fusionkit.report.tables import compared, matrix_tables
 from fusionkit.report.theme import DARK, FAMILIES, LIGHT, colour
 from fusionkit.report.write import json_for_html
+from fusionkit.runs.folder import RunsFolder
+from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 
 
@@ -101,6 +103,35 @@ def test_a_single_layer_stands_at_its_number(study: ReportData, looks: AllPredic
     assert set(found[found["layer"].isna()]["method"]) == {"last", "linear", "attention", "attention:scale=yes"}
 
 
+def test_what_a_task_needs_of_the_encoder_stands_by_layer_and_by_way(tmp_path: Path) -> None:
+    runs = [
+        ("last", None, "frozen", [3]), ("layer:1", None, "frozen", [1]), ("attention", None, "frozen", [0, 1, 2, 3]),
+        ("attention", "0,1", "frozen", [0, 1]), ("attention", "1,2", "frozen", [1, 2]), ("last", None, "top:1", [3]),
+        ("last", None, "top:3", [3]), ("last", None, "full", [3]),
+    ]  # fmt: skip
+    for number, (fusion, layers, method, read) in enumerate(runs):
+        for seed in (0, 1):
+            spec = RunSpec(
+                store="s", task="tagging", label="tags", head="tagger", fusion=fusion, fusion_layers=layers,
+                method=method, data_seed=seed, init_seed=seed,
+            )  # fmt: skip
+            told = {"status": "finished", "data": "corpus", "encoder": "e", "rows": "tokens", "metric": "f1"}
+            scores = {"score": (number + seed) / 10, "validation_score": 0.5, "scores": {"validation": {"f1": 0.5}}}
+            own = {"layers": read, "evaluated": "corpus", "sides": 1, "init_data": None, "seconds": 1.0}
+            RunsFolder(tmp_path).write(spec, {"spec": spec.to_dict(), **told, **scores, **own}, {})
+    study = read_report_data([tmp_path])
+    found = FIGURES["layers-needed"].data(study, AllPredictions(study))
+    assert found is not None
+    by_place = {(row.method, row.k): row.score for row in found.itertuples()}
+    assert by_place == {
+        ("layer k alone", 3): pytest.approx(5.0), ("layer k alone", 1): pytest.approx(15.0),
+        ("attention over 0 … k", 3): pytest.approx(25.0), ("attention over 0 … k", 1): pytest.approx(35.0),
+        ("last, layers above k trained", 2): pytest.approx(55.0),
+        ("last, layers above k trained", 0): pytest.approx(65.0),
+    }  # fmt: skip
+    assert FIGURES["layers-needed"].chart(study, found).to_dict()
+
+
 def test_encoding_once_is_what_was_measured(study: ReportData, looks: AllPredictions, records: Any, made: Any) -> None:
     found = data_of(study, looks, "break-even")
     records = [each for each in records if each["spec"]["fusion"] != "majority"]  # which reads no states
@@ -168,7 +199,8 @@ def test_every_figure_is_drawn_or_says_what_it_needs(
     made: Any, study: ReportData, looks: AllPredictions, tmp_path: Path
 ) -> None:
     names = {Path(path).name.split(".")[0] for path in made.told["figures"]}
-    assert set(FIGURES) - names == {"layer-weights-by-language", "epochs"}  # one language alone, one number of epochs
+    # One language alone, one number of epochs, one choice of layers.
+    assert set(FIGURES) - names == {"layer-weights-by-language", "epochs", "layers-needed"}
     for name in names:
         for suffix, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".csv", b"")):
             assert (made.figures / f"{name}{suffix}").read_bytes().startswith(start)

@@ -20,7 +20,7 @@ from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec, RunSpec
-from fusionkit.store import Store, open_planned, open_store
+from fusionkit.store import Store, layout, open_planned, open_store
 
 hf: Any = transformers
 PLACES, PEOPLE = ("oslo", "bergen", "york"), ("anna", "tom", "lee")
@@ -83,10 +83,21 @@ def planned(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.Te
     return open_planned(_encoded(model_folder, source_folder, place, planned=True))
 
 
-def _encoded(model: Path, source: Path, place: Path, planned: bool = False) -> Path:
+@pytest.fixture(scope="session")
+def exact(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """All of it in float32, in chunks of 60 rows."""
+    place = tmp_path_factory.mktemp("stores") / "towns.store"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "CHUNK_BYTES", 60 * 4 * 16 * 4)
+        return open_store(_encoded(model_folder, source_folder, place, dtype="float32"))
+
+
+def _encoded(model: Path, source: Path, place: Path, planned: bool = False, **options: Any) -> Path:
     opened = open_source(str(source))
     encoder = load_encoder(str(model), device="cpu", words=True)
-    job = make_job(opened, guess_columns(opened), place, EncodeSpec(encoder=str(model), rows="tokens"), encoder)
+    job = make_job(
+        opened, guess_columns(opened), place, EncodeSpec(encoder=str(model), rows="tokens", **options), encoder
+    )
     encode_shard(job, Shard(0, 1) if planned else Shard(1, 1))
     return place
 

@@ -25,6 +25,7 @@ from fusionkit.methods import METHODS
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 from fusionkit.tuning.live import LiveStates
+from fusionkit.tuning.passes import FromText
 from fusionkit.tuning.tokens import tokens_of
 from fusionkit.tuning.trained import live_data_of
 
@@ -39,7 +40,7 @@ def test_live_states_are_the_stored_ones_in_whatever_order_they_are_asked_for(
 ) -> None:
     split, rng = store["train"], np.random.default_rng(0)
     encoder = load_encoder(str(model_folder), device="cpu", words=True)
-    live = LiveStates(encoder, tokens_of(split), store.layers, Batching(tokens))
+    live = LiveStates(FromText(encoder, tokens_of(split)), store.layers, Batching(tokens))
     rows = rng.permutation(len(split.hidden_states))[:50]
     with torch.no_grad():
         found = live.gather(rows, (3, 0))

@@ -16,7 +16,7 @@ import torch
 from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_joint, load_task
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.mixture import Mix, stores_of
 from fusionkit.dataset.online_code import coded_data
 from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.share import Share
@@ -153,7 +153,7 @@ def opening_of(context: SweepContext) -> Opening | None:
         of :class:`SweepContext`.
     """
     store = context.store
-    stores = store.stores if isinstance(store, Mix) else (store,)
+    stores = stores_of(store)
     folders = [start.run.folder for start in context.starts.values()]
     if not all(map(_opens_again, stores)) or not all((path / RECORD).is_file() for path in folders):
         return None

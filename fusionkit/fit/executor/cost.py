@@ -6,7 +6,7 @@
 Symbols: P_f and P_h the fusion's and the head's numbers, frozen ones too, z those of a row's states; n_f and v_f the
 rows of training and validation that the fusion reads, n_h and v_h those that the head does: each number is multiplied
 with each row once on the way forward and twice on the way back; e epochs; P what a run learns. Of a run that trains
-through the encoder the encoder's products are counted alone, 12 L d² for a sub-token of an encoder of L layers.
+through the encoder the encoder's products are counted alone, 12 d² for a sub-token in each layer that runs.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CostModel:
         """Of an epoch that learns from so many examples and scores so many."""
         data, shape = self.context.data(spec), self._shape(spec)
         if not spec.is_frozen:
-            return self._encoder_products() * (3.0 * learned + scored)
+            return self._encoder_products(spec.from_layer or 0) * (3.0 * learned + scored)
         states = len(self.context.positions(spec)) * self.context.store.hidden
         total = (shape.fusions + states) * (3 * learned * _rows(data.train) + scored * _rows(data.validation))
         for name, part in parts_of(spec).items():
@@ -105,10 +105,12 @@ class CostModel:
         """Of all runs of a unit."""
         return sum(map(self.seconds, unit))
 
-    def _encoder_products(self) -> float:
-        """Of an example through the encoder, whose products are nearly all that such a run computes."""
+    def _encoder_products(self, start: int) -> float:
+        """Of an example through the encoder's layers above a stored one, 0 for all of them; nearly all that such a run
+        computes.
+        """
         manifest = self.context.store.manifest
-        layers, splits = manifest["encoder"]["layers"] - 1, manifest["splits"].values()
+        layers, splits = manifest["encoder"]["layers"] - 1 - start, manifest["splits"].values()
         tokens = sum(each["tokens"] for each in splits) / max(sum(each["examples"] for each in splits), 1)
         return float(2 * 12 * layers * manifest["hidden"] ** 2 * tokens)
 

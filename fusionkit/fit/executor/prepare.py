@@ -9,15 +9,17 @@ from typing import Any
 import torch
 
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.mixture import Mix, stores_of
 from fusionkit.devices import CPU
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, StateFile
 from fusionkit.fit.executor.units import unit_key
 from fusionkit.fit.model.own_code import source_notes
 from fusionkit.fit.model.warm_start import WarmStart, check_start, starting_notes
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, strange_draws
+from fusionkit.fit.sweep.from_layer import highest_below, start_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.train.schedule import check_options
@@ -97,14 +99,37 @@ def prepare(
         classes = {name: len(part.labels) for name, part in data.parts.items()}
         sizes = len(read_layers(store, spec)), store.hidden, classes, data.train.sides
         notes += starting_notes(spec, *sizes)
+    notes += _layer_notes(missing, context)
     if halving:
         _check_halving(missing, context)
     return Prepared(context, missing, there, failed, stopped, list(dict.fromkeys(notes)))
 
 
+def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:
+    """What runs save that start from a stored layer, how true its states are, and when encoding has paid for itself; or
+    why runs that could start there do not.
+    """
+    notes, cost, store = list[str](), CostModel(context), context.store
+    encoded = sum(split["examples"] for each in stores_of(store) for split in each.manifest["splits"].values())
+    for spec in {(spec.method, spec.from_layer): spec for spec in specs if not spec.is_frozen}.values():
+        layer = highest_below(store, spec.method) if spec.from_layer is None else spec.from_layer
+        start = None if layer is None else start_of(store, spec.method, layer)
+        if isinstance(start, UsageError):
+            notes.append(f"{spec.method} trains from the text: {start.what}, {start.received}")
+        elif start is not None and spec.from_layer is not None:
+            test, scored = context.data(spec).test, cost.watched(spec) / spec.validate_every
+            paid = start.paid_after(context.learned(spec), scored, 0 if test is None else len(test), encoded)
+            notes.append(
+                f"{spec.method} starts from stored layer {layer} of {start.depth}: {start.stored:.1f} layer passes a "
+                f"training example, {start.text:.1f} from the text; stored and live states differ by "
+                f"{100 * start.off:.2g} %; encoding has paid for itself after {paid:.1f} epochs"
+            )
+    return notes
+
+
 def _refuse_planned(store: Store | Mix) -> None:
     """StoreError for a store without states, which frozen runs read."""
-    for each in store.stores if isinstance(store, Mix) else (store,):
+    for each in stores_of(store):
         if each.is_planned:
             open_store(each.path)  # says what is missing
 

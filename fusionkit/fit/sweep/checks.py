@@ -8,6 +8,7 @@ from typing import Any
 
 from fusionkit.dataset.share import parse_share
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fit.sweep.from_layer import asked_layer
 from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
 from fusionkit.fusions import fusion_name
 from fusionkit.names import FLOORS
@@ -78,6 +79,7 @@ CHECKS: Checks = {
     "fusion": fusion_name,
     "method": method_spelling,
     "encoder-lr": check_encoder_rate,
+    "from-layer": asked_layer,
     "floor": read_floors,
     "validate-on": check_watched,
 }

@@ -15,6 +15,7 @@ from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
 from fusionkit.fit.sweep.checks import check_watched, seed_pairs
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
+from fusionkit.fit.sweep.from_layer import start_layer
 from fusionkit.fit.sweep.method_choices import method_spelling, options_for, refuse_strays
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
@@ -105,6 +106,8 @@ def expand(
     methods = tuple(dict.fromkeys(map(method_spelling, methods or (FROZEN,))))
     refuse_strays(methods, options)
     _check_methods(store, methods, whole)
+    asked_layer = options.pop("from_layer", AUTO)
+    start_layers = {method: start_layer(store, method, asked_layer) for method in methods}
     kinds: list[tuple[bool, int | None]] = [(False, None)]
     if control:
         _check_control(methods, whole, draw, bool(starts))
@@ -142,6 +145,7 @@ def expand(
             evaluate_on=None if mix is None else mix.evaluate_on,
             freeze=freeze,
             method=method,
+            from_layer=start_layers[method],
             **trained,
         )
         for control_labels, block in kinds

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.figures import break_even, confusions, curves, scores, weights
+from fusionkit.report.figures import break_even, confusions, curves, layers_needed, scores, weights
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 
@@ -109,6 +109,13 @@ FIGURES: dict[str, Figure] = {
         "runs of layer:k for two layers or more",
         scores.by_layer,
         scores.layer_chart,
+    ),
+    "layers-needed": Figure(
+        "How much of the encoder is needed",
+        f"Test score by a layer k: of k alone, of a fusion over 0 … k, of training the layers above k: {SPREAD}.",
+        "runs of a fusion over layers 0 … k, or of --method top:m, for two k or more",
+        layers_needed.data,
+        layers_needed.chart,
     ),
     "layer-weights": Figure(
         "Layer weights by task",

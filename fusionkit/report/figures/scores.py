@@ -60,7 +60,7 @@ def by_cost(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task and method of the largest draw: its score, mean parameters and seconds."""
     rows = []
     for (task, method), runs in study.whole.groupby(["task_name", "method"], sort=False):
-        score = _score(study, task, runs)
+        score = score_of(study, task, runs)
         every = (runs["fusion_parameters"] + runs["head_parameters"]).astype(float)
         costs = {
             "parameters": runs["trained_parameters"].astype(float).fillna(every).mean(),
@@ -86,7 +86,7 @@ def by_layer(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
             continue
         for (layer, method), found in group.groupby(["layer", "method"], dropna=False):
             name = study.task_with_unit(task)
-            rows.append({"task": name, "method": method, "layer": layer, **_score(study, task, found)})
+            rows.append({"task": name, "method": method, "layer": layer, **score_of(study, task, found)})
     return pd.DataFrame(rows) if rows else None
 
 
@@ -95,7 +95,7 @@ def shots_chart(study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     sizes = [size for size in study.shots if size in set(data["shots"])]
     x = alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0))
-    return panels(_lines(x, data, shots="shots"), data, "task", pairs=_has_both(data))
+    return panels(lines(x, data, shots="shots"), data, "task", pairs=_has_both(data))
 
 
 def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
@@ -103,7 +103,7 @@ def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     x = alt.X("epochs:O", title="epochs", axis=alt.Axis(labelAngle=0))
     order = data.assign(place=data["shots"].map(study.shots.index)).sort_values("place", kind="stable")["task"]
-    return panels(_lines(x, data, epochs="epochs"), data, "task", order, pairs=_has_both(data))
+    return panels(lines(x, data, epochs="epochs"), data, "task", order, pairs=_has_both(data))
 
 
 def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
@@ -144,9 +144,9 @@ def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
 
 def _split_scores(study: ReportData, task: object, runs: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     """By split the score of some runs: on test, and on validation, which is of the data that they were trained on."""
-    found = [("test", _score(study, task, runs))] if runs["score"].notna().any() else []
+    found = [("test", score_of(study, task, runs))] if runs["score"].notna().any() else []
     if not found or (runs["evaluated"] == runs["data"]).all():
-        found.append(("validation", _score(study, task, runs.assign(score=runs["validation_score"]))))
+        found.append(("validation", score_of(study, task, runs.assign(score=runs["validation_score"]))))
     return found
 
 
@@ -155,7 +155,8 @@ def _has_both(data: pd.DataFrame) -> bool:
     return len(set(data["split"])) > 1
 
 
-def _score(study: ReportData, task: object, runs: pd.DataFrame) -> dict[str, Any]:
+def score_of(study: ReportData, task: object, runs: pd.DataFrame) -> dict[str, Any]:
+    """Mean and interval of some runs of a task, as it is shown."""
     mean, low, high = interval(scores_of(runs) * times_of(study.metric(task)))
     return {"score": mean, "low": low, "high": high, "runs": len(runs)}
 
@@ -165,7 +166,7 @@ def _score_axis() -> Any:
     return alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
 
 
-def _lines(x: Any, data: pd.DataFrame, **told: str) -> Any:
+def lines(x: Any, data: pd.DataFrame, **told: str) -> Any:
     """A line a method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
     methods, score = methods_of(data), _score_axis()
     base = altair().Chart().encode(x=x, color=colours_of(methods))

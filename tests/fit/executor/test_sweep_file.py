@@ -129,12 +129,12 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
     assert [(s.draw, s.draw_ids, s.shots) for s in given.specs] == [("ids", given.draws[0].digest, 1)] * 2
     through = {
         "method": "[frozen, 'top:2']", "encoder-lr": "[grid, 1e-5]", "layer-decay": "0.9", "encoder-dropout": "0",
-        "accumulate": "2", "checkpointing": "yes",
+        "accumulate": "2", "checkpointing": "yes", "from-layer": "none",
     }  # fmt: skip
     (block,) = read_sweep(written("\n".join(f"{name}: {value}" for name, value in through.items()))).blocks
     assert block == {
         "methods": ("frozen", "top:2"), "encoder_lrs": ("grid", "1e-5"), "layer_decay": 0.9, "encoder_dropout": 0.0,
-        "accumulate": 2, "checkpointing": True,
+        "accumulate": 2, "checkpointing": True, "from_layer": "none",
     }  # fmt: skip
     probing = expand_blocks(store, read_sweep(written("label: tags\nfusion: last\ncontrol: yes\nmdl: yes\n")).blocks)
     assert [(s.control, s.mdl) for s in probing.specs] == [

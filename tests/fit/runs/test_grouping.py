@@ -29,7 +29,8 @@ OTHER_VALUES: dict[str, Any] = {
     "dropout": 0.5, "label_smoothing": 0.1, "class_weights": "balanced", "patience": 2, "validate_on": 50,
     "validate_every": 2, "compute_dtype": "bfloat16", "order": "window", "joint_fusion": "each",
     "init_from": "fedcba9876543210", "init_part": "head", "freeze": "fusion", "layer_decay": 0.9,
-    "encoder_dropout": 0.1, "accumulate": 2, "checkpointing": True, "control": True, "mdl": 3,
+    "encoder_dropout": 0.1, "accumulate": 2, "checkpointing": True, "from_layer": 3, "control": True,
+    "mdl": 3,
     "data": "other", "evaluated": "other", "init_data": "other", "encoder": "other", "rows": "cls", "sides": 2,
 }  # fmt: skip
 

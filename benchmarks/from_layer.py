@@ -1,0 +1,113 @@
+"""What does a step from a stored layer cost beside the same step from the text, and does it save what is counted?
+
+    python benchmarks/from_layer.py STORE [--method NAME …] [--batch N] [--steps N] [--json]
+    python benchmarks/from_layer.py --large FOLDER      a random encoder of roberta-large's shape, to encode STORE with
+
+STORE has rows of `tokens` and all layers; one thread. For each method the step of `fit --method` over the same
+minibatches of training examples, reading, head, backward and AdamW included: from the text and from the highest stored
+layer below all that the method changes, turn by turn, so that what else runs on the machine disturbs both alike.
+Milliseconds of the processor a step, the median. The count is that of layer passes (`fusionkit/tuning/start.py`).
+Claim: the measured ratio is at least 0.8 of the counted one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from fusionkit.bundled import minilm_folder
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.sweep.grid import expand
+from fusionkit.memory import keep_freed_memory
+from fusionkit.store import Store, open_store
+from fusionkit.tuning.start import start_of
+from fusionkit.tuning.trainer import _TunedRun
+
+CLAIM = 0.8
+hf: Any = transformers
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+
+
+def make_large(folder: Path) -> None:
+    """Write a random encoder of roberta-large's shape, with the bundled encoder's tokenizer."""
+    tokenizer = hf.AutoTokenizer.from_pretrained(minilm_folder())
+    sizes = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 2}
+    ids = {"pad_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(0)
+    hf.RobertaModel(hf.RobertaConfig(**LARGE, **sizes, **ids), add_pooling_layer=False).save_pretrained(folder)
+    tokenizer.model_max_length = 510
+    tokenizer.save_pretrained(folder)
+
+
+def default_methods(depth: int) -> list[str]:
+    """The last layer, and the upper half trained whole and by adapters."""
+    half = depth // 2
+    return ["top:1", f"top:{half}", f"houlsby:64,layers=-{half}:"]
+
+
+def compared(store: Store, method: str, batch: int, steps: int) -> dict[str, Any]:
+    """Milliseconds a step both ways, their ratio and the counted one."""
+    context, runs = SweepContext(store), []
+    for how in ("none", "auto"):
+        (spec,) = expand(
+            store, methods=[method], fusions=["last"], head="linear-classifier", pool="mean", batch_sizes=(batch,),
+            from_layer=how,
+        )  # fmt: skip
+        runs.append(_TunedRun(spec, context, context.data(spec)))
+    layer, length = runs[1]._spec.from_layer, runs[0]._run.length.epoch
+    assert layer is not None
+    took: list[list[float]] = [[], []]
+    for number in range(steps + 1):
+        for run, seconds in zip(runs, took, strict=True):
+            epoch, step = number // length + 1, number % length
+            began = time.process_time()
+            run._step(run._windows.split(epoch, step), run._windows.examples(epoch, step), number)
+            seconds.append(time.process_time() - began)
+    text, stored = (1e3 * statistics.median(each[1:]) for each in took)
+    start = start_of(store, method, layer)
+    found = {"method": method, "layer": layer, "of": start.depth, "text": text, "stored": stored}
+    ratios = {"ratio": text / stored, "counted": start.text / start.stored}
+    return found | ratios | {"share": ratios["ratio"] / ratios["counted"], "off": start.off}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path, nargs="?")
+    parser.add_argument("--method", nargs="+")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--large", type=Path)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    keep_freed_memory()
+    if given.large is not None:
+        make_large(given.large)
+        return
+    if given.store is None:
+        parser.error("STORE is missing")
+    store, rows = open_store(given.store), []
+    depth = store.manifest["encoder"]["layers"] - 1
+    for method in given.method or default_methods(depth):
+        rows.append(found := compared(store, method, given.batch, given.steps))
+        if not given.json:
+            print(
+                f"{method:<24} from layer {found['layer']} of {depth}: text {found['text']:8.1f} ms   stored "
+                f"{found['stored']:8.1f}   ratio {found['ratio']:.2f}   counted {found['counted']:.2f}   share "
+                f"{found['share']:.2f} (claim: {CLAIM})",
+                flush=True,
+            )
+    if given.json:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The stored layer that the runs of a method start from: what is asked for, and what the store and the method allow.
+
+    auto    the highest stored layer below all that the method changes, from 1 on; none where there is none, or the
+            encoder cannot start there
+    none    from the text
+    k       that layer, or an error
+
+Whether an encoder can is tried with it (:mod:`fusionkit.tuning.upper_layers`). One that is not to be had now, or too
+large for this process, which may only give work to others, is taken to be able: its runs try it again.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fusionkit.dataset.mixture import Mix, stores_of
+from fusionkit.errors import EncoderError, UsageError
+from fusionkit.machine import spare_memory
+from fusionkit.methods.table import parse_method
+from fusionkit.specs import AUTO, FROZEN
+from fusionkit.store import Store
+
+TEXT, STARTS = "none", "fusionkit.tuning.start"
+COPIES = 3  # of an encoder's weights in float32, that are there at once while it is loaded and tried
+
+
+def asked_layer(given: str | int) -> str | int:
+    """``auto``, ``none`` or a layer; UsageError for anything else."""
+    text = str(given)
+    if text in (AUTO, TEXT):
+        return text
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UsageError(
+            "--from-layer takes a stored layer",
+            expected=f"{AUTO}, {TEXT}, or the index of a layer from 1 on (0 is the embeddings, which save nothing)",
+            received=text,
+            remedy="choose one of these",
+        )
+    return int(text)
+
+
+def start_layer(store: Store | Mix, method: str, given: str | int) -> int | None:
+    """The layer from which runs of a method start over a store, or a mix; None for the text.
+
+    Raises:
+        UsageError: no run of the method can start from the layer that is asked for, or the store lacks it.
+    """
+    asked = asked_layer(given)
+    if method == FROZEN or asked == TEXT:
+        return None
+    depth = store.manifest["encoder"]["layers"] - 1
+    lowest = parse_method(method).lowest_layer(depth)
+    if asked == AUTO:
+        highest = highest_below(store, method)
+        return None if highest is None or isinstance(start_of(store, method, highest), UsageError) else highest
+    assert isinstance(asked, int)
+    if asked >= lowest:
+        raise UsageError(
+            f"a run of {method} cannot start from layer {asked}",
+            expected=f"a layer from 1 to {lowest - 1}, below layer {lowest}, the lowest that it changes"
+            if lowest > 1
+            else "a method that leaves the lower layers as they are, like top:1 or houlsby:64,layers=-1:",
+            received=f"--from-layer {asked}",
+            remedy=f"choose another layer, or --from-layer {TEXT}",
+        )
+    planned, layers = any(each.is_planned for each in stores_of(store)), ",".join(map(str, store.layers))
+    if planned or asked not in store.layers:
+        again = f"`fusionkit encode SOURCE --rows tokens --layers {layers},{asked} --out STORE`"
+        missing = "the same `fusionkit encode` without --parts, which encodes what is missing"
+        raise UsageError(
+            f"the store has no states of layer {asked}",
+            expected=f"layer {asked} among the stored layers",
+            received="a plan without states" if planned else f"layers {layers}",
+            remedy=f"run {missing if planned else again}, or choose --from-layer {TEXT}",
+        )
+    if isinstance(refused := start_of(store, method, asked), UsageError):
+        raise refused
+    return asked
+
+
+def highest_below(store: Store | Mix, method: str) -> int | None:
+    """The highest layer of a store that is below all that a method changes; None for none from 1 on."""
+    lowest = parse_method(method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
+    stored = () if any(each.is_planned for each in stores_of(store)) else store.layers
+    return max((layer for layer in stored if 1 <= layer < lowest), default=None)
+
+
+def start_of(store: Store | Mix, method: str, layer: int) -> Any:
+    """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer, the UsageError of an encoder that
+    cannot start there, or None where the encoder is not to be had. Loads transformers.
+    """
+    spare = spare_memory()
+    if spare is not None and COPIES * 4 * store.manifest["encoder"]["parameters"] > spare:
+        return None
+    try:
+        return importlib.import_module(STARTS).start_of(store, method, layer)
+    except UsageError as error:
+        return error
+    except EncoderError:
+        return None

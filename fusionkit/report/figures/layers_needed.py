@@ -1,0 +1,60 @@
+"""How much of the encoder a task needs: the score by the number of lower layers that are enough, in three ways.
+
+    k    layer k alone · a fusion over layers 0 … k · layers above k trained (``top:m``, m = L − k)
+
+Symbols: ``L`` the encoder's layers. The first two have no layer above k. The third has all of them, and says what is
+left to gain by training those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.report.altair import altair
+from fusionkit.report.display_names import family
+from fusionkit.report.figures.encodings import panels
+from fusionkit.report.figures.scores import PROBE, lines, score_of
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
+from fusionkit.specs import FROZEN
+
+ALONE, OVER, ABOVE = f"{PROBE} k alone", "over 0 … k", "layers above k trained"
+TOP = "top:"
+
+
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+    """A row a task, way and k, of tasks with two k or more of the second or third way."""
+    rows = []
+    for task, runs in study.whole.groupby("task_name", sort=False):
+        records = [study.records[digest] for digest in runs["digest"]]
+        depth = max(max(record["layers"]) for record in records)  # L, as far as the runs tell
+        told = [_place(record, depth) for record in records]
+        placed = runs.assign(way=[way for way, _ in told], k=[k for _, k in told])
+        if max(placed[~placed["way"].isin((ALONE, ""))].groupby("way")["k"].nunique(), default=0) < 2:
+            continue
+        for way, k in sorted({place for place in told if place[0]}):
+            found = placed[(placed["way"] == way) & (placed["k"] == k)]
+            rows.append({"task": study.task_with_unit(task), "method": way, "k": k, **score_of(study, task, found)})
+    return pd.DataFrame(rows) if rows else None
+
+
+def chart(study: ReportData, data: pd.DataFrame) -> Any:
+    """A line a way, its interval as a bar at each k."""
+    alt = altair()
+    x = alt.X("k:Q", title="layer k of the encoder", axis=alt.Axis(tickMinStep=1, format="d"))
+    return panels(lines(x, data, k="k"), data, "task")
+
+
+def _place(record: dict[str, Any], depth: int) -> tuple[str, int]:
+    """The way of a run and its k; no way for a run of another kind."""
+    spec, layers = record["spec"], record["layers"]
+    fusion, method = spec["fusion"], spec.get("method", FROZEN)
+    if method.startswith(TOP):
+        return f"{fusion}, {ABOVE}", depth - int(method.removeprefix(TOP))
+    if method != FROZEN:
+        return "", 0
+    if family(fusion) == PROBE or fusion == "last":
+        return ALONE, layers[0]
+    return (f"{fusion} {OVER}", layers[-1]) if layers == list(range(len(layers))) else ("", 0)

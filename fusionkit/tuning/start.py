@@ -1,0 +1,83 @@
+"""What it means for a run to start from a stored layer, before it does: what that saves, and how true the states are.
+
+    layer passes an example    from the text  L + m (1 + t)        from layer k  (L − k) + m (1 + t)
+    encoding is paid after     (L N − k n_t) / (k (n + n_v)) epochs
+
+Symbols: ``L`` the encoder's layers; ``m`` those from the lowest that the method touches; one pass forward, one back for
+the gradients, and ``t``, the share of these layers' weights that trains, of one more for the gradients of weights;
+``N`` the store's examples, ``n`` those that a run learns from, ``n_v`` those that it scores an epoch, ``n_t`` test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from fusionkit.dataset.mixture import Mix
+from fusionkit.devices import CPU
+from fusionkit.encode.batching import Batching
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tuning.live import LiveStates
+from fusionkit.tuning.passes import FromText
+from fusionkit.tuning.tokens import tokens_of
+from fusionkit.tuning.upper_layers import UpperLayers
+
+EXAMPLES = 4  # whose stored states are compared with live ones
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A start from a stored layer.
+
+    Attributes:
+        layer: k. depth: L. text, stored: layer passes of a training example. off: ``|z − ẑ| / |z|`` of the stored
+            states ẑ of that layer, over a few examples.
+    """
+
+    layer: int
+    depth: int
+    text: float
+    stored: float
+    off: float
+
+    def paid_after(self, learned: int, scored: float, tested: int, encoded: int) -> float:
+        """Epochs until encoding so many examples has paid for itself."""
+        return max(self.depth * encoded - self.layer * tested, 0) / (self.layer * max(learned + scored, 1))
+
+
+def start_of(store: Store | Mix, method: str, layer: int) -> Start:
+    """The start of a method's runs from a stored layer, worked out once.
+
+    Raises:
+        EncoderError: the encoder is not to be had, or not the store's.
+        UsageError: the encoder cannot take the method, or cannot start from that layer.
+    """
+    first = store.parts[0].store if isinstance(store, Mix) else store
+    if (key := (first.digest, method, layer)) not in _known:
+        _known[key] = _start(first, method, layer)
+    return _known[key]
+
+
+_known: dict[tuple[str, str, int], Start] = {}
+
+
+def _start(store: Store, method: str, layer: int) -> Start:
+    spec = RunSpec(store="", task="", label="", fusion="last", head="", method=method)
+    with torch.random.fork_rng(devices=[]):
+        tuned = load_tuned(store, spec, CPU)
+    attached, structure = tuned.attached, tuned.attached.structure
+    UpperLayers(tuned.encoder, attached, layer)
+    above = structure.layers[attached.lowest_layer - 1 :]
+    weights = sum(weights.numel() for module in above for weights in module.parameters())
+    back = len(above) * (1 + min(attached.count() / max(weights, 1), 1.0))
+    split = store[next(iter(store.splits))]
+    live = LiveStates(FromText(tuned.encoder, tokens_of(split)), store.layers, Batching.on("cpu"))
+    rows, at = np.arange(split.token_offsets[: EXAMPLES + 1][-1]), (store.layers.index(layer),)
+    with torch.no_grad():
+        true, kept = live.gather(rows, at), split.hidden_states.gather(rows, at).float()  # [rows, 1, hidden]
+    off = float((true - kept).norm() / true.norm()) if len(rows) else 0.0
+    return Start(layer, structure.depth, structure.depth + back, structure.depth - layer + back, off)

@@ -1,0 +1,190 @@
+"""The layers above layer k of an encoder, over states of layer k that are known: the same as a whole pass gives.
+
+    z_{k+1}, …, z_L = layers k + 1 … L (z_k)
+
+The model runs as usual over the sequences' sub-tokens and their mask, so that it makes its own masks, positions,
+rotary angles and relative biases, whatever its architecture. Layers 1 … k do nothing: each hands on what it gets, in
+the form that its output had in a trial pass. Layer k + 1 gets ``z_k`` instead of what the layer below handed on.
+
+What a layer below gives besides its states is handed on too, where it is one of the layer's inputs. Where the layer
+makes it and a layer above needs it, as T5's first layer makes the position biases of all layers, the layer runs as
+usual, without gradients, and its states are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fusionkit.encoder import Encoder
+from fusionkit.errors import UsageError
+from fusionkit.methods.attached import Attached
+
+STATES = "hidden_states"  # the name of a layer's input in transformers, where it is given by name
+LEAST, MOST = 16, 1040  # sub-tokens of the longest sequence that is tried
+TOLERANCE = 1e-6  # of the largest state: a mask or a position that is missing changes far more
+Inputs = tuple[Tensor, Tensor, Tensor]
+WINDOWS = ("sliding_window", "local_attention", "attention_window")  # as configurations call what a token sees
+
+
+class UpperLayers:
+    """Layers ``start + 1 … L`` of an encoder with a method.
+
+    Args:
+        start: k, from 1 up to the layer below the lowest one that the method touches.
+
+    Raises:
+        UsageError: there is no such layer, or the model gives other states so than in a whole pass: two sequences are
+            tried, one of them padded, longer than what a token sees where that is a window.
+    """
+
+    def __init__(self, encoder: Encoder, attached: Attached, start: int) -> None:
+        structure = attached.structure
+        if not 1 <= start < attached.lowest_layer:
+            raise UsageError(
+                f"no run of this method starts from layer {start}",
+                expected=f"a layer from 1 to {attached.lowest_layer - 1}, below the lowest one that the method changes",
+                received=str(start),
+                remedy="choose a lower layer, or --from-layer none",
+            )
+        structure.refuse_one_layer("--from-layer")
+        self.start, self._encoder = start, encoder
+        self._lower, self._first = structure.layers[:start], structure.layers[start]
+        tried = _tried(encoder)
+        with torch.no_grad(), _evaluating(encoder.model):
+            whole = self._whole(tried)
+            for runs in (False, True):  # most layers need not run for what they give besides the states
+                self._runs = runs
+                if not (wrong := self._difference(whole, tried)):
+                    return
+        raise UsageError(
+            f"{type(encoder.model).__name__} cannot start from layer {start}",
+            expected="the states above it to be those of a whole pass",
+            received=wrong,
+            remedy="choose --from-layer none: training then starts from the text",
+        )
+
+    def states(self, known: Tensor, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
+        """The states of each layer, with gradients where they are on; as :meth:`fusionkit.encoder.Encoder.states`.
+
+        Args:
+            known: float32 ``[batch, length, hidden]``, the states of layer k.
+
+        Returns:
+            L + 1 tensors ``[batch, length, hidden]``. Those of layers below k are no states of the encoder.
+        """
+
+        def put_in(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return ((known, *given[1:]), named) if given else (given, {**named, STATES: known})
+
+        hook = self._first.register_forward_pre_hook(put_in, with_kwargs=True)
+        for layer, form in zip(self._lower, self._forms, strict=True):
+            layer.forward = _passing(layer.forward, form, self._runs)
+        try:
+            found = self._encoder.states(token_ids, attention_mask, segments)
+        finally:
+            hook.remove()
+            for layer in self._lower:
+                del layer.forward
+        return (*found[: self.start], known, *found[self.start + 1 :])
+
+    def _whole(self, tried: Inputs) -> tuple[Tensor, ...]:
+        """The states of a whole pass, which shows in which form the layers below give theirs."""
+        self._forms: list[_Form] = []
+
+        def note(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            self._forms.append(_Form.of(output, _inputs(given, named)))
+
+        hooks = [layer.register_forward_hook(note, with_kwargs=True) for layer in self._lower]
+        try:
+            return self._encoder.states(*tried)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _difference(self, whole: tuple[Tensor, ...], tried: Inputs) -> str:
+        """How the states of real sub-tokens differ from those of a whole pass; nothing where they do not."""
+        real = tried[1].bool()
+        try:
+            short = self.states(whole[self.start].clone(), *tried)
+        except Exception as error:  # the model's own code may need what its lower layers give
+            return f"{type(error).__name__}: {error}"
+        for layer in range(self.start + 1, len(whole)):
+            wanted, found = whole[layer][real], short[layer][real]  # [real sub-tokens, hidden]
+            largest, off = float(wanted.abs().max()), float((found - wanted).abs().max())
+            if not off <= TOLERANCE * largest:
+                return f"states of layer {layer} that differ by {off:.2g}, of {largest:.2g} at most"
+        return ""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What a layer's output is made of besides the states.
+
+    Attributes:
+        keys: of each part behind the states in a tuple the input that it is, by place or name; None for no input. None
+            for an output that is the states alone. makes: some part is neither an input nor None.
+    """
+
+    keys: Sequence[int | str | None] | None
+    makes: bool
+
+    @classmethod
+    def of(cls, output: Any, inputs: Mapping[int | str, Any]) -> _Form:
+        if not isinstance(output, tuple):
+            return cls(None, makes=False)
+        parts = output[1:]
+        keys = [next((key for key, value in inputs.items() if value is part is not None), None) for part in parts]
+        return cls(keys, any(key is None and part is not None for key, part in zip(keys, parts, strict=True)))
+
+
+def _passing(forward: Callable[..., Any], form: _Form, runs: bool) -> Callable[..., Any]:
+    """What stands in for a layer's ``forward``."""
+
+    def hand_on(*given: Any, **named: Any) -> Any:
+        states = given[0] if given else named[STATES]
+        if form.keys is None:
+            return states
+        if runs and form.makes:
+            with torch.no_grad():
+                return (states, *forward(*given, **named)[1:])
+        inputs = _inputs(given, named)
+        return (states, *(None if key is None else inputs[key] for key in form.keys))
+
+    return hand_on
+
+
+def _inputs(given: Sequence[Any], named: Mapping[str, Any]) -> dict[int | str, Any]:
+    """What a module is given, by place or name."""
+    found: dict[int | str, Any] = dict(enumerate(given))
+    return found | dict(named)
+
+
+def _tried(encoder: Encoder) -> Inputs:
+    """Sub-tokens, mask and segments ``[2, length]``; the second sequence is half as long as the first."""
+    config = encoder.model.config
+    seen = [size + 8 for name in WINDOWS if isinstance(size := getattr(config, name, None), int)]
+    length = min(encoder.max_length, max(LEAST, *seen, 0), MOST)
+    words = torch.randint(encoder.model.get_input_embeddings().num_embeddings, (2, length),
+                          generator=torch.Generator().manual_seed(0))  # fmt: skip
+    mask = torch.ones_like(words)
+    mask[1, length // 2 :] = 0
+    ids = torch.where(mask.bool(), words, encoder.pad_id)
+    return ids.to(encoder.device), mask.to(encoder.device), torch.zeros_like(ids, device=encoder.device)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; every module's mode is as it was afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training

@@ -1,0 +1,53 @@
+"""The minibatches of a draw whose stored states are larger than memory: those of a few chunks are read at a time.
+
+A window has the minibatches that begin in it; the last one may take examples of the next window, which are then read
+twice. So minibatches are those that they are without windows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
+from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.ragged import IntArray
+
+
+class WindowedDraw:
+    """A draw in the order of each epoch.
+
+    Args:
+        layers: the positions that the run's fusion reads. size: examples of a minibatch. windowed: keep no more than
+            the states of a window in memory; otherwise the draw's own states are asked each time.
+    """
+
+    def __init__(self, draw: TaskSplit, layers: tuple[int, ...], order: Sampler, size: int, windowed: bool) -> None:
+        self.draw, self._layers, self._order, self._size = draw, layers, order, size
+        self._windowed = windowed and isinstance(draw.states, ChunkedStates)
+        self._epoch: tuple[int, IntArray, list[int]] = (0, np.zeros(0, dtype=np.int64), [])
+        self._window: tuple[tuple[int, int], States] | None = None
+
+    def examples(self, epoch: int, step: int) -> IntArray:
+        """Those of a step, from 0, of an epoch, from 1."""
+        return self._of(epoch)[0][step * self._size : (step + 1) * self._size]
+
+    def split(self, epoch: int, step: int) -> TaskSplit:
+        """The draw, over states that have those of this step's examples."""
+        if not self._windowed:
+            return self.draw
+        order, ends = self._of(epoch)
+        number = int(np.searchsorted(ends, step * self._size, side="right"))
+        if self._window is None or self._window[0] != (epoch, number):
+            first, last = (-(-end // self._size) * self._size for end in ([0, *ends][number], ends[number]))
+            rows = self.draw.subset(order[first:last]).rows
+            old = None if self._window is None else self._window[1]
+            assert isinstance(self.draw.states, ChunkedStates)
+            self._window = (epoch, number), self.draw.states.load(np.unique(rows), self._layers, old)
+        return self.draw.over(self._window[1], self.draw.rows)
+
+    def _of(self, epoch: int) -> tuple[IntArray, list[int]]:
+        """The order of an epoch, and where each of its windows ends."""
+        if self._epoch[0] != epoch:
+            windows = self._order.windows(epoch)
+            self._epoch = epoch, self._order.examples(epoch), np.cumsum([len(each) for each in windows]).tolist()
+        return self._epoch[1:]
