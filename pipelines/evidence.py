@@ -29,6 +29,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -236,10 +237,20 @@ def with_tables(text: str) -> str:
     return MARK.sub(written, text)
 
 
+def records_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The head and the records of a file, which is read once for all tables from it."""
+    return _read_once(path, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(16)
+def _read_once(path: Path, changed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    return read_records(path)
+
+
 def made_of(study: str) -> str:
     """By which file, where and when the runs of a study of record were trained, in a line."""
     machines: dict[str, dict[str, list[str]]] = {}
-    for each in read_records(RECORDS / f"{study}.jsonl")[0]["made"]:
+    for each in records_of(RECORDS / f"{study}.jsonl")[0]["made"]:
         instructions = f" with {each['instructions'][-1]}" if each.get("instructions") else ""
         on = f"{each.get('hardware', 'an unnamed CPU')}{instructions}, {counted(each['threads'], 'thread')} a run"
         machines.setdefault(on, {}).setdefault(each["date"], []).append(each["commit"])
@@ -268,8 +279,11 @@ class SweepRecords:
         return list(self.found)
 
     def answers(self, digest: str) -> dict[str, RunAnswers]:
-        record = next((each for each in self.found if each["digest"] == digest), {})
-        return answers_in(record)
+        return answers_in(self._by_digest.get(digest, {}))
+
+    @cached_property
+    def _by_digest(self) -> dict[str, dict[str, Any]]:
+        return {each["digest"]: each for each in self.found}
 
 
 def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
@@ -282,7 +296,7 @@ def table_of(study: str, name: str, options: Mapping[str, str]) -> str:
     comparison, choice = comparisons[name], dict(options)
     metrics, show = choice.pop("metric", "").split(","), choice.pop("show", "")
     told = choice.pop("notes", "") != "no"
-    records = read_records(RECORDS / f"{study}.jsonl")[1]
+    records = records_of(RECORDS / f"{study}.jsonl")[1]
     sweeps = {sweep: SweepRecords([r for r in records if r["sweep"] == sweep]) for sweep in comparison.sweeps}
     frame = frame_of(comparison, sweeps)
     frame = frame[~are_floors(frame)]  # the documents' tables are of heads
