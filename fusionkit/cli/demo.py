@@ -104,7 +104,11 @@ def print_comparison(frame: pd.DataFrame, answers: ExampleScores) -> None:
     columns = [("task", "left"), ("fusion", "left")]
     names = (f"test, {frame['data_seed'].nunique()} seeds", "Δ to last", "95 % of Δ", "parameters", "s alone")
     out().print(
-        table("travel-desk (English), frozen all-MiniLM-L6-v2", [*columns, *((n, "right") for n in names)], rows)
+        table(
+            "travel-desk, frozen all-MiniLM-L6-v2; intervals over seeds and test sentences",
+            [*columns, *((n, "right") for n in names)],
+            rows,
+        )
     )
 
 
