@@ -19,12 +19,14 @@ from fusionkit.cli.format_cells import (
     with_unit,
 )
 from fusionkit.runs.shown_split import SCORED_ON
+from fusionkit.runs.summary import OVER
 
 PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
 ERRORS = ("SE seeds", "SE examples")  # of the mean, or of the difference where there is one
 COSTS, READ_OFF = ("s alone", "parameters"), ("pairs", "W–T–L", PERCENT, *ERRORS, RANGE)
 KEPT = ("fusion", "label", "data", "scored on")
+OVER_WORDS = {"seeds": "seeds", "examples": "examples", "both": "seeds and examples"}
 SAID = (SCORED_ON, "metric")  # above the table, also above one of a single row
 
 
@@ -45,7 +47,10 @@ def summary_table(summary: pd.DataFrame) -> Table:
         rows.append([*(_cell(name, row[name]) for name in shown), *numbers.values()])
         if len(rows) == 1:
             header += [(name, "right") for name in numbers]
-    title = " · ".join(f"{head_of(name, summary)} {_cell(name, summary[name].iloc[0])}" for name in shared)
+    told = [f"{head_of(name, summary)} {_cell(name, summary[name].iloc[0])}" for name in shared]
+    if summary["low"].notna().any() and OVER in summary.attrs:
+        told.append(f"intervals{', p' if 'p' in summary else ''} over {OVER_WORDS[summary.attrs[OVER]]}")
+    title = " · ".join(told)
     return _fitting(title or None, header, rows, len(shown))
 
 
