@@ -90,8 +90,8 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "parameters": "" if pd.isna(row["parameters"]) else f"{row['parameters']:,.0f}",
         "seconds": "" if pd.isna(row["seconds_alone"]) else f"{row['seconds_alone']:.1f}",
         "stars": "",
-        "se_seeds": _error_text(row["se_seeds"], times),
-        "se_examples": _error_text(row["se_examples"], times),
+        "se_seeds": _error_text(row.get("se_seeds", nan), times),
+        "se_examples": _error_text(row.get("se_examples", nan), times),
     }
     if "selectivity" in row:
         found |= {
@@ -111,8 +111,8 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
     return found | {
         "difference": "baseline" if row["is_baseline"] else difference,
         "difference_interval": range_text(row["difference_low"], row["difference_high"], times, "+.1f"),
-        "se_seeds": _error_text(row["difference_se_seeds"], times),
-        "se_examples": _error_text(row["difference_se_examples"], times),
+        "se_seeds": _error_text(row.get("difference_se_seeds", nan), times),
+        "se_examples": _error_text(row.get("difference_se_examples", nan), times),
         "p": NOTHING if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}",
         "stars": next((stars for level, stars in MARKS.items() if p <= level), ""),
         "record": NOTHING if any(map(pd.isna, counts)) else "–".join(f"{count:.0f}" for count in counts),

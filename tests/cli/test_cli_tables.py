@@ -14,6 +14,7 @@ from fusionkit.cli.paper_tables import latex
 from fusionkit.cli.summary_table import summary_table
 from fusionkit.fit import RunsFolder, summarise
 from fusionkit.runs.folder import flat_record
+from fusionkit.runs.tabulate import tabulate
 from fusionkit.specs import RunSpec
 
 
@@ -29,7 +30,7 @@ def record(fusion: str, score: float | None, seed: int = 0, label: str = "tags",
 
 
 def summary(*records: dict[str, Any]) -> pd.DataFrame:
-    return summarise(pd.DataFrame([flat_record(each) for each in records]))
+    return tabulate(pd.DataFrame([flat_record(each) for each in records]))
 
 
 def printed(frame: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -44,7 +45,7 @@ def test_a_score_is_in_percent_with_its_deviation_where_there_is_one() -> None:
     assert score_text(nan, nan) == "–"
 
 
-def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
+def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold_with_what_ties() -> None:
     records = [record("last", 0.5), record("last", 0.7, 1), record("linear", 0.65), record("linear", 0.75, 1)]
     lines = latex(summary(*records, record("last", 0.2, label="pos"))).splitlines()
     assert lines == [
@@ -52,9 +53,9 @@ def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
         r"\toprule",
         r"task & label & fusion & scored on & score (\%) & 95\,\% interval & runs & parameters \\",
         r"\midrule",
-        r"tagging & tags & last & test & 60.0 $\pm$ 14.1 & -67.1 \dots 187.1 & 2 & 1,234 \\",
+        r"tagging & tags & last & test & \textbf{60.0} $\pm$ 14.1 & -67.1 \dots 187.1 & 2 & 1,234 \\",
         r"tagging & tags & linear & test & \textbf{70.0} $\pm$ 7.1 & 6.5 \dots 133.5 & 2 & 1,234 \\",
-        r"tagging & pos & last & test & \textbf{20.0} & – & 1 & 1,234 \\",
+        r"tagging & pos & last & test & 20.0 & – & 1 & 1,234 \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -63,7 +64,7 @@ def test_latex_has_a_row_a_group_and_the_best_of_each_task_in_bold() -> None:
 def test_latex_escapes_what_it_would_misread() -> None:
     lines = latex(summary(record("last", 0.5, label=r"50%_#1 {a} & \b $x ~y ^z"))).splitlines()
     escaped = r"50\%\_\#1 \{a\} \& \textbackslash{}b \$x \textasciitilde{}y \textasciicircum{}z"
-    assert lines[4] == rf"tagging & {escaped} & last & test & \textbf{{50.0}} & – & 1 & 1,234 \\"
+    assert lines[4] == rf"tagging & {escaped} & last & test & 50.0 & – & 1 & 1,234 \\"
     grouped = summarise(pd.DataFrame([flat_record(record("last", 0.5))]), ["data_seed", "head"])
     assert (
         latex(grouped).splitlines()[2]
@@ -83,9 +84,25 @@ def test_brackets_in_a_name_stay_brackets(capsys: pytest.CaptureFixture[str]) ->
 def test_what_all_rows_share_stands_above_them(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(summary(record("last", 0.5), record("linear", 0.25)), capsys)
     assert lines[0] == "task tagging · label tags · scored on test · metric f1, %"
-    assert lines[1].split() == ["fusion", "mean", "±", "std", "95", "%", "interval", "runs", "parameters", "s", "alone"]
+    assert lines[1].split() == [
+        "fusion",
+        "mean",
+        "±",
+        "std",
+        "95",
+        "%",
+        "interval",
+        "SE",
+        "seeds",
+        "SE",
+        "examples",
+        "runs",
+        "parameters",
+        "s",
+        "alone",
+    ]
     assert [line.split() for line in lines[2:]] == [
-        ["last", "50.0", "–", "1", "1,234", "2.5"], ["linear", "25.0", "–", "1", "1,234", "2.5"]
+        ["last", "50.0", "–", "–", "–", "1", "1,234", "2.5"], ["linear", "25.0", "–", "–", "–", "1", "1,234", "2.5"]
     ]  # fmt: skip
 
 

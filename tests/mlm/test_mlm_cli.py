@@ -106,7 +106,8 @@ def frame(metric: str, means: list[float]) -> pd.DataFrame:
          "std": 0.25, "low": mean - 1, "high": mean + 1, "validation": mean, "parameters": 1.0, "seconds_alone": 1.0}
         for k, mean in enumerate(means)
     ]  # fmt: skip
-    return pd.DataFrame(rows)
+    best = min(means) if metric == "perplexity" else max(means)
+    return pd.DataFrame(rows).assign(tied=[mean == best for mean in means])
 
 
 def test_perplexities_are_shown_as_they_are_and_the_lowest_is_best() -> None:

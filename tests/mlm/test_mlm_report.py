@@ -35,4 +35,4 @@ def test_perplexities_are_shown_as_they_are_and_the_least_is_the_best(
     study = read_report_data([runs.path], [place])
     (table,) = matrix_tables(study, compared(study)[0])
     best = [line[0]["t"] for line in table["rows"] if line[1].get("b")]
-    assert best == [min(means, key=lambda fusion: means[fusion])]
+    assert min(means, key=lambda fusion: means[fusion]) in best  # beside what two seeds do not tell from it

@@ -47,7 +47,7 @@ def assert_the_same(store: Store, specs: list[RunSpec], folder: Path, kills: int
         assert all(before < after for before, after in pairwise([0, *steps]))  # each went on from the one before
         one, other = kept(folder / str(number) / "whole"), kept(folder / str(number) / "killed")
         assert one == other
-        assert set(one[1]) == {"delta.safetensors", "weights.safetensors"}
+        assert set(one[1]) == {"answers.safetensors", "delta.safetensors", "weights.safetensors"}
     assert len(found) == len(specs)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from fusionkit.dataset.share import parse_share
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.fit.sweep.from_layer import asked_layer
-from fusionkit.fit.sweep.method_choices import check_encoder_rate, method_spelling
+from fusionkit.fit.sweep.method_choices import asked_layer, check_encoder_rate, method_spelling
 from fusionkit.fusions import fusion_name
 from fusionkit.names import FLOORS
 from fusionkit.options.tables import FIT

@@ -16,28 +16,14 @@ from typing import Any
 
 from fusionkit.dataset.mixture import Mix, stores_of
 from fusionkit.errors import EncoderError, UsageError
+from fusionkit.fit.sweep.method_choices import TEXT, asked_layer
 from fusionkit.machine import spare_memory
 from fusionkit.methods.table import parse_method
 from fusionkit.specs import AUTO, FROZEN
 from fusionkit.store import Store
 
-TEXT, STARTS = "none", "fusionkit.tuning.start"
+STARTS = "fusionkit.tuning.start"
 COPIES = 3  # of an encoder's weights in float32, that are there at once while it is loaded and tried
-
-
-def asked_layer(given: str | int) -> str | int:
-    """``auto``, ``none`` or a layer; UsageError for anything else."""
-    text = str(given)
-    if text in (AUTO, TEXT):
-        return text
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(
-            "--from-layer takes a stored layer",
-            expected=f"{AUTO}, {TEXT}, or the index of a layer from 1 on (0 is the embeddings, which save nothing)",
-            received=text,
-            remedy="choose one of these",
-        )
-    return int(text)
 
 
 def start_layer(store: Store | Mix, method: str, given: str | int) -> int | None:

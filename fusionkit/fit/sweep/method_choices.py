@@ -15,9 +15,9 @@ from typing import Any
 from fusionkit.errors import UsageError
 from fusionkit.methods.table import MethodEntry, parse_method
 from fusionkit.options.entry import options_of
-from fusionkit.specs import FROZEN, OF_METHODS, RunSpec
+from fusionkit.specs import AUTO, FROZEN, OF_METHODS, RunSpec
 
-GRID = "grid"
+GRID, TEXT = "grid", "none"
 WARMUP, DECAY = 0.1, 0.01
 
 
@@ -89,3 +89,18 @@ def refuse_strays(methods: Sequence[str], given: Mapping[str, Any]) -> None:
                 received=f"--method {FROZEN} alone",
                 remedy=f"leave --{known[name].flag} out, or add a --method like full",
             )
+
+
+def asked_layer(given: str | int) -> str | int:
+    """``auto``, ``none`` or a layer; UsageError for anything else."""
+    text = str(given)
+    if text in (AUTO, TEXT):
+        return text
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UsageError(
+            "--from-layer takes a stored layer",
+            expected=f"{AUTO}, {TEXT}, or the index of a layer from 1 on (0 is the embeddings, which save nothing)",
+            received=text,
+            remedy="choose one of these",
+        )
+    return int(text)
