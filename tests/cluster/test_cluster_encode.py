@@ -170,6 +170,7 @@ def test_a_part_that_fails_three_times_is_set_aside_and_the_others_are_done(
     assert sum("is set aside" in line for line in watch.said) == len(failed)
 
 
+@pytest.mark.soak("products")
 def test_the_record_of_a_failure_goes_with_it(
     cluster: Cluster, settings: ClusterSettings, encoder: Encoder, encoded: Encoding, whole_of: Callable[[str], Path],
     content: Content, tmp_path: Path,

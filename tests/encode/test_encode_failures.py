@@ -139,7 +139,7 @@ def test_a_place_that_may_not_be_written_is_one_error(source: Source, encoded: E
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("dtype", [pytest.param("float16", marks=pytest.mark.soak("products")), "int8"])
 def test_a_write_that_fails_midway_ends_the_encode_and_leaves_nothing_running(
     source: Source, encoded: Encoding, assert_same: Callable[[Path, Path], None], tmp_path: Path, dtype: str
 ) -> None:

@@ -152,6 +152,7 @@ def test_a_cache_without_a_size_is_wrong_use(copied: Callable[..., Any], local: 
     assert ended.err == "fusionkit: FUSIONKIT_CACHE is no size\n  expected: like 50GB, or 0\n  received: plenty\n"
 
 
+@pytest.mark.soak("products")
 def test_the_installed_command_ends_without_a_word_on_standard_error(copied: Callable[..., Any], local: Any) -> None:
     """As users run it: nothing that an event loop says when Python ends."""
     command = [sys.executable, "-m", "fusionkit", "verify", str(copied(local())), "--json"]

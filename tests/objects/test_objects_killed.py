@@ -26,7 +26,7 @@ def arguments(place: Path, model: Path, bucket: Any) -> list[object]:
     return ["encode", place, "--encoder", model, "--device", "cpu", "--out", bucket.address("s")]
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.soak("kills"))])
+@pytest.mark.parametrize("kills", [pytest.param(50, marks=pytest.mark.soak("kills"))])
 def test_an_encode_killed_at_any_moment_ends_with_the_same_bytes(
     bucket: Any, place: Path, model: Path, fusionkit: Command, encoded: Encoding, assert_same: Same, kills: int
 ) -> None:
