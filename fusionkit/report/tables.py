@@ -20,7 +20,7 @@ from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
 from fusionkit.runs.floors import MAJORITY, MARK
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
-from fusionkit.runs.summary import OVER, SPEAKS_OF, scores_of, summarise
+from fusionkit.runs.summary import OVER, error_notes, scores_of, summarise
 from fusionkit.runs.ties import TIED, with_ties
 
 TESTED = {
@@ -56,8 +56,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
         over = table.attrs[OVER]
         notes.append(
             f"Δ is the mean difference to {baseline or PLAIN} over pairs of runs with the same seeds; p is of "
-            f"{TESTED[over]}, corrected by Holm for all comparisons of the table. Intervals and p speak of "
-            f"{SPEAKS_OF[over]}."
+            f"{TESTED[over]}, corrected by Holm for all comparisons of the table."
         )
         least = table["smallest_p"].min()
         if pd.notna(least) and least > 0.05:
@@ -72,6 +71,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
             raise
         table = summarise(frame, CELL, answers=study.answers)
         table[list(COMPARED)] = None
+    notes += [f"{note[0].upper()}{note[1:]}." for note in error_notes(table, table.attrs[OVER])]
     table = with_ties(table, frame, CELL, answers=study.answers, same=CELL[:2])
     table, beaten = beside_floors(table, floor_scores(study))
     if (table[SCORED_ON] == VALIDATION).any():

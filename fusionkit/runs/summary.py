@@ -112,7 +112,7 @@ def summarise(
     notes += _average_notes(frame, keys, average) if average else []
     notes += _split_notes(summary)
     summary, told = with_majority(summary, [*keys, *shown], FREE)
-    notes += [*told, *_error_notes(summary, over, average), *([lacking] if lacking else [])]
+    notes += [*told, *error_notes(summary, over, average), *([lacking] if lacking else [])]
     summary.attrs |= {CHOSEN: shown, NOTES: notes, OVER: over}
     return summary
 
@@ -237,7 +237,7 @@ def _split_notes(summary: pd.DataFrame) -> list[str]:
     return [("" if flattered.all() else mixed) + FLATTERED]
 
 
-def _error_notes(summary: pd.DataFrame, over: str, average: Sequence[str]) -> list[str]:
+def error_notes(summary: pd.DataFrame, over: str, average: Sequence[str] = ()) -> list[str]:
     """What the intervals speak of, the size of the test split, and both standard errors; and what makes runs of a
     crossed design differ.
     """
