@@ -54,17 +54,7 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
 def answers_in_full(evaluation: RunEvaluation) -> RunAnswers:
     """What is kept of a run's answers."""
     heads = evaluation.heads
-    parts = {
-        name: answers_of(
-            head.gold,
-            head.predicted,
-            head.run.labels,
-            words=head.task.unit == "word",
-            several=head.task.several,
-            numeric=head.task.numeric,
-        )
-        for name, head in heads.items()
-    }
+    parts = {name: answers_of(head.task, head.gold, head.predicted, head.run.labels) for name, head in heads.items()}
     if len(heads) == 1 or any(head.task.numeric for head in heads.values()):
         return RunAnswers(parts)
     gold = {name: head.gold for name, head in heads.items()}

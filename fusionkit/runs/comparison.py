@@ -118,10 +118,8 @@ def compare(
     # Counts that some rows lack would become decimals.
     extra = extra.astype(dict.fromkeys(("wins", "ties", "losses", "pairs", "blocks", "unpaired"), "Int64"))
     whole = pd.concat([table, extra], axis=1)
-    whole.attrs |= table.attrs | {
-        HOW: {"interval": interval, "test": how.test, "correction": correction, "block": block}
-    }
-    whole.attrs[HOW] |= {"over": over, "simultaneous": simultaneous}
+    told = {"interval": interval, "test": how.test, "correction": correction, "block": block, "over": over}
+    whole.attrs |= table.attrs | {HOW: {**told, "simultaneous": simultaneous}}
     return whole
 
 

@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,9 @@ from fusionkit.metrics import (
 )
 from fusionkit.statistics.intervals import Floats
 from fusionkit.tags import are_span_tags, spans_of
+
+if TYPE_CHECKING:
+    from fusionkit.tasks import Task  # loads torch
 
 CLASS, TAGS, SPANS, SEVERAL, NUMBER, NATS, HITS = "class", "tags", "spans", "several", "number", "nats", "hits"
 FRAME = "frame"  # of several tasks: an example of which everything is right
@@ -223,19 +226,18 @@ def _equal(one: float | None, other: float) -> bool:
     return one is not None and math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
-def answers_of(
-    gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str], *, words: bool, several: bool, numeric: bool
-) -> KeptAnswers:
+def answers_of(task: Task, gold: Sequence[Any], found: Sequence[Any], labels: Sequence[str]) -> KeptAnswers:
     """The answers of a task from labels: one, a list of tags, a list of labels or a number an example.
 
     Args:
-        labels: those of train. words, several, numeric: whether words have labels, an example several, or numbers.
+        labels: those of train.
     """
-    if numeric:
+    words = task.unit == "word"
+    if task.numeric:
         return KeptAnswers(NUMBER, {"told": np.array(gold, np.float64), "found": np.array(found, np.float64)})
     if words and are_span_tags(labels):
         return _spans(gold, found)
-    if several:
+    if task.several:
         return _label_sets(gold, found, labels)
     lists = [list(itertools.chain.from_iterable(side)) if words else list(side) for side in (gold, found)]
     classes = ordered_classes(lists[0], [*labels, *lists[1]])

@@ -193,7 +193,4 @@ def task_answers(data: TaskData, split: TaskSplit, found: list[Any]) -> KeptAnsw
     """What is kept of one task's answers, an answer an example as :func:`predict` gives them."""
     if data.lm_head is not None:
         return masked_answers(split.gold, found)
-    task = data.task
-    return answers_of(
-        split.gold, found, data.labels, words=task.unit == "word", several=task.several, numeric=task.numeric
-    )
+    return answers_of(data.task, split.gold, found, data.labels)
