@@ -61,7 +61,15 @@ def evaluate(
     from fusionkit.evaluation.answers import mistakes_frame
     from fusionkit.evaluation.evaluate import evaluate as score
     from fusionkit.files import write_durably
+    from fusionkit.places import place_of
+    from fusionkit.store import is_store
 
+    if keep and not is_store(place_of(data)):
+        raise UsageError(
+            "--keep is for a store: the states that a run was scored on are there",
+            received=data,
+            remedy="name the store that the runs were fitted on, or leave --keep out",
+        )
     names = None if columns is None else [each.strip() for each in columns.split(",")]
     inputs = {"text": text, "pair": pair, "tokens": tokens}
     found = score(*heads, data=data, labels=_labels(labels), inputs=inputs, columns=names, **how)
