@@ -13,6 +13,7 @@ import pandas as pd
 
 from fusionkit.cli.format_cells import (
     NOTHING,
+    WORTH_IT,
     cell,
     chosen_columns,
     head_of,
@@ -25,6 +26,7 @@ from fusionkit.cli.format_cells import (
 )
 from fusionkit.metrics import is_share, metric_name
 from fusionkit.printable import one_line, printable, spreadsheet_safe
+from fusionkit.runs.floors import MARK
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.ties import TIED
 
@@ -101,7 +103,8 @@ def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
     text = f"\\textbf{{{text}}}" if bold else text
     text += f"$^{{{stars}}}$" if stars else ""
     text += "" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}"
-    return text + ("$^\\dagger$" if mark_of(row) else "")
+    marks = {MARK: "\\dagger", WORTH_IT: "\\blacklozenge"}
+    return text + "".join(f"$^{sign}$" for mark, sign in marks.items() if mark in mark_of(row))
 
 
 def _latex_escape(text: str) -> str:
