@@ -12,7 +12,7 @@ from fusionkit.metrics import is_better
 from fusionkit.runs.errors_of_differences import error_of_difference
 from fusionkit.runs.errors_of_means import SEEDS
 from fusionkit.runs.example_scores import ExampleScores
-from fusionkit.runs.pairing import pair_runs
+from fusionkit.runs.pairing import pair_runs, sides_of
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER, group_columns, prepared
 from fusionkit.statistics import LEVEL
@@ -45,6 +45,7 @@ class Rivals:
         frame = prepared(frame, average)
         self._keys, self._chosen = group_columns(frame, by, chosen, average), chosen
         self.runs = [group for _, group in frame.groupby(self._keys, sort=False, dropna=False)]
+        self._sides = sides_of(self.runs)
         self._over, self._answers = str(table.attrs[OVER]), answers
         self._means, self._metrics = table["mean"].to_numpy(dtype=np.float64), table["metric"].tolist()
         names = [name for name in same if name in table]
@@ -62,7 +63,7 @@ class Rivals:
         """Whether a paired test over what the summary's intervals are over tells two groups apart (p at most 0.05, not
         corrected); None where no runs pair, or one pair gives no test.
         """
-        pairs = pair_runs(self.runs[ours], self.runs[theirs], self._keys, self._chosen)
+        pairs = pair_runs(self._sides[ours], self._sides[theirs], self._keys, self._chosen)
         if not len(pairs.ours):
             return None
         errors = error_of_difference(pairs, self._answers)
