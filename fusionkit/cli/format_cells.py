@@ -13,6 +13,7 @@ from fusionkit.runs.comparison import COMPARED
 from fusionkit.runs.floors import BEATS, FLOORED, MARK
 from fusionkit.runs.pareto import COST, PARETO
 from fusionkit.runs.probing import PROBED
+from fusionkit.runs.ranks import RANKED
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 from fusionkit.runs.ties import TIED
@@ -28,7 +29,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that tell its groups apart."""
-    others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, TIED, PARETO, COST, *chosen_columns(summary))
+    others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, TIED, PARETO, COST, *RANKED, *chosen_columns(summary))
     return [name for name in summary.columns if name not in others]
 
 
@@ -125,6 +126,12 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "record": NOTHING if any(map(pd.isna, counts)) else "–".join(f"{count:.0f}" for count in counts),
         "pairs": "" if pd.isna(row["pairs"]) else f"{row['pairs']:.0f}",
     }
+
+
+def rank_text(row: dict[str, Any]) -> str:
+    """``2`` or ``2–4``; a group without rivals has none."""
+    low, high = (row[name] for name in RANKED)
+    return NOTHING if pd.isna(low) else f"{low}" if low == high else f"{low}–{high}"
 
 
 def runs_text(row: dict[str, Any]) -> str:

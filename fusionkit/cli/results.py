@@ -39,6 +39,7 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.option("--test", type=click.Choice(TESTS), help="Of paired differences over seeds. [default: permutation]")
 @click.option("--correction", type=click.Choice(CORRECTIONS), help="Of all p-values together. [default: holm]")
 @click.option("--pareto", type=click.Choice(COSTS), help="Mark groups that are better than all that cost less of this.")
+@click.option("--ranks", is_flag=True, help="Rank groups as far as paired tests tell them apart.")
 @click.option("--choose-by", type=click.Choice(CHOOSERS), help="What chooses among several rates, epochs and layers.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -56,6 +57,7 @@ def results(
     test: str | None,
     correction: str | None,
     pareto: str | None,
+    ranks: bool,
     choose_by: str | None,
     kind: str,
     as_json: bool,
@@ -90,7 +92,7 @@ def results(
     summary = tabulate(
         frame, by, split=split, choose_by=choose_by, baseline=baseline or None, average=average, over=over, block=block,
         interval=interval, simultaneous=simultaneous, test=test, correction=correction or "holm", pareto=pareto,
-        answers=ExampleScores(folder.answers),
+        ranks=ranks, answers=ExampleScores(folder.answers),
     )  # fmt: skip
     notes = [*summary.attrs[NOTES], *(comparison_notes(summary) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():

@@ -13,12 +13,14 @@ from fusionkit.cli.format_cells import (
     cell,
     head_of,
     naming_columns,
+    rank_text,
     rows_of,
     runs_text,
     texts_of,
     with_unit,
 )
 from fusionkit.runs.pareto import COST, PARETO
+from fusionkit.runs.ranks import BEST_RANK
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER
 
@@ -66,6 +68,8 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
     texts = texts_of(row)
     errors = dict(zip(ERRORS, (texts["se_seeds"], texts["se_examples"]), strict=True))
     found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
+    if BEST_RANK in row:
+        found["rank"] = rank_text(row)
     if "selectivity" in texts:
         found |= {
             "control": texts["control"],

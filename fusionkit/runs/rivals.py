@@ -48,6 +48,7 @@ class Rivals:
         self._sides = sides_of(self.runs)
         self._over, self._answers = str(table.attrs[OVER]), answers
         self._means, self._metrics = table["mean"].to_numpy(dtype=np.float64), table["metric"].tolist()
+        self._differ: dict[frozenset[int], bool | None] = {}
         names = [name for name in same if name in table]
         alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for place, values in enumerate(table[names].astype(str).itertuples(index=False, name=None)):
@@ -63,6 +64,12 @@ class Rivals:
         """Whether a paired test over what the summary's intervals are over tells two groups apart (p at most 0.05, not
         corrected); None where no runs pair, or one pair gives no test.
         """
+        both = frozenset((ours, theirs))
+        if both not in self._differ:
+            self._differ[both] = self._tested(ours, theirs)
+        return self._differ[both]
+
+    def _tested(self, ours: int, theirs: int) -> bool | None:
         pairs = pair_runs(self._sides[ours], self._sides[theirs], self._keys, self._chosen)
         if not len(pairs.ours):
             return None

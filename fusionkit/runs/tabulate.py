@@ -13,6 +13,8 @@ from fusionkit.runs.pairing import DATA_SEED
 from fusionkit.runs.pareto import LEGEND as PARETO_LEGEND
 from fusionkit.runs.pareto import with_pareto
 from fusionkit.runs.probing import plain_runs, with_probing
+from fusionkit.runs.ranks import LEGEND as RANKS_LEGEND
+from fusionkit.runs.ranks import with_ranks
 from fusionkit.runs.rivals import Rivals
 from fusionkit.runs.shown_split import TEST, with_scores_of
 from fusionkit.runs.summary import NOTES, summarise
@@ -34,6 +36,7 @@ def tabulate(
     test: str | None = None,
     correction: str = "holm",
     pareto: str | None = None,
+    ranks: bool = False,
     answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
     """One row a group of runs.
@@ -46,6 +49,7 @@ def tabulate(
         baseline, block, interval, simultaneous, test, correction: as of :func:`fusionkit.runs.comparison.compare`.
             average, over, answers: as of :func:`fusionkit.runs.summary.summarise`.
         pareto: a cost (:data:`fusionkit.names.COSTS`) by which groups get a mark (:mod:`fusionkit.runs.pareto`).
+        ranks: whether groups get their ranks (:mod:`fusionkit.runs.ranks`).
 
     Returns:
         the table of one of these two, with what probing runs say
@@ -76,7 +80,9 @@ def tabulate(
     rivals = Rivals(table, chosen.frame, list(by) or None, chosen.columns, average, answers)
     table = with_ties(table, rivals)
     table = table if pareto is None else with_pareto(table, rivals, pareto)
+    table = with_ranks(table, rivals) if ranks else table
     table = with_probing(table, chosen.frame, every, list(by) or None, interval, chosen.columns, average)
     marked = [] if pareto is None else [PARETO_LEGEND.format(pareto)]
+    marked += [RANKS_LEGEND] if ranks else []
     table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES], *marked]
     return table

@@ -89,6 +89,7 @@ class Comparison:
         None, "What chooses among several rates, epochs and layers. [default: each is a group]", choices=CHOOSERS
     )
     correction: str = option("holm", "Of all p-values together.", choices=tuple(CORRECTIONS))
+    ranks: bool = option(False, "Rank groups as far as paired tests tell them apart.")
     pareto: str | None = option(None, "Mark groups that are better than all that cost less of this.", choices=COSTS)
 
 

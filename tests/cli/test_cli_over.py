@@ -121,6 +121,16 @@ def test_a_group_is_worth_its_cost_where_it_is_better_than_all_that_costs_less(f
     lines = [line for line in done.out.splitlines() if "◆" in line and "%" not in line and "better" not in line]
     assert [line.split()[0] for line in lines] == ["last", "linear", "concat"]
     assert "$^\\blacklozenge$" in fusionkit("results", runs, "--pareto", "seconds_alone", "--format", "latex").out
+    # attention and linear are not told apart, nor are last and what is its copy.
+    ranks = fusionkit("results", runs, "--ranks", "--json").json
+    assert {row["fusion"]: (row["best_rank"], row["worst_rank"]) for row in ranks if row["fusion"] != "majority"} == {
+        "last": (4, 6), "linear": (2, 3), "attention": (2, 3), "concat": (1, 1), "dwatt": (4, 6),
+    }  # fmt: skip
+    shown = [line.split() for line in fusionkit("results", runs, "--ranks").out.splitlines()]
+    assert {line[0]: line[-6] for line in shown if line and line[0] in ("concat", "linear")} == {
+        "concat": "1",
+        "linear": "2–3",
+    }
     # All have as many weights: who is better has the mark, and who is not told from the best.
     equal = fusionkit("results", runs, "--pareto", "trained_parameters", "--json").json
     assert {row["fusion"] for row in equal if row["pareto"]} == {"concat"}
