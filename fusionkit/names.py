@@ -9,6 +9,7 @@ from __future__ import annotations
 TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap", "t")
+EVERY_LAYER = "layer:*"  # of a sweep: each stored layer alone
 OVER = ("seeds", "examples", "both")  # what intervals and p-values speak of: others of these
 BLOCKS = ("data_seed", "data")  # what is drawn anew as a whole where groups are compared
 CHOOSERS = ("validation",)

@@ -19,6 +19,7 @@ from fusionkit.fit.sweep.from_layer import start_layer
 from fusionkit.fit.sweep.method_choices import method_spelling, options_for, refuse_strays
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
+from fusionkit.names import EVERY_LAYER
 from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT
 from fusionkit.specs import AUTO, FROZEN, MASKED, MDL_BLOCKS, SHUFFLE, RunSpec, parse_layers
@@ -116,6 +117,7 @@ def expand(
         _check_mdl(methods, tasks, heads, draw, shots, bool(starts) or bool(draws))
         kinds += [(False, block) for block in range(1, MDL_BLOCKS + 1)]
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
+    fusions = [each for name in fusions for each in layer_by_layer(store, name)]
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
@@ -165,6 +167,11 @@ def expand(
         raise UsageError("--init-part says what to take of a run", expected="--init-from RUN", received="none")
     # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
     return list(dict.fromkeys(runs))
+
+
+def layer_by_layer(store: Store | Mix, fusion: str) -> list[str]:
+    """The fusions that a name stands for: :data:`EVERY_LAYER` is each stored layer alone, another is itself."""
+    return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
 
 
 def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
