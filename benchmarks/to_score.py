@@ -96,7 +96,7 @@ def tuned(
     """One method, until its validation score is at least the goal."""
     (spec,) = expand(
         context.store, methods=[method], fusions=["last"], encoder_lrs=(METHODS[method],), epochs=(TUNED_EPOCHS,),
-        compute_dtype=dtype, from_layer="auto", **case,
+        compute_dtype=dtype, from_layer="none", **case,
     )  # fmt: skip
     run, best = _TunedRun(spec, context, context.data(spec)), float("nan")
     length, clocks = run._run.length, {"train": 0.0, "score": 0.0}
