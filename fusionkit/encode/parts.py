@@ -5,6 +5,7 @@ An example that crosses a chunk's edge is encoded by both parts; each keeps its 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections.abc import Callable
@@ -56,8 +57,8 @@ class ComputedPart(NamedTuple):
 class PartEncoder:
     """Encodes parts of one store, each in three steps: read, compute, write.
 
-    :meth:`encode` calls them one after another. They may also run in three threads on different parts; each step
-    takes the parts in the same order.
+    :meth:`encode` calls them one after another. They may also run in threads of their own on different parts: reading
+    and computing in one thread each, writing in several.
 
     Args:
         buffers: how many parts may be computed and not yet written.
@@ -76,7 +77,7 @@ class PartEncoder:
         self._buffers: queue.LifoQueue[PartBuffer | None] = queue.LifoQueue()
         for _ in range(buffers):
             self._buffers.put(None)
-        self._block: RowBlock | None = None  # used again for each part that is written
+        self._blocks: queue.LifoQueue[RowBlock] = queue.LifoQueue()  # those that no thread is writing
         self._computed = 0
 
     def read(self, part: Part) -> PartInput:
@@ -139,8 +140,11 @@ class PartEncoder:
         """
         part = computed.part
         layout = self._layouts[part.split]
+        block = None
+        with contextlib.suppress(queue.Empty):
+            block = self._blocks.get_nowait()
         try:
-            self._block = block = computed.finish_transfer(self._block)
+            block = computed.finish_transfer(block)
             check()
             if not is_finite(block):
                 raise NotFiniteError(f"part {part.chunk} of {part.split} is not finite in {self._plan['dtype']}")
@@ -169,7 +173,13 @@ class PartEncoder:
             self._repeats.written(part)
             return record
         finally:
-            self._buffers.put(computed.buffer)
+            if block is not None:
+                self._blocks.put(block)
+            self.free(computed)
+
+    def free(self, computed: ComputedPart) -> None:
+        """Let the next part have a part's buffer."""
+        self._buffers.put(computed.buffer)
 
     def encode(
         self, part: Part, on_tokens: Callable[[int], None] = lambda _: None, check: Callable[[], object] = lambda: None
@@ -189,7 +199,7 @@ class PartEncoder:
     def block(self, part: Part) -> RowBlock:
         """A part's rows, which are not written; valid until the next part is computed."""
         computed = self.compute(part, self.read(part), time.perf_counter(), lambda _: None)
-        self._buffers.put(computed.buffer)
+        self.free(computed)
         return computed.finish_transfer(None)
 
     def not_finite(self, part: Part) -> NotFiniteError:
