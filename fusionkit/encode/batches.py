@@ -19,7 +19,7 @@ from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.places import Place
-from fusionkit.ragged import IntArray, flat_rows, segment_mean
+from fusionkit.ragged import IntArray, flat_rows, ordered_segment_mean
 from fusionkit.specs import MASKED
 from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, small_arrays
 from fusionkit.store.manifest import sequences_of, split_layout
@@ -212,4 +212,4 @@ def batch_rows(
     for position, layer in enumerate(layers):
         # [batch, length, hidden] → [batch · length, hidden] → the sub-tokens wanted
         tokens = states[layer].flatten(0, 1).index_select(0, source)
-        yield position, tokens if ends is None else segment_mean(tokens.float(), ends)
+        yield position, tokens if ends is None else ordered_segment_mean(tokens.float(), ends)

@@ -68,6 +68,7 @@ class PartEncoder:
     def __init__(
         self, store: Place, plan: dict[str, Any], encoder: Encoder, buffers: int = 1, dtype: str | None = None
     ) -> None:
+        encoder.refuse_device()
         self._store, self._plan, self._encoder = store, plan, encoder
         self._layouts = {split: split_layout(plan, split) for split in plan["splits"]}
         self._dtype = TORCH_DTYPES[dtype or plan["dtype"]]

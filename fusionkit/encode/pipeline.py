@@ -74,7 +74,8 @@ def encode(
         stop: asked between parts; True ends the work there with :class:`StoppedError`.
 
     Raises:
-        IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files.
+        IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files, or the device
+            has not the precision that is asked for.
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
     job = make_job(source, columns, out, spec, encoder, progress, budget, device)
@@ -86,6 +87,8 @@ def encode_job(
 ) -> EncodeReport:
     """Do a job, or finish it; arguments and errors as :func:`encode`."""
     out = job.out
+    if run_parts is None:
+        job.encoder.refuse_device()
     with place_errors(out), only_encoder(out) as check_lock:
         began = time.perf_counter()
         clear_leftovers(out)
