@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fusionkit.encode import EncodeProgress, EncodeReport
@@ -19,6 +20,7 @@ from fusionkit.encode.part_records import PartRecord, all_parts
 from fusionkit.encode.parts import ComputedPart, PartEncoder
 from fusionkit.encode.pipeline import serial_parts
 from fusionkit.encode.plan import write_plan
+from fusionkit.encode.upload import BatchWork, in_one_copy
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.sources import Source, guess_columns
@@ -152,6 +154,23 @@ def test_an_encode_asked_to_stop_ends_between_two_parts(
 def test_a_stop_after_the_last_part_is_no_stop(source: Source, encoded: Encoding, tmp_path: Path) -> None:
     asked = iter([False] * 10)
     assert encoded(source, tmp_path / "s", stop=lambda: next(asked, True)).outcome == "encoded"
+
+
+@pytest.mark.parametrize("rows", ["tokens", "words-mean"])
+def test_batches_that_came_to_the_device_in_one_copy_give_the_same_bytes(
+    source: Source, encoded: Encoding, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str
+) -> None:
+    encoded(source, tmp_path / "one-by-one", rows=rows)
+    counts = []
+
+    def packed(work: Iterator[BatchWork], device: torch.device) -> Iterator[BatchWork]:
+        counts.append(len(whole := list(work)))
+        return in_one_copy(whole, device)
+
+    monkeypatch.setattr("fusionkit.encode.parts.on_device", packed)  # as on a GPU
+    encoded(source, tmp_path / "packed", rows=rows)
+    assert max(counts) > 1
+    assert of_chunks(content(tmp_path / "packed")) == of_chunks(content(tmp_path / "one-by-one"))
 
 
 def test_a_part_that_cannot_be_written_ends_the_work_of_all_writers_and_the_others_stay(
