@@ -14,6 +14,7 @@ from fusionkit.cli.flags import flags, with_all
 from fusionkit.fusions import fusion_usages
 from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.lazy import uncollected
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.places import place_of
@@ -82,8 +83,9 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store 
         log().print(f"training over {', '.join(stores or file.stores)}, into {values['runs']}")
     judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
     named = [given_share(text) for text in stores or file.stores]
-    from fusionkit.dataset.mixture import mix_of  # loads torch
-    from fusionkit.fit.sweep.blocks import expand_blocks
+    with uncollected(for_good=True):
+        from fusionkit.dataset.mixture import mix_of  # loads torch
+        from fusionkit.fit.sweep.blocks import expand_blocks
 
     opened = mix_of(named, [given_store(place, planned=True) for place in judges])
     sweep = expand_blocks(opened, blocks)
