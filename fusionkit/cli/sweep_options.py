@@ -19,9 +19,8 @@ from fusionkit.options.tables import FIT, STORES
 from fusionkit.places import place_of
 
 if TYPE_CHECKING:
-    from fusionkit.dataset.mixture import Mix
+    from fusionkit.dataset.stores import Stores
     from fusionkit.fit.sweep.blocks import Sweep
-    from fusionkit.store import Store
 
 
 HEAD_NAMES = (*HEADS.names(), *LM_HEADS)
@@ -58,7 +57,7 @@ def stores_or_file(context: click.Context, argument: click.Parameter, stores: tu
     return stores
 
 
-def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store | Mix, Sweep, Path | None]:
+def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Stores, Sweep, Path | None]:
     """The sweep of flags and file together: the stores, the sweep, and its file where that has a cluster's settings."""
     from fusionkit.fit.sweep.checks import check_choices
     from fusionkit.fit.sweep.file import SweepFile, overlaid, read_sweep

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import SweepContext
@@ -169,7 +170,7 @@ def predictions_of(
     return found
 
 
-def _data_of(run: TrainedRun, data: TaskData, source: Store | Mix) -> TaskData:
+def _data_of(run: TrainedRun, data: TaskData, source: Stores) -> TaskData:
     """The splits over stored states, or over those of the run's own encoder."""
     if run.delta is None:
         return data
@@ -197,7 +198,7 @@ def _texts_of(
     return tokens, [texts.whole(each) for each in of_examples], [np.ones(len(one), dtype=bool) for one in tokens]
 
 
-def _source(study: ReportData, spec: RunSpec) -> Store | Mix:
+def _source(study: ReportData, spec: RunSpec) -> Stores:
     def one(digest: str) -> Store:
         if digest not in study.stores:
             raise FusionkitError(f"the store {digest} is not there")

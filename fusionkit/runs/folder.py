@@ -97,7 +97,7 @@ class RunsFolder:
 
     def drop_state(self, spec: RunSpec) -> None:
         """Remove the state of a run that has a record."""
-        if not spec.is_frozen:
+        if spec.is_alone:
             self.state_path(spec).unlink(missing_ok=True)
 
     def write(

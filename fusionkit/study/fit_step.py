@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from fusionkit.dataset.mixture import Mix, mix_of
+from fusionkit.dataset.mixture import mix_of
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.stores import Stores
 from fusionkit.files import write_durably
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.places import Place
@@ -51,7 +52,7 @@ class SweepFit:
         return {name: open_store(self._places[name]) for name in self.step.sources}
 
     @cached_property
-    def store(self) -> Store | Mix:
+    def store(self) -> Stores:
         """What it trains over."""
         parts = [Share(self.stores[name], share) for name, share in self.step.parts]
         return mix_of(parts, [self.stores[name] for name in self.step.judges])

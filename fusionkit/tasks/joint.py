@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.heads import each_head
@@ -120,10 +121,23 @@ def parts_of(spec: RunSpec) -> dict[str, RunSpec]:
     if spec.task not in SHORT and "=" not in spec.task:
         return {ALONE: spec}
     tasks = tasks_of(spec.task)
-    labels, heads = spec.label.split(","), spec.head.split("+")
+    labels, heads, own = spec.label.split(","), spec.head.split("+"), dict[str, dict[str, Any]]()
+    if spec.task_stores is not None:
+        stores = spec.task_stores.split(",")
+        sizes = spec.task_batches.split(",") if spec.task_batches else ["0"] * len(stores)
+        plain: dict[str, Any] = {"task_stores": None, "task_batches": None}
+        own = {
+            name: {**plain, "store": store, "batch_size": int(size) or spec.batch_size}
+            for name, store, size in zip(tasks, stores, sizes, strict=True)
+        }
     return {
         name: dataclasses.replace(
-            spec, task=task.name, label=label, head=head, pool=None if task.unit == "word" else spec.pool
+            spec,
+            task=task.name,
+            label=label,
+            head=head,
+            pool=None if task.unit == "word" else spec.pool,
+            **own.get(name, {}),
         )
         for (name, task), label, head in zip(tasks.items(), labels, heads, strict=True)
     }

@@ -9,14 +9,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.methods import parse_method
-from fusionkit.store import Store
 from fusionkit.tuning.encoder import encoder_of, tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
@@ -86,7 +85,7 @@ def delta_bytes(run: TrainedRun) -> bytes:
     return content
 
 
-def live_data_of(run: TrainedRun, data: TaskData, store: Store | Mix) -> TaskData:
+def live_data_of(run: TrainedRun, data: TaskData, store: Stores) -> TaskData:
     """The splits of a store over the states of the run's own encoder; the splits themselves for a frozen one."""
     if run.delta is None:
         return data

@@ -149,7 +149,7 @@ class CostsAlone:
         labels = {name: each.labels for name, each in part.parts.items()}
         classes = {name: len(known) for name, known in labels.items()}
         with Meter() as meter:
-            model = model_of(spec, len(layers), self._context.store.hidden, classes, part.train.sides, part.lm_head)
+            model = model_of(spec, len(layers), self._context.store.hidden, classes, part.sides, part.lm_head)
             load_start_weights(model, spec, self._context.start(spec), labels)
             batch = part.train.batch(np.arange(count), layers)
             runs = LoopedRuns([spec], [model])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.checks import read_floors
@@ -15,7 +15,6 @@ from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
 from fusionkit.fit.sweep.floors import floors_of
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.specs import PARTS, RunSpec
-from fusionkit.store import Store
 
 
 @dataclass
@@ -34,7 +33,7 @@ class Sweep:
     halving: bool = False
 
 
-def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
+def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     """The union of the blocks' runs.
 
     Args:

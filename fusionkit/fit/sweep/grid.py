@@ -10,6 +10,7 @@ from fusionkit.dataset.draws import check_draw
 from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
@@ -32,7 +33,7 @@ WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an enco
 
 
 def expand(
-    store: Store | Mix,
+    store: Stores,
     *,
     task: str | Mapping[str, str] | None = None,
     label: str | Mapping[str, str] | None = None,
@@ -183,7 +184,7 @@ def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**single, **dict(zip(swept, values, strict=True))} for values in itertools.product(*swept.values())]
 
 
-def _check_methods(store: Store | Mix, methods: Sequence[str], task: str) -> None:
+def _check_methods(store: Stores, methods: Sequence[str], task: str) -> None:
     """Refuse methods that train through the encoder over rows, or for a task, that cannot."""
     if all(method == FROZEN for method in methods):
         return
@@ -234,7 +235,7 @@ def _check_mdl(
         )
 
 
-def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
+def watched_count(store: Stores, given: int | str | None) -> int | None:
     """The number of validation examples that are scored while training, from a number or a share of those that are
     stored.
 
@@ -258,7 +259,7 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
     return Share(chooser, part).count(len(chooser["validation"].examples))
 
 
-def read_layers(store: Store | Mix, spec: RunSpec) -> tuple[int, ...]:
+def read_layers(store: Stores, spec: RunSpec) -> tuple[int, ...]:
     """The encoder's layers that a run's fusion reads."""
     count = store.manifest["encoder"]["layers"]
     chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count)

@@ -77,8 +77,8 @@ class Length(NamedTuple):
 
 
 def length_of(spec: RunSpec, examples: int) -> Length:
-    """The length of a run that learns from so many examples, where nothing stops it earlier."""
-    epoch = max(-(-examples // spec.batch_size), 1)
+    """The length of a run that learns from so many examples, of all its tasks, where nothing stops it earlier."""
+    epoch = spec.steps_per_epoch or max(-(-examples // spec.batch_size), 1)
     steps = spec.epochs * epoch if spec.max_steps is None else spec.max_steps
     return Length(epoch, steps, -(-steps // epoch))
 
