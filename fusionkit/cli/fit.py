@@ -98,9 +98,7 @@ def fit(
         )
 
 
-def _train_by_torchrun(
-    commands: CliCommands, store: Stores, sweep: Sweep, runs: Path
-) -> list[dict[str, Any]] | None:
+def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]] | None:
     """One run after the other by all processes that torchrun started; None in those that help the first one."""
     from fusionkit.devices import device_of
     from fusionkit.fit.executor.context import SweepContext

@@ -88,6 +88,11 @@ class TaskStores:
         self._known: dict[tuple[Any, ...], TaskData] = {}
 
     @property
+    def text(self) -> str:
+        """The tasks' stores as a run's spec keeps them."""
+        return ",".join(each.store.digest for each in self.choices)
+
+    @property
     def batches(self) -> str | None:
         """The tasks' own sizes of minibatches as a spec keeps them where any is given; 0 is the run's."""
         sizes = [each.batch_size or 0 for each in self.choices]
@@ -103,9 +108,9 @@ class TaskStores:
             found[name] = data
             notes += [f"{name}: {note}" for note in data.notes]
             notes.append(f"{name}: {len(data.train):,} examples to learn from, {len(data.validation):,} of validation")
-        if lacking := [name for name, data in found.items() if data.test is None]:
-            if len(lacking) < len(found):
-                notes.append(f"{', '.join(lacking)} without a labelled test split: all scores are of validation")
+        lacking = [name for name, data in found.items() if data.test is None]
+        if 0 < len(lacking) < len(found):
+            notes.append(f"{', '.join(lacking)} without a labelled test split: all scores are of validation")
         return behind_the_first(found, notes, apart=True)
 
     def record(self, spec: RunSpec) -> dict[str, Any]:

@@ -17,10 +17,12 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "task": (
         replace(
             _RUN["task"],
-            help=f"{', '.join(TASKS)}; several times as NAME=TASK. [default: by the store's columns]",
+            help=f"{', '.join(TASKS)}; several times as NAME=TASK; multi: one a store. [default: by its columns]",
             named=True,
         ),
     ),
+    "task_stores": (),
+    "task_batches": (),
     "label": (
         replace(
             _RUN["label"],

@@ -15,7 +15,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.heads import each_head
-from fusionkit.specs import RunSpec
+from fusionkit.specs import MULTI, RunSpec
 from fusionkit.tasks.head_check import check_head, is_somebodys, table_heads
 from fusionkit.tasks.table import TASKS
 from fusionkit.tasks.task import Task
@@ -24,6 +24,19 @@ JOINT = "joint"
 SHORT = {JOINT: "intent=classification,slots=tagging"}
 ALONE = ""  # the name of the one task that a run has
 NAME = re.compile(r"\w[\w -]*")
+
+
+def is_multi(text: object) -> bool:
+    """Whether a user asks for several tasks over stores of their own: ``multi``, ``multi,stsb=regression``."""
+    return isinstance(text, str) and text.partition(",")[0] == MULTI
+
+
+def check_task(text: str) -> None:
+    """Refuse what names no tasks (UsageError)."""
+    if not is_multi(text):
+        tasks_of(text)
+    elif named := text.partition(",")[2]:
+        tasks_of(named)
 
 
 @cache

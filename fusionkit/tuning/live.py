@@ -104,7 +104,9 @@ class StoredStart:
         needed = [passes.layers.index(layer) for layer in passes.read([self._given[0][at] for at in layers])]
         old = None if reuse is None else reuse._passes.stored
         held = self._stored.load(flat_rows(tokens.offsets, sequences)[0], needed, old)
-        return StoredStart(FromLayer(passes.upper, passes.encoder, tokens, held, passes.layers, passes.before), *self._given)
+        return StoredStart(
+            FromLayer(passes.upper, passes.encoder, tokens, held, passes.layers, passes.before), *self._given
+        )
 
     @property
     def _stored(self) -> ChunkedStates:

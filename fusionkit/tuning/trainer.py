@@ -1,5 +1,9 @@
-"""Training one run through the encoder: encoder with its method, then fusion, pool and head, over the same minibatches
-in the same order as a frozen head's.
+"""Training one run step by step: encoder with its method, then fusion, pool and head, over the same minibatches in the
+same order as a frozen head's.
+
+Of several tasks over stores of their own each step is a minibatch of one task, with the task's head and, where it has
+some, its own weights of the method (:mod:`fusionkit.fit.loader.task_sampler`). A frozen run of several tasks reads
+stored states; all others compute them.
 
 Nothing random is drawn in sequence: the order of an epoch is that of ``data_seed`` and the epoch, and each step seeds
 the generator by ``init_seed`` and its number. So what a killed process must leave is the weights, the optimizer's
@@ -25,6 +29,7 @@ from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
 from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.loader.task_sampler import TaskSampler
 from fusionkit.fit.model.precision import full_float32, products_in
 from fusionkit.fit.train.decisions import decide, score
 from fusionkit.fit.train.evaluate import Evaluator
@@ -32,9 +37,11 @@ from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_model
 from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
 from fusionkit.fit.train.stopwatch import Stopwatch
+from fusionkit.methods.attached import Attached
 from fusionkit.ragged import IntArray
 from fusionkit.specs import WINDOW, RunSpec
-from fusionkit.tuning.costs import costs_of
+from fusionkit.tasks import parts_of
+from fusionkit.tuning.costs import costs_of, task_weights
 from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import live_data, refuse_long
 from fusionkit.tuning.optimizer import Optimizer
@@ -94,23 +101,29 @@ class _TunedRun:
         self._began = self._clock()
         self._watch = Stopwatch(context.device)
         seed_of(spec, WEIGHTS)
-        self._encoder = load_tuned(context.store, spec, context.device)
-        batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
-        source = TokenSource(context.store)
-        refuse_long(self._encoder.encoder, self._encoder.attached.positions_added, source, data)
-        upper = (
-            None
-            if spec.from_layer is None
-            else UpperLayers(self._encoder.encoder, self._encoder.attached, spec.from_layer)
-        )
-        self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching, self._ranks, upper)
+        self._attached, self._data = Attached.of_nothing(), data
+        if not spec.is_frozen:
+            tuned = load_tuned(context.store, spec, context.device)
+            self._attached, source = tuned.attached, TokenSource(context.store)
+            refuse_long(tuned.encoder, tuned.attached.positions_added, source, data)
+            start = spec.from_layer
+            upper = None if start is None else UpperLayers(tuned.encoder, tuned.attached, start)
+            batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
+            how = (context.store.layers, batching, self._ranks, upper, tuned.attached.use)
+            self._data = live_data(data, source, tuned.encoder, *how)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)
         self._watched = watched_split(spec, self._data)
-        order = Sampler(training_split(spec, data), spec.order, spec.data_seed)
-        self._windows = WindowedDraw(draw, self._run.layers, order, spec.batch_size, spec.order == WINDOW)
+        sizes = [part.batch_size for part in parts_of(spec).values()]
+        self._streams = [
+            WindowedDraw(
+                live, self._run.layers, Sampler(stored, spec.order, spec.data_seed), size, spec.order == WINDOW
+            )
+            for live, stored, size in zip(draw.streams, training_split(spec, data).streams, sizes, strict=False)
+        ]
+        counts = [len(stream.draw) for stream in self._streams]
+        self._tasks = TaskSampler(spec.sampling, counts, self._run.length, spec.data_seed)
         self._model = fresh_model(self._run, self._data, context.store.hidden, context.start(spec)).to(self._device)
-        self._attached = self._encoder.attached
         self._optimizer = self._fresh_optimizer()
         self._evaluator = (
             Evaluator(self._data, self._watched) if Evaluator.can(self._data) and len(self._watched) else None
@@ -126,16 +139,17 @@ class _TunedRun:
     ) -> RunResult | Any:
         """The run's result, or the error of a loss that is no number."""
         spec, run, length = self._spec, self._run, self._run.length
-        costs = costs_of(self._encoder, self._model, run, self._optimizer)
+        costs = costs_of(self._attached, self._model, run, self._optimizer, self._device)
         self._watch.begin()
         self._began = self._clock()
         done = self._restored(keeping)
         progress = _Progress(spec, run, done, on_step)
         kept, at = time.monotonic(), done
         while at < length.steps:
-            epoch, step = at // length.epoch + 1, at % length.epoch
-            examples = self._windows.examples(epoch, step)
-            loss = self._step(self._windows.split(epoch, step), examples, at)
+            epoch = at // length.epoch + 1
+            task, number = self._tasks.minibatch(at)
+            examples, split = self._streams[task].minibatch(number)
+            loss = self._step(split, examples, at)
             if not math.isfinite(loss):
                 run.loss = loss
                 return diverged(run, epoch)
@@ -192,7 +206,9 @@ class _TunedRun:
         """Score validation, and keep what is the best so far."""
         run = self._run
         if epoch:
-            examples = min(run.left(epoch) * self._spec.batch_size, len(run.draw))
+            first = (epoch - 1) * run.length.epoch
+            steps = map(self._tasks.minibatch, range(first, first + run.left(epoch)))
+            examples = sum(self._streams[task].size_of(number) for task, number in steps)
             run.loss, self._total = self._total / max(examples, 1), 0.0
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
         if run.is_due(epoch):
@@ -234,16 +250,19 @@ class _TunedRun:
             (result,) = results_of([[run]], self._data, self._watched, held, self._evaluator, self._watch)
         self._charge()
         trained, delta = attached.count(), dict(self._best_delta)
+        counts = self._tasks.counts(len(run.curve))
         kept = sum(tensor.nbytes for tensor in (*result.weights.values(), *delta.values()))
         return dataclasses.replace(
             result,
             trained_parameters=result.trained_parameters + trained,
             delta=delta,
+            sampled=dict(zip(run.draw.parts, counts, strict=True)) if self._spec.is_multi else None,
             costs={
                 **costs,
                 "kept_bytes": kept,
                 "delta_bytes": sum(tensor.nbytes for tensor in delta.values()),
                 "encoder_trained_parameters": trained,
+                **(task_weights(self._spec, attached, self._model) if self._spec.is_multi else {}),
                 "seconds_alone": self._alone,
                 "threads": torch.get_num_threads(),
                 "processes": self._ranks.count,

@@ -17,7 +17,6 @@ from fusionkit.dataset.split import ChunkedStates, TaskSplit
 from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.ragged import IntArray
 from fusionkit.specs import SHUFFLE, WINDOW
-from fusionkit.store import Store
 
 AUTO_BYTES = 8 << 30  # of train's states in float32, all stored layers: no measure of this machine
 

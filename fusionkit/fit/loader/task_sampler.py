@@ -57,7 +57,9 @@ class TaskSampler:
                 tasks.append(((epoch - 1) * length.epoch + np.arange(steps)) % self._count)
             else:
                 rng = np.random.default_rng([data_seed, TASKS, epoch])
-                tasks.append(rng.choice(self._count, steps, p=task_probabilities(sampling, sizes, epoch, length.epochs)))
+                tasks.append(
+                    rng.choice(self._count, steps, p=task_probabilities(sampling, sizes, epoch, length.epochs))
+                )
         self._tasks: IntArray = np.concatenate(tasks)
         self._numbers = np.zeros(len(self._tasks), dtype=np.int64)
         for task in range(self._count):

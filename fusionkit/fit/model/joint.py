@@ -19,7 +19,6 @@ from fusionkit.lm_head import LmHead
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 
-
 Sides = int | Mapping[str, int]  # sequences an example has: of all tasks, or by their names
 
 

@@ -11,6 +11,7 @@ from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_task
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores
+from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
@@ -18,6 +19,7 @@ from fusionkit.fit.sweep.checks import check_watched, seed_pairs
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.fit.sweep.from_layer import start_layer
 from fusionkit.fit.sweep.method_choices import method_spelling, options_for, refuse_strays
+from fusionkit.fit.sweep.multi import check_multi, refuse_of_tasks
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.options.entry import SWEPT, joined
@@ -78,10 +80,18 @@ def expand(
             those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
     """
     mix = store if isinstance(store, Mix) else None
+    multi = store if isinstance(store, TaskStores) else None
     asked = joined(task), joined(label)
-    columns = choose_tasks(store, *asked) if isinstance(store, Store) else store.choose_tasks(*asked)
+    if isinstance(store, TaskStores):
+        beside = {"--draw-from": draws, "--control": control, "--mdl": mdl, "--init-from": starts}
+        check_multi({"task": task, "label": label, "head": head, **options}, methods, store, beside)
+        columns = store.tasks
+    else:
+        refuse_of_tasks(options)
+        columns = choose_tasks(store, *asked) if isinstance(store, Store) else store.choose_tasks(*asked)
     tasks = {name: each for name, (each, _) in columns.items()}
-    heads, whole = fitting_heads(tasks, joined(head)), text_of(tasks)
+    heads = fitting_heads(tasks, joined(head)) if multi is None else multi.heads
+    whole = text_of(tasks)
     if joint_fusion != "shared" and len(tasks) == 1:
         raise UsageError(
             f"the task {whole} has one head, and so one fusion",
@@ -145,6 +155,8 @@ def expand(
             mix=None if mix is None else mix.text,
             evaluate_on=None if mix is None else mix.evaluate_on,
             freeze=freeze,
+            task_stores=None if multi is None else multi.text,
+            task_batches=None if multi is None else multi.batches,
             method=method,
             from_layer=start_layers[method],
             **trained,
@@ -248,6 +260,12 @@ def watched_count(store: Stores, given: int | str | None) -> int | None:
         return None
     if not part.endswith("%"):
         return int(part)
+    if isinstance(store, TaskStores):
+        raise UsageError(
+            "of several tasks --validate-on is a number of examples of each",
+            expected="a number like 200",
+            received=f"--validate-on {given}",
+        )
     chooser = store.evaluation_stores[0] if isinstance(store, Mix) else store
     if "validation" not in chooser.splits or store.rows == MASKED:
         raise UsageError(
