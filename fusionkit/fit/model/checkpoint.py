@@ -40,7 +40,7 @@ class TrainedRun:
             run's name. whole: the module whose weights were kept: the model, or the model of all tasks of a run. name:
             the name of this task, where a run has several. others: its other tasks by their names; the spec of each is
             that of a single task. data: the name of the data it was trained on. delta: the file of what a
-            method trained of the encoder, and its SHA-256.
+            method trained of the encoder, and its SHA-256. apart: each of its tasks has examples of its own.
     """
 
     folder: Path
@@ -58,6 +58,7 @@ class TrainedRun:
     others: Mapping[str, TrainedRun] = dataclasses.field(default_factory=dict)
     data: str = ""
     delta: tuple[Path, str] | None = None
+    apart: bool = False
 
     @property
     def parts(self) -> dict[str, TrainedRun]:
@@ -169,6 +170,7 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
         "delta": None if trained is None else (place.parent / DELTA, trained),
         "folder": place.parent, "rows": record["rows"], "layers": layers, "encoder": record["encoder"],
         "digest": spec.digest, "whole": model, "data": str(record.get("data", "")),
+        "apart": spec.is_multi,
     }  # fmt: skip
     runs = {
         part: TrainedRun(
