@@ -23,15 +23,16 @@ from typing import TYPE_CHECKING, Any
 from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.names import FLOORS
+from fusionkit.options.entry import options_of
+from fusionkit.runs.task_rows import rows_of_tasks, scored_on, weights_of_tasks
 from fusionkit.specs import OF_TASKS, RunSpec
 from fusionkit.statistics.kept_answers import RunAnswers, from_bytes, from_text, to_bytes
-from fusionkit.tasks import parts_of, tasks_of
+from fusionkit.tasks import tasks_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DELTA, STATE, ANSWERS = "delta.safetensors", "state.safetensors", "answers.safetensors"
-MEAN = "mean"  # of several tasks
 RECORD, WEIGHTS, TABLE, CURVES = "run.json", "weights.safetensors", "results.parquet", "curves.parquet"
 CLAIMS, LOGS = ".claims", "logs"
 UNIT = "unit-"  # begins the name of a file there that is no run's: a cluster's worker is at a unit
@@ -341,9 +342,10 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
     flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
     flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
     if not flat["task_stores"]:
-        flat |= dict.fromkeys(OF_TASKS)  # they say nothing of one store
+        known = options_of(RunSpec)  # they say nothing of one store
+        flat |= {name: None for name in OF_TASKS if flat.get(name) == known[name].default}
     else:
-        flat |= _weights_of_tasks(record)
+        flat |= weights_of_tasks(record)
     flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
     flat |= task_scores(record)
     if record["spec"].get("mdl") is not None:
@@ -355,16 +357,7 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
             "score": scores.get("test", {}).get(metric),
             "validation_score": scores.get("validation", {}).get(metric),
         }
-    return flat | {"scored_on": _scored_on(flat)}
-
-
-def _weights_of_tasks(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What several tasks over one encoder weigh: all but their heads, also as a multiple of the encoder."""
-    own, encoder = record.get("parameters_per_task"), record.get("encoder_parameters")
-    if own is None or not encoder:
-        return {}
-    total = encoder + own * len(record["spec"]["task_stores"].split(","))
-    return {"total_parameters": total, "encoder_multiple": total / encoder}
+    return flat | {"scored_on": scored_on(flat)}
 
 
 def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
@@ -372,32 +365,8 @@ def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[s
     stores of their own and their mean.
     """
     if record["spec"].get("task_stores"):
-        return _flat_tasks(record, metric)
+        return rows_of_tasks(record, flat_record(record), task_scores(record), metric)
     flat = flat_record(record, metric)
     tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
     rows = [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
-    return [{**row, "scored_on": _scored_on(row)} for row in rows]
-
-
-def _flat_tasks(record: dict[str, Any], metric: str | None) -> list[dict[str, Any]]:
-    """A row for each task, with its own metric or the one asked for, and one for the mean of their own metrics."""
-    flat = flat_record(record)
-    if flat["status"] != "finished":
-        return [{**flat, "task": MEAN}]
-    scores, rows = record["scores"], list[dict[str, Any]]()
-    parts = parts_of(RunSpec.from_dict(record["spec"]))
-    for (name, part), own in zip(parts.items(), task_scores(record), strict=True):
-        shown = own if metric in (None, MEAN) else f"{name}_{metric}"
-        values = {split: found.get(shown) for split, found in scores.items()}
-        row = {**flat, "task": name, "label": part.label, "head": part.head, "metric": shown}
-        row |= {"score": values.get("test"), "validation_score": values.get("validation")}
-        rows += [{**row, "scored_on": _scored_on(row)}] if values.get("validation") is not None else []
-    return rows if metric not in (None, MEAN) else [*rows, {**flat, "task": MEAN}]
-
-
-def _scored_on(flat: Mapping[str, Any]) -> str | None:
-    """The split whose score counts: test, or validation where there is no test; None of a run that has no score."""
-    if flat["status"] != "finished":
-        return None
-    counts = {"test": flat["score"], "validation": flat["validation_score"]}
-    return next((split for split, score in counts.items() if score is not None), None)
+    return [{**row, "scored_on": scored_on(row)} for row in rows]

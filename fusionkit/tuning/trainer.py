@@ -2,7 +2,7 @@
 same order as a frozen head's.
 
 Of several tasks over stores of their own each step is a minibatch of one task, with the task's head and, where it has
-some, its own weights of the method (:mod:`fusionkit.fit.loader.task_sampler`). A frozen run of several tasks reads
+some, its own weights of the method (:mod:`fusionkit.tuning.task_sampler`). A frozen run of several tasks reads
 stored states; all others compute them.
 
 Nothing random is drawn in sequence: the order of an epoch is that of ``data_seed`` and the epoch, and each step seeds
@@ -29,7 +29,6 @@ from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
 from fusionkit.fit.loader.sampler import Sampler
-from fusionkit.fit.loader.task_sampler import TaskSampler
 from fusionkit.fit.model.precision import full_float32, products_in
 from fusionkit.fit.train.decisions import decide, score
 from fusionkit.fit.train.evaluate import Evaluator
@@ -48,6 +47,7 @@ from fusionkit.tuning.optimizer import Optimizer
 from fusionkit.tuning.pieces import pieces_of, shares_of, weighed_loss
 from fusionkit.tuning.ranks import Ranks
 from fusionkit.tuning.state import SavedState, read_state, write_state
+from fusionkit.tuning.task_sampler import TaskSampler
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.upper_layers import UpperLayers
 from fusionkit.tuning.windows import WindowedDraw

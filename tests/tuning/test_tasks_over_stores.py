@@ -16,12 +16,12 @@ from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
-from fusionkit.fit.loader.task_sampler import TaskSampler, task_probabilities
 from fusionkit.fit.sweep.multi import named_tasks, opened
 from fusionkit.fit.train.schedule import Length
 from fusionkit.predict import load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_planned
+from fusionkit.tuning.task_sampler import TaskSampler, task_probabilities
 from tests.tuning.conftest import Silent, encoded
 
 SIZES = (400, 100, 25)
@@ -90,9 +90,9 @@ def trained(stores: TaskStores | Store, spec: RunSpec, out: Path) -> dict[str, A
 def test_tasks_that_share_nothing_learn_what_runs_of_their_own_learn(
     stores: TaskStores, method: str, tmp_path: Path
 ) -> None:
-    of_methods = {} if method == "frozen" else {"encoder_lrs": (1e-2,), "encoder_dropout": 0.0}
-    choices = {"methods": [method], "lrs": (1e-2,), "validate_every": 99, **EXACT, **of_methods}
-    turns = {"sampling": "round-robin", "steps_per_epoch": 20, "epochs": (1,), "joint_fusion": "each"}
+    of_methods: dict[str, Any] = {} if method == "frozen" else {"encoder_lrs": (1e-2,), "encoder_dropout": 0.0}
+    choices: dict[str, Any] = {"methods": [method], "lrs": (1e-2,), "validate_every": 99, **EXACT, **of_methods}
+    turns: dict[str, Any] = {"sampling": "round-robin", "steps_per_epoch": 20, "epochs": (1,), "joint_fusion": "each"}
     found = trained(stores, run_of(stores, **turns, **choices), tmp_path / "both")
     assert found["sampled"] == {"tags": [10], "kind": [10]}
     names = ["weights"] if method == "frozen" else ["weights", "delta"]
@@ -154,14 +154,16 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
     assert (words.takes, list(words.runs), len(words.passes)) == ("words", ["tags", "kind"], 2)
     frame = stores.store_of["tags"]["test"].examples
     answers = words.predict([list(each) for each in frame["tokens"]])
-    found = [tag for answer in answers for tag in answer["tags"].tags]
+    found = [tag for answer in answers for tag in answer.to_dict()["heads"]["tags"]["tags"]]
     assert np.mean([one == other for one, other in zip(found, np.concatenate(frame["tags"]), strict=True)]) == (
         pytest.approx(whole["scores"]["test"]["tags_word_accuracy"])
     )
     texts, kinds = (stores.store_of["kind"]["test"].examples[column].tolist() for column in ("text", "kind"))
     told = load(cut["folder"], device="cpu", takes="texts")
     assert told.left_out == ["tags"]
-    right = [one["kind"].label == kind for one, kind in zip(told.predict(texts), kinds, strict=True)]
+    right = [
+        one.to_dict()["heads"]["kind"]["label"] == kind for one, kind in zip(told.predict(texts), kinds, strict=True)
+    ]
     assert np.mean(right) == pytest.approx(whole["scores"]["test"]["kind_accuracy"])
 
 
@@ -173,6 +175,7 @@ def test_tasks_that_share_all_but_heads_need_one_pass(stores: TaskStores, tmp_pa
     opening = opening_of(SweepContext(stores))
     assert opening is not None
     again = open_context(json.loads(json.dumps(opening)))
+    assert isinstance(again.store, TaskStores)
     assert [spec] == [run_of(again.store, methods=["top:1"], max_steps=(2,), shots=[1], sampling="uniform")]
 
 
