@@ -30,7 +30,17 @@ def per_task(attached: Attached, method: MethodSpec, tasks: Sequence[str]) -> At
         UsageError: the method keeps more than weights, so that tasks cannot take turns.
     """
     refuse_turns(attached, method)
-    own, model = own_names(attached.trainable, method), attached.model
+    return _in_turn(attached, own_names(attached.trainable, method), tasks)
+
+
+def all_own(attached: Attached, tasks: Sequence[str]) -> Attached:
+    """The same model with each task's own copy of all that trains, also of what they shared."""
+    plain = {name.partition(OF)[0]: weights for name, weights in attached.trainable.items()}
+    return _in_turn(dataclasses.replace(attached, trainable=plain), list(plain), tasks)
+
+
+def _in_turn(attached: Attached, own: Sequence[str], tasks: Sequence[str]) -> Attached:
+    model = attached.model
     homes = {name: (model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in own}
     copies = {
         task: {name: nn.Parameter(attached.trainable[name].detach().clone()) for name in own} for task in tasks

@@ -29,6 +29,7 @@ from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
 from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.model.fused import parameters_of
 from fusionkit.fit.model.precision import full_float32, products_in
 from fusionkit.fit.train.decisions import decide, score
 from fusionkit.fit.train.evaluate import Evaluator
@@ -37,9 +38,11 @@ from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_m
 from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
 from fusionkit.fit.train.stopwatch import Stopwatch
 from fusionkit.methods.attached import Attached
+from fusionkit.methods.per_task import all_own
 from fusionkit.ragged import IntArray
 from fusionkit.specs import WINDOW, RunSpec
 from fusionkit.tasks import parts_of
+from fusionkit.tuning.best_epochs import with_better_tasks
 from fusionkit.tuning.costs import costs_of, task_weights
 from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import live_data, refuse_long
@@ -109,27 +112,33 @@ class _TunedRun:
             start = spec.from_layer
             upper = None if start is None else UpperLayers(tuned.encoder, tuned.attached, start)
             batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
-            how = (context.store.layers, batching, self._ranks, upper, tuned.attached.use)
+            how = (context.store.layers, batching, self._ranks, upper, self._use)
             self._data = live_data(data, source, tuned.encoder, *how)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)
         self._watched = watched_split(spec, self._data)
         sizes = [part.batch_size for part in parts_of(spec).values()]
+        layers, windowed = self._run.layers, spec.order == WINDOW
         self._streams = [
-            WindowedDraw(
-                live, self._run.layers, Sampler(stored, spec.order, spec.data_seed), size, spec.order == WINDOW
-            )
+            WindowedDraw(live, layers, Sampler(stored, spec.order, spec.data_seed), size, windowed)
             for live, stored, size in zip(draw.streams, training_split(spec, data).streams, sizes, strict=False)
         ]
         counts = [len(stream.draw) for stream in self._streams]
         self._tasks = TaskSampler(spec.sampling, counts, self._run.length, spec.data_seed)
-        self._model = fresh_model(self._run, self._data, context.store.hidden, context.start(spec)).to(self._device)
+        self._hidden, plain = context.store.hidden, dataclasses.replace(spec, choose_epoch="mean")
+        learning = RunState(plain, layers, draw)
+        self._model = fresh_model(learning, self._data, self._hidden, context.start(spec)).to(self._device)
         self._optimizer = self._fresh_optimizer()
         self._evaluator = (
             Evaluator(self._data, self._watched) if Evaluator.can(self._data) and len(self._watched) else None
         )
         self._total = 0.0  # of the losses of this epoch, an example each
         self._best_delta: Mapping[str, torch.Tensor] = {}
+        self._best_epochs: dict[str, int] = {}  # of each task, where each has its own
+
+    def _use(self, task: str) -> None:
+        if self._attached.use is not None:
+            self._attached.use(task)
 
     def train(
         self,
@@ -213,10 +222,16 @@ class _TunedRun:
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
         if run.is_due(epoch):
             metric, value, found = self._scored(epoch)
-            if run.note_score(metric, value, epoch):
-                own = {name: each.detach().clone() for name, each in self._model.state_dict().items()}
-                run.best = BestEpoch(value, epoch, own, **found)
-                self._best_delta = self._attached.delta()
+            better, each = run.note_score(metric, value, epoch), self._spec.choose_epoch == "each"
+            if better or each:
+                own = {name: weights.detach().clone() for name, weights in self._model.state_dict().items()}
+                now, delta = BestEpoch(value, epoch, own, **found), self._attached.delta()
+                if each:
+                    kept = (run.best, self._best_delta, now, delta, list(self._data.parts))
+                    run.best, self._best_delta, tasks = with_better_tasks(*kept)
+                    self._best_epochs |= dict.fromkeys(tasks, epoch)
+                else:
+                    run.best, self._best_delta = now, delta
         self._charge()
         if epoch:
             run.epoch_seconds.append(run.seconds)
@@ -240,8 +255,15 @@ class _TunedRun:
 
     def _result(self, costs: dict[str, Any]) -> RunResult:
         """The run by its best epoch, scored on every split."""
-        run, attached = self._run, self._attached
+        run, attached, spec = self._run, self._attached, self._spec
+        trained, weights = attached.count(), dict[str, Any]()
+        if spec.is_multi:
+            weights = dict(task_weights(spec, attached, self._model))
         run.model = self._model
+        if spec.choose_epoch == "each":
+            run.model = fresh_model(run, self._data, self._hidden).to(self._device)
+            self._attached = attached = all_own(attached, list(self._data.parts))
+            weights["best_epochs"] = self._best_epochs
         attached.load_delta(self._best_delta)
         attached.train(False)
         self._watch.begin()
@@ -249,12 +271,12 @@ class _TunedRun:
         with torch.no_grad():
             (result,) = results_of([[run]], self._data, self._watched, held, self._evaluator, self._watch)
         self._charge()
-        trained, delta = attached.count(), dict(self._best_delta)
+        delta, own = dict(self._best_delta), parameters_of(self._model, trained=True)
         counts = self._tasks.counts(len(run.curve))
         kept = sum(tensor.nbytes for tensor in (*result.weights.values(), *delta.values()))
         return dataclasses.replace(
             result,
-            trained_parameters=result.trained_parameters + trained,
+            trained_parameters=own + trained,
             delta=delta,
             sampled=dict(zip(run.draw.parts, counts, strict=True)) if self._spec.is_multi else None,
             costs={
@@ -262,7 +284,7 @@ class _TunedRun:
                 "kept_bytes": kept,
                 "delta_bytes": sum(tensor.nbytes for tensor in delta.values()),
                 "encoder_trained_parameters": trained,
-                **(task_weights(self._spec, attached, self._model) if self._spec.is_multi else {}),
+                **weights,
                 "seconds_alone": self._alone,
                 "threads": torch.get_num_threads(),
                 "processes": self._ranks.count,
@@ -283,6 +305,7 @@ class _TunedRun:
             groups |= {"best-model": best.weights, "best-delta": self._best_delta}
             groups |= {} if best.decided is None else {"best-decided": {"": best.decided}}
             values["best"] = {"value": best.value, "epoch": best.epoch, "scores": best.scores}
+            values["best"] |= {"of": self._best_epochs} if self._best_epochs else {}
         write_state(keeping.path, SavedState(groups, values))
 
     def _restored(self, keeping: StateFile | None) -> int:
@@ -302,7 +325,7 @@ class _TunedRun:
             weights = {name: tensor.to(self._device) for name, tensor in groups["best-model"].items()}
             decided = groups.get("best-decided", {}).get("")
             run.best = BestEpoch(best["value"], best["epoch"], weights, decided, best["scores"])
-            self._best_delta = groups.get("best-delta", {})
+            self._best_delta, self._best_epochs = groups.get("best-delta", {}), best.get("of", {})
         return int(values["done"])
 
 

@@ -167,6 +167,21 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
     assert np.mean(right) == pytest.approx(whole["scores"]["test"]["kind_accuracy"])
 
 
+def test_each_task_may_keep_its_own_best_epoch(stores: TaskStores, tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"methods": ["full"], "encoder_lrs": (3e-3,), "fusions": ["linear"], "epochs": (4,)}
+    runs = {how: trained(stores, run_of(stores, choose_epoch=how, **choices), tmp_path) for how in ("mean", "each")}
+    epochs, scores = runs["each"]["best_epochs"], {how: run["scores"]["validation"] for how, run in runs.items()}
+    assert len(set(epochs.values())) == 2, "both tasks were best in one epoch: nothing is tried"
+    assert runs["each"]["curve"] == runs["mean"]["curve"]
+    for name in ("tags_f1", "kind_accuracy"):
+        assert scores["each"][name] >= scores["mean"][name]
+    assert scores["each"]["mean"] == pytest.approx((scores["each"]["tags_f1"] + scores["each"]["kind_accuracy"]) / 2)
+    texts, kinds = (stores.store_of["kind"]["test"].examples[column].tolist() for column in ("text", "kind"))
+    told = load(runs["each"]["folder"], device="cpu", takes="texts").predict(texts)
+    right = [one.to_dict()["heads"]["kind"]["label"] == kind for one, kind in zip(told, kinds, strict=True)]
+    assert np.mean(right) == pytest.approx(runs["each"]["scores"]["test"]["kind_accuracy"])
+
+
 def test_tasks_that_share_all_but_heads_need_one_pass(stores: TaskStores, tmp_path: Path) -> None:
     spec = run_of(stores, methods=["top:1"], max_steps=(2,), shots=[1], sampling="uniform")
     record = trained(stores, spec, tmp_path)

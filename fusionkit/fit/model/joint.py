@@ -37,7 +37,8 @@ class JointModel(nn.Module):
             name: build_model(part, layers, hidden, classes[name], _sides(sides, name))
             for name, part in parts_of(spec).items()
         }
-        self.shared = spec.joint_fusion == "shared"
+        # What is kept of several epochs, one of each task, has a fusion of each.
+        self.shared = spec.joint_fusion == "shared" and spec.choose_epoch == "mean"
         first = next(iter(self.parts.values())).get_submodule("fusion")
         fusions = {name: part.get_submodule("fusion") for name, part in self.parts.items()}
         if self.shared:
