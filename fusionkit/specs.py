@@ -35,6 +35,7 @@ MULTI = "multi"  # a run of several tasks, each over a store of its own
 SAMPLINGS = ("proportional", "square-root", "uniform", "round-robin", "annealed", "temperature:T")
 EPOCH_CHOICES = ("mean", "each")
 PARTS = ("fusion", "head", "both")
+ENCODER = "encoder"  # what a method that adds parts may leave as it is
 DRAWS = ("uniform", "stratified", "nested")
 GIVEN = "ids"  # a draw that was given back
 SHUFFLE, WINDOW = "shuffle", "window"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fusionkit.names import FLOORS, TASKS
 from fusionkit.options.entry import NONE, SWEPT, WHOLE, OptionInfo, options_of
-from fusionkit.specs import AUTO, ORDERS, EncodeSpec, RunSpec
+from fusionkit.specs import AUTO, ENCODER, ORDERS, PARTS, EncodeSpec, RunSpec
 
 _RUN = options_of(RunSpec)
 # What a user gives instead of these fields of a run; all others are given as they are.
@@ -118,6 +118,13 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             optional=False,
             ge=None,
             metavar="auto|none|K",
+        ),
+    ),
+    "freeze": (
+        replace(
+            _RUN["freeze"],
+            help="Part that is not trained; encoder: methods like pals train their own parts alone.",
+            choices=(*PARTS, ENCODER),
         ),
     ),
     "init_from": (

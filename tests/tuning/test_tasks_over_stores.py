@@ -16,6 +16,7 @@ from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
+from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.multi import named_tasks, opened
 from fusionkit.fit.train.schedule import Length
 from fusionkit.predict import load
@@ -219,6 +220,10 @@ def test_what_cannot_be_one_run_is_refused_before_any_step(
         expand(weather, fusions=["last"], sampling="uniform")
     with pytest.raises(UsageError, match="several tasks over stores of their own cannot have --method diff-prune"):
         run_of(stores, methods=["diff-prune"])
+    sweep = expand_blocks(stores, [{"methods": ("pals:6", "houlsby:4"), "freeze": ("encoder",), "fusions": ("last",)}])
+    assert [spec.method for spec in sweep.specs] == ["pals:6,encoder=frozen", "houlsby:4"]
+    with pytest.raises(UsageError, match="--freeze encoder leaves nothing to full"):
+        expand_blocks(stores, [{"methods": ("full",), "freeze": ("encoder",), "fusions": ("last",)}])
     with pytest.raises(UsageError, match="a temperature of 0"):
         run_of(stores, sampling="temperature:0")
 
