@@ -94,9 +94,9 @@ def fusions_table() -> str:
     for name in FUSIONS:
         fusion = fusion_class(name)
         spelled = named(name, fusion)
-        argument = ":8" if spelled.endswith(":r") else ":1"
+        argument = {"r": ":8", "h": ":204"}.get(spelled.rpartition(":")[2], ":1")
         counts = [count_of(re.sub(":[a-z]+$", argument, spelled), *size) for size in (MINILM, LARGE)]
-        each = {"n": " a layer", "r": " at r = 8"}.get(spelled.rpartition(":")[2], "")
+        each = {"n": " a layer", "r": " at r = 8", "h": " at h = 204"}.get(spelled.rpartition(":")[2], "")
         rows.append(
             [
                 f"`{spelled}`",
