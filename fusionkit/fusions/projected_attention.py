@@ -3,8 +3,8 @@
     x^i = LN(x^{i−1} + O Σ_t softmax_t(Q x^{i−1} · K x^{i−1}_t / √w) V x^{i−1}_t)
 
 Symbols: ``z_L`` the states of the last layer read, ``d`` their width; ``V^E``: d → h and ``V^D``: h → d; ``t`` runs
-over the rows of the example; ``Q``, ``K``, ``V``, ``O``: h → h, of each of the n layers, with heads of width ``w``. All have
-biases, and start at N(0, 0.02).
+over the rows of the example; ``Q``, ``K``, ``V``, ``O``: h → h, of each of the n layers, with heads of width ``w``.
+All have biases, and start at N(0, 0.02).
 Source: Stickland and Murray (2019), "proj. attn. on top"; the output matrix, the residual, the layer norm and the
 twelve heads are those of the authors' code. Neither text nor code adds ``z_L``.
 

@@ -37,10 +37,11 @@ from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_model
 from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
 from fusionkit.fit.train.stopwatch import Stopwatch
+from fusionkit.heads import gives_numbers
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.per_task import all_own
 from fusionkit.ragged import IntArray
-from fusionkit.specs import WINDOW, RunSpec
+from fusionkit.specs import FLOAT32, WINDOW, RunSpec
 from fusionkit.tasks import parts_of
 from fusionkit.tuning.best_epochs import with_better_tasks
 from fusionkit.tuning.costs import costs_of, task_weights
@@ -200,7 +201,7 @@ class _TunedRun:
         if self._ranks.rank:
             seed_of(spec, STEP, number, self._ranks.rank)  # dropout of its own
         for piece, share in zip(pieces[mine], shares[mine], strict=True):
-            with products_in(spec.compute_dtype, self._device, stacked=False):
+            with products_in(self._precision_of(draw.name), self._device, stacked=False):
                 batch = draw.batch(piece, layers).on(self._device)
                 loss = weighed_loss(self._model, batch, share)
                 if self._attached.penalty is not None:
@@ -210,6 +211,11 @@ class _TunedRun:
         self._ranks.sum_gradients(self._optimizer.weights)
         self._optimizer.step(number)
         return float(self._ranks.sum(torch.tensor(total, dtype=torch.float64))) if self._ranks.count > 1 else total
+
+    def _precision_of(self, task: str) -> str:
+        """That of a step: a task of numbers, beside others, has float32's."""
+        own = self._spec.is_multi and gives_numbers(parts_of(self._spec)[task].head)
+        return FLOAT32 if own else self._spec.compute_dtype
 
     def _end_epoch(self, epoch: int) -> None:
         """Score validation, and keep what is the best so far."""

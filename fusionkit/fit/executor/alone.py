@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.split import TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel
@@ -163,7 +163,12 @@ class CostsAlone:
 
 
 def some(split: TaskSplit, count: int) -> TaskSplit:
-    """So many examples, drawn uniformly: as long as all of them on average."""
+    """So many examples, drawn uniformly: as long as all of them on average; of several tasks their share of each."""
+    if split.apart:
+        share = count / sum(map(len, split.streams))
+        return tasks_joined(
+            {name: some(part, max(round(share * len(part)), 1)) for name, part in split.parts.items()}, apart=True
+        )
     return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
 
 

@@ -203,5 +203,6 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
         warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
         for _ in cost.context.train(specs, lambda _: ends.append(time.perf_counter()), part):
             pass
-    products = cost.products_over(plain, len(part.train), len(part.validation))
+    learned, scored = (sum(map(len, split.streams)) for split in (part.train, part.validation))
+    products = cost.products_over(plain, learned, scored)
     return (ends[-1] - ends[runs - 1]) * RATE / ((EPOCHS - 1) * runs * products)

@@ -42,7 +42,8 @@ def check_options(spec: RunSpec) -> None:
                 received=f"--method {spec.method}",
                 remedy=f"leave --{entry.flag} out, or choose another --method",
             )
-    if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)):
+    # Of several tasks those of numbers have their steps in float32.
+    if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)) and not spec.is_multi:
         raise UsageError(
             f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
             expected=f"--compute-dtype {FLOAT32}",
