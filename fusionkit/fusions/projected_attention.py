@@ -35,7 +35,7 @@ class AttentionLayer(nn.Module):
         return self.norm(x + self.out(attended))  # type: ignore[no-any-return]
 
 
-class ProjectedAttention(nn.Module):
+class AttentionOnTop(nn.Module):
     """Attention of width h over the last layer read. Parameters: 2 d h + h + d + depth (4 h² + 6 h)."""
 
     whole_examples = True  # a row's output depends on all rows of its example

@@ -30,7 +30,7 @@ class FeedForwardLayer(nn.Module):
         return self.norm(x + self.outer(functional.gelu(self.inner(x))))  # type: ignore[no-any-return]
 
 
-class ProjectedFfn(nn.Module):
+class FeedForwardOnTop(nn.Module):
     """Networks of width h over the last layer read. Parameters: 2 d h + h + d + depth (2 h² + 4 h)."""
 
     def __init__(self, layers: int, hidden: int, *, h: int, depth: int = 6) -> None:
