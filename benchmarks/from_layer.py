@@ -61,14 +61,14 @@ def compared(store: Store, method: str, batch: int, steps: int) -> dict[str, Any
             from_layer=how,
         )  # fmt: skip
         runs.append(_TunedRun(spec, context, context.data(spec)))
-    layer, length = runs[1]._spec.from_layer, runs[0]._run.length.epoch
+    layer = runs[1]._spec.from_layer
     assert layer is not None
     took: list[list[float]] = [[], []]
     for number in range(steps + 1):
         for run, seconds in zip(runs, took, strict=True):
-            epoch, step = number // length + 1, number % length
+            examples, split = run._streams[0].minibatch(number)
             began = time.process_time()
-            run._step(run._windows.split(epoch, step), run._windows.examples(epoch, step), number)
+            run._step(split, examples, number)
             seconds.append(time.process_time() - began)
     text, stored = (1e3 * statistics.median(each[1:]) for each in took)
     start = start_of(store, method, layer)

@@ -106,13 +106,13 @@ def tuned(
 
     for at in range(length.steps):
         began = time.process_time()
-        epoch, step = at // length.epoch + 1, at % length.epoch
-        run._step(run._windows.split(epoch, step), run._windows.examples(epoch, step), at)
+        examples, split = run._streams[0].minibatch(at)
+        run._step(split, examples, at)
         timed("train", began)
         if (at + 1) % every and at + 1 < length.steps:
             continue
         began = time.process_time()
-        metric, value, _ = run._scored(epoch)
+        metric, value, _ = run._scored(at // length.epoch + 1)
         timed("score", began)
         best = value if best != best or is_better(metric, value, best) else best
         print(f"  {name} {method}: step {at + 1} of {length.steps}, {metric} {value:.4f}", file=sys.stderr, flush=True)

@@ -61,6 +61,7 @@ PAGES = {
         "docs/fusions",
         "docs/heads",
         "docs/methods",
+        "docs/multi-task",
         "docs/your-own",
         "docs/cluster",
         "docs/statistics",

@@ -30,6 +30,8 @@ WIDTHS = {"top": 2, "houlsby": 64, "lora": 8, "prompt": 20, "prefix": 20, "pals"
 LAST = 9  # stands for L where the layers of any encoder are said
 # What is given as an example where a choice or a default does not show it.
 EXAMPLES = {
+    "plan method": "pals:126", "plan fusion": "extra-layers:1", "tasks": "8", "budget-per-task": "400000",
+    "sampling": "square-root", "steps-per-epoch": "2400",
     "encode out": "my.store", "report out": "report.html", "run out": "WORK", "out": "runs",
     "encoder": "roberta-large", "encoder-revision": "main", "layers": "0,6,12", "max-length": "128",
     "mask-seed": "1", "mask-share": "0.2", "config": "sst2", "revision": "main", "text": "sentence", "pair": "answer",
@@ -94,9 +96,9 @@ def fusions_table() -> str:
     for name in FUSIONS:
         fusion = fusion_class(name)
         spelled = named(name, fusion)
-        argument = ":8" if spelled.endswith(":r") else ":1"
+        argument = {"r": ":8", "h": ":204"}.get(spelled.rpartition(":")[2], ":1")
         counts = [count_of(re.sub(":[a-z]+$", argument, spelled), *size) for size in (MINILM, LARGE)]
-        each = {"n": " a layer", "r": " at r = 8"}.get(spelled.rpartition(":")[2], "")
+        each = {"n": " a layer", "r": " at r = 8", "h": " at h = 204"}.get(spelled.rpartition(":")[2], "")
         rows.append(
             [
                 f"`{spelled}`",

@@ -31,9 +31,11 @@ from fusionkit.fit.model.precision import full_float32
 from fusionkit.live_rows import Reader, SharedRows, in_order, readers_of, shared_rows
 from fusionkit.ragged import IntArray
 from fusionkit.tags import are_span_tags, spans_of
-from fusionkit.tuning.trained import trained_encoder
+from fusionkit.tasks import ALONE
+from fusionkit.tuning.trained import has_own_weights, trained_encoder
 
 LARGEST_BATCH = 8192  # sub-tokens whose layers lie side by side in float32
+Passed = tuple[str, str]  # a run by its digest, and the task whose own weights an encoder has, "" for all
 EXAMPLES = {"texts": "texts", "pairs": "two texts an example", "words": "a list of words an example"}
 
 
@@ -113,6 +115,7 @@ def load(
     trust_remote_code: bool = False,
     trust_modules: Sequence[str] = (),
     trust_encoder: bool = False,
+    takes: str | None = None,
 ) -> Predictor:
     """Load finished runs and the encoder they share.
 
@@ -122,6 +125,8 @@ def load(
         encoder: where the encoder is now, if no longer where it was when the store was encoded.
         trust_modules: modules that exported heads may import for a fusion or head that is not fusionkit's own.
         trust_encoder: load the encoder that an exported head names also from a folder of this machine.
+        takes: ``texts``, ``pairs`` or ``words``: of runs of several tasks over stores of their own those tasks answer
+            that read this; words serve tasks of texts, too. None is what the first task reads.
 
     Raises:
         UsageError: no such run, or runs that one pass of one encoder cannot serve.
@@ -135,11 +140,20 @@ def load(
     """
     if not runs:
         raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
-    trained = open_heads(runs, encoder, trust_modules, trust_encoder)
-    _refuse_different(trained)
-    own = {run.digest: trained_encoder(run, encoder, device, trust_remote_code) for run in trained if run.delta}
-    if len(own) == len(trained):
-        return Predictor(trained, own[trained[0].digest], own)
+    opened = open_heads(runs, encoder, trust_modules, trust_encoder)
+    takes = takes or _kind(opened[0])
+    trained = [_answering(run, takes) if run.apart else run for run in opened]
+    _refuse_different([part for run in trained for part in run.parts.values()], takes)
+    own: dict[Passed, Encoder] = {}
+    for run in (run for run in trained if run.delta):
+        apart = run.parts if has_own_weights(run) else {ALONE: run}
+        own |= {
+            (run.digest, name): trained_encoder(part, encoder, device, trust_remote_code)
+            for name, part in apart.items()
+        }
+    left = [name for one, other in zip(opened, trained, strict=True) for name in one.parts if name not in other.parts]
+    if all(run.delta for run in trained):
+        return Predictor(trained, next(iter(own.values())), own, takes, left)
     first = next(run for run in trained if run.delta is None)
     wanted = first.encoding["encoder"]
     loaded = load_encoder(
@@ -161,7 +175,7 @@ def load(
                 remedy="give the encoder of the runs with --encoder, or encode and fit again with this one",
             )
     highest = max(layer for run in trained if run.delta is None for layer in run.layers)
-    return Predictor(trained, truncated(loaded, highest), own)
+    return Predictor(trained, truncated(loaded, highest), own, takes, left)
 
 
 @dataclass(frozen=True)
@@ -194,22 +208,32 @@ class Predictor:
             (:func:`fusionkit.exported.head_names.head_names`); a run of several tasks is there for each of its columns.
             trained: the runs as they were given. encoder: cut above the highest layer that is read, where it could be.
             takes: ``texts``, ``pairs`` or ``words``, as the runs were trained. passes: those of
-            encoders over each text.
+            encoders over each text. left_out: tasks that read other input than this.
     """
 
-    def __init__(self, runs: Sequence[TrainedRun], encoder: Encoder, own: Mapping[str, Encoder] | None = None) -> None:
+    def __init__(
+        self,
+        runs: Sequence[TrainedRun],
+        encoder: Encoder,
+        own: Mapping[Passed, Encoder] | None = None,
+        takes: str | None = None,
+        left_out: Sequence[str] = (),
+    ) -> None:
         self.trained = list(runs)
         runs = [part for run in runs for part in run.parts.values()]
         self.runs = dict(zip(head_names(runs), runs, strict=True))
-        self.encoder, self.takes, self._two = encoder, _kind(runs[0]), _pair_as(runs[0]) == "two"
+        self.encoder, self.takes, self._two = encoder, takes or _kind(runs[0]), _pair_as(runs[0]) == "two"
+        self.left_out = list(left_out)
         self.max_length: int = runs[0].encoding["max_length"]
         for run in runs:
             run.model.to(encoder.device)
         own = own or {}
-        frozen = {name: run for name, run in self.runs.items() if run.digest not in own}
+        digests = {digest for digest, _ in own}
+        frozen = {name: run for name, run in self.runs.items() if run.digest not in digests}
         self.passes = [EncoderPass.of(encoder, frozen)] if frozen else []
-        for digest, trained in own.items():
-            heads = {name: run for name, run in self.runs.items() if run.digest == digest}
+        for (digest, task), trained in own.items():
+            mine = {name: run for name, run in self.runs.items() if run.digest == digest}
+            heads = {name: run for name, run in mine.items() if task in (ALONE, run.name)}
             self.passes.append(EncoderPass.of(trained, heads))
 
     def predict(
@@ -338,12 +362,28 @@ def _pair_as(run: TrainedRun) -> str:
     return str(run.encoding.get("pair_as", "one"))  # runs of earlier releases do not tell
 
 
-def _refuse_different(runs: list[TrainedRun]) -> None:
+def _answering(run: TrainedRun, takes: str) -> TrainedRun:
+    """The tasks of a run that can answer about this input."""
+    kinds = {"words": ("words", "texts")}.get(takes, (takes,))
+    parts = {name: part for name, part in run.parts.items() if _kind(part) in kinds}
+    if not parts:
+        raise UsageError(
+            f"no task of the run {run.folder.name} reads {takes}",
+            expected=f"one of {', '.join(dict.fromkeys(map(_kind, run.parts.values())))}",
+            received=takes,
+            remedy="choose another --takes",
+        )
+    first, *_ = parts
+    return dataclasses.replace(parts[first], others={name: part for name, part in parts.items() if name != first})
+
+
+def _refuse_different(runs: list[TrainedRun], takes: str) -> None:
     """One pass serves runs over different rows, but not over different encoders or sub-tokens."""
     fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
     known = []
     for run in runs:
-        given = f"pairs as {_pair_as(run)}" if _kind(run) == "pairs" else _kind(run)
+        kind = takes if run.apart else _kind(run)
+        given = f"pairs as {_pair_as(run)}" if kind == "pairs" else kind
         known.append({**run.encoding, **run.encoding["encoder"], "input": given})
     for run, other in zip(runs[1:], known[1:], strict=True):
         if different := [name for name in fields if known[0][name] != other[name]]:

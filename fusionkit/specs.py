@@ -31,7 +31,11 @@ SCHEDULES = ("linear", "cosine", "constant")
 OPTIMIZERS = ("adamw", "adam")
 CLASS_WEIGHTS = ("none", "balanced")
 JOINT_FUSIONS = ("shared", "each")
+MULTI = "multi"  # a run of several tasks, each over a store of its own
+SAMPLINGS = ("proportional", "square-root", "uniform", "round-robin", "annealed", "temperature:T")
+EPOCH_CHOICES = ("mean", "each")
 PARTS = ("fusion", "head", "both")
+ENCODER = "encoder"  # what a method that adds parts may leave as it is
 DRAWS = ("uniform", "stratified", "nested")
 GIVEN = "ids"  # a draw that was given back
 SHUFFLE, WINDOW = "shuffle", "window"
@@ -41,6 +45,7 @@ AUTO = "auto"  # the order that suits the store's size; no run has it
 FROZEN = "frozen"  # the method that trains nothing of the encoder
 FLOAT32, TF32 = "float32", "tf32"
 COMPUTE_DTYPES = (FLOAT32, TF32, "bfloat16", "float16")
+OF_TASKS = ("sampling", "steps_per_epoch", "choose_epoch")  # said of several tasks over several stores alone
 OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "checkpointing", "from_layer")
 TRAINING_DTYPES = (FLOAT32, "bfloat16")  # float16 would want its losses scaled
 
@@ -181,6 +186,24 @@ class RunSpec:
     mdl: int | None = option(None, "Learn the first N blocks of an online code and code the next one.", ge=1,
                              le=MDL_BLOCKS, later=True)  # fmt: skip
     joint_fusion: str = option("shared", "Of the heads of several tasks.", choices=JOINT_FUSIONS, later=True)
+    task_stores: str | None = option(None, "Digests of the stores of several tasks, in their order, where each has its "
+                                     "own examples.", later=True)  # fmt: skip
+    task_batches: str | None = option(None, "Examples of a step of each task, in their order; 0 is that of all.",
+                                      pattern="[0-9]+(,[0-9]+)*", example="numbers like 32,16",
+                                      later=True)  # fmt: skip
+    sampling: str = option(
+        "annealed",
+        f"Of several tasks, which a step is of: {', '.join(SAMPLINGS)}.",
+        pattern=r"proportional|square-root|uniform|round-robin|annealed|temperature:([0-9]+\.?[0-9]*|\.[0-9]+)",
+        example=f"{', '.join(SAMPLINGS)}, T above 0",
+        metavar="NAME",
+        lists=SWEPT,
+        later=True,
+    )
+    steps_per_epoch: int | None = option(None, "Of several tasks, steps of an epoch. [default: their examples / batch]",
+                                         ge=1, metavar="N", later=True)  # fmt: skip
+    choose_epoch: str = option("mean", "Of several tasks, one epoch by their mean score, or each task's own.",
+                               choices=EPOCH_CHOICES, later=True)  # fmt: skip
     init_from: str | None = option(None, "Digest of the finished run whose weights this one begins with.", later=True)
     init_part: str | None = option(None, "What to take of it. [default: both]", choices=PARTS, later=True)
     freeze: str | None = option(None, "Part that is not trained.", choices=PARTS, lists=WHOLE, later=True)
@@ -215,6 +238,16 @@ class RunSpec:
     def is_frozen(self) -> bool:
         """Whether the encoder stays as it is, so that stored states are all that the run reads."""
         return self.method == FROZEN
+
+    @property
+    def is_multi(self) -> bool:
+        """Whether it learns several tasks, each over examples of its own."""
+        return self.task_stores is not None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is trained by itself, step by step, not in a stack with others."""
+        return not self.is_frozen or self.is_multi
 
     @property
     def is_floor(self) -> bool:

@@ -18,13 +18,12 @@ from fusionkit.cli.encode import encode_into
 from fusionkit.cli.paper_tables import csv_text, latex, markdown
 from fusionkit.cli.sweep_table import SweepTable
 from fusionkit.cli.work_options import on_cpus
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.fit import RunsFolder, fit, forecast
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
 from fusionkit.runs.ties import LEGEND
-from fusionkit.store import Store
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings
@@ -72,12 +71,12 @@ class CliCommands:
 
         return lru_cache(maxsize=1)(load_encoder)
 
-    def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
+    def fit(self, store: Stores, sweep: Sweep, runs: Path) -> None:
         """Train a sweep, like ``fusionkit fit``."""
         self.say(f"fitting {len(sweep.specs)} runs into {runs}")
         self.train(store, sweep, runs)
 
-    def train(self, store: Store | Mix, sweep: Sweep, runs: Path) -> list[dict[str, Any]]:
+    def train(self, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]]:
         """Train the missing runs, with a table of the progress and with logs; the records of all of the sweep's
         runs.
         """
@@ -109,12 +108,12 @@ class CliCommands:
             logs.close()
         return records
 
-    def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
+    def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
         """The text of ``fusionkit fit --dry-run``."""
         return self.forecast_with_notes(store, sweep, runs, known)[0]
 
     def forecast_with_notes(
-        self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements | None = None
+        self, store: Stores, sweep: Sweep, runs: Path, known: Measurements | None = None
     ) -> tuple[Forecast, list[str]]:
         """The forecast, and what ``fit`` would say."""
         with self._own_threads():

@@ -19,10 +19,9 @@ from fusionkit.plural import counted
 
 if TYPE_CHECKING:
     from fusionkit.cli.commands import CliCommands
-    from fusionkit.dataset.mixture import Mix
+    from fusionkit.dataset.stores import Stores
     from fusionkit.fit.executor.estimate import Forecast
     from fusionkit.fit.sweep.blocks import Sweep
-    from fusionkit.store import Store
 
 
 @click.command()
@@ -101,9 +100,7 @@ def fit(
         )
 
 
-def _train_by_torchrun(
-    commands: CliCommands, store: Store | Mix, sweep: Sweep, runs: Path
-) -> list[dict[str, Any]] | None:
+def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]] | None:
     """One run after the other by all processes that torchrun started; None in those that help the first one."""
     from fusionkit.devices import device_of
     from fusionkit.fit.executor.context import SweepContext

@@ -18,6 +18,7 @@ from fusionkit.printable import printable
 COMMANDS = {
     "estimate": "Say what an encode would cost, before it starts.",
     "encode": "Encode a source once into a store of every layer's states.",
+    "plan": "Count what several tasks over one encoder would weigh.",
     "fit": "Train late-fusion heads over a store.",
     "run": "Take a study from sources to tables, figures and a page.",
     "results": "Summarise runs: mean, std and interval by any columns.",

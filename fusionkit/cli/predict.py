@@ -24,6 +24,11 @@ from fusionkit.errors import UsageError
 @click.option("--text", help="Column with the text. [default: as in training, else guessed]")
 @click.option("--pair", help="Column with the second text of a pair. [default: as in training, else guessed]")
 @click.option("--tokens", help="Column with lists of words. [default: as in training, else guessed]")
+@click.option(
+    "--takes",
+    type=click.Choice(["texts", "pairs", "words"]),
+    help="Of runs of several tasks, those that read this answer. [default: what the first task reads]",
+)
 @click.option("--encoder", help="Where the encoder is now, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda:0.")
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
@@ -68,8 +73,11 @@ def predict(
     predictor = load(*places, trust_modules=trusted, **loading)
     if (passes := len(predictor.passes)) > 1:
         log().print(
-            f"{passes} passes of an encoder over each text: runs that trained through it bring one of their own"
+            f"{passes} passes of an encoder over each text: runs that trained through it bring one of their own, and "
+            "so does each task with weights of its own in it"
         )
+    if predictor.left_out:
+        log().print(f"no answer of {', '.join(predictor.left_out)}: they read other input; --takes chooses it")
     if given is None or given == "-":
         blocks = blocks_of(predictor, sys.stdin if given else texts)
     else:

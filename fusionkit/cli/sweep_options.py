@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from fusionkit.cli.completion import files, folders, names
 from fusionkit.cli.console import PLACE, given_share, given_store, log
 from fusionkit.cli.flags import flags, with_all
+from fusionkit.errors import UsageError
 from fusionkit.fusions import fusion_usages
 from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
@@ -18,17 +19,17 @@ from fusionkit.lazy import uncollected
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.places import place_of
+from fusionkit.specs import MULTI
 
 if TYPE_CHECKING:
-    from fusionkit.dataset.mixture import Mix
+    from fusionkit.dataset.stores import Stores
     from fusionkit.fit.sweep.blocks import Sweep
-    from fusionkit.store import Store
 
 
 HEAD_NAMES = (*HEADS.names(), *LM_HEADS)
 # What help and completion know of an option besides its entry.
 MORE: dict[str, dict[str, Any]] = {
-    "task": {"shell_complete": names(TASKS)},
+    "task": {"shell_complete": names((*TASKS, MULTI))},
     "fusion": {
         "shell_complete": names(fusion_usages()),
         "help": FIT["fusion"].help.replace("A fusion", ", ".join(fusion_usages().values()), 1),
@@ -59,7 +60,7 @@ def stores_or_file(context: click.Context, argument: click.Parameter, stores: tu
     return stores
 
 
-def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store | Mix, Sweep, Path | None]:
+def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Stores, Sweep, Path | None]:
     """The sweep of flags and file together: the stores, the sweep, and its file where that has a cluster's settings."""
     from fusionkit.fit.sweep.checks import check_choices
     from fusionkit.fit.sweep.file import SweepFile, overlaid, read_sweep
@@ -67,7 +68,14 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store 
 
     values = context.params
     file = SweepFile((), (), ({},)) if values["sweep"] is None else read_sweep(values["sweep"])
-    if not (stores or file.stores):
+    if file.tasks and (stores or file.stores):
+        raise UsageError(
+            "a sweep's stores are those of its tasks, or those that are named beside them",
+            expected="one of the two",
+            received=f"{len(file.tasks)} tasks and {', '.join(stores or file.stores)}",
+            remedy="leave the stores out",
+        )
+    if not (stores or file.stores or file.tasks):
         [argument] = (param for param in context.command.params if param.name == "stores")
         raise click.MissingParameter(ctx=context, param=argument)
     chosen = {
@@ -80,13 +88,15 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Store 
     for run in {run for block in blocks for run in block.get("init_from", ())}:
         find_run(run)
     if not values["print_job"]:
-        log().print(f"training over {', '.join(stores or file.stores)}, into {values['runs']}")
+        named = stores or file.stores or [task["store"] for task in file.tasks]
+        log().print(f"training over {', '.join(named)}, into {values['runs']}")
     judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
-    named = [given_share(text) for text in stores or file.stores]
+    shares = [given_share(text) for text in stores or file.stores]
+    tasks = [(task, given_store(place_of(task["store"]), planned=True)) for task in file.tasks]
     with uncollected(for_good=True):
-        from fusionkit.dataset.mixture import mix_of  # loads torch
-        from fusionkit.fit.sweep.blocks import expand_blocks
+        from fusionkit.fit.sweep.blocks import expand_blocks  # loads torch
+        from fusionkit.fit.sweep.multi import opened
 
-    opened = mix_of(named, [given_store(place, planned=True) for place in judges])
-    sweep = expand_blocks(opened, blocks)
-    return opened, sweep, values["sweep"] if file.cluster else None
+    trained, blocks = opened(shares, [given_store(place, planned=True) for place in judges], blocks, tasks)
+    sweep = expand_blocks(trained, blocks)
+    return trained, sweep, values["sweep"] if file.cluster else None

@@ -35,11 +35,15 @@ def legible_names(stores: Sequence[Store]) -> dict[str, str]:
     }
 
 
-def refuse_strangers(stores: Sequence[Store]) -> None:
-    """Refuse stores whose states cannot be mixed: another encoder, rows or kind of input, or no common layer."""
+def refuse_strangers(stores: Sequence[Store], but: Sequence[str] = ()) -> None:
+    """Refuse stores whose states cannot be mixed: another encoder, rows or kind of input, or no common layer.
+
+    Args:
+        but: fields that may differ.
+    """
     facts = [_facts(store) for store in stores]
     shared = set.intersection(*(set(store.layers) for store in stores))
-    different = [name for name in facts[0] if len({fact[name] for fact in facts}) > 1]
+    different = [name for name in facts[0] if name not in but and len({fact[name] for fact in facts}) > 1]
     different = [name for name in different if name != "layers" or not shared]
     if different:
         raise UsageError(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.split import TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
@@ -193,6 +193,8 @@ def carve(examples: int, share: float) -> tuple[IntArray, IntArray]:
 
 def watched_split(spec: RunSpec, data: TaskData) -> TaskSplit:
     """The examples that are scored while training and choose the epoch: ``validate_on`` of validation, or all of it."""
+    if data.apart and spec.validate_on is not None:
+        return tasks_joined({name: watched_split(spec, part) for name, part in data.parts.items()}, apart=True)
     whole = data.validation
     if spec.validate_on is None or spec.validate_on >= len(whole):
         return whole

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fusionkit.dataset.control import control_columns, label_pool
 from fusionkit.dataset.mlm import load_masked
-from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.split import tasks_joined
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
@@ -146,27 +146,22 @@ def load_joint(store: Store, spec: RunSpec) -> TaskData:
     return behind_the_first(data, notes)
 
 
-def behind_the_first(data: Mapping[str, TaskData], notes: list[str]) -> TaskData:
-    """The first task's data with the others behind it, split by split."""
+def behind_the_first(data: Mapping[str, TaskData], notes: list[str], apart: bool = False) -> TaskData:
+    """The first task's data with the others behind it, split by split; ``apart``: each has examples of its own."""
     (name, first), *_ = data.items()
-    tests = {test: joined({part: each.tests[test] for part, each in data.items()}) for test in first.tests}
+    tests = {test: tasks_joined({part: each.tests[test] for part, each in data.items()}) for test in first.tests}
     tested = {part: each.test for part, each in data.items() if each.test is not None}
     return dataclasses.replace(
         first,
-        train=joined({part: each.train for part, each in data.items()}),
-        validation=joined({part: each.validation for part, each in data.items()}),
-        test=joined(tested) if len(tested) == len(data) else None,
+        train=tasks_joined({part: each.train for part, each in data.items()}, apart),
+        validation=tasks_joined({part: each.validation for part, each in data.items()}, apart),
+        test=tasks_joined(tested, apart) if len(tested) == len(data) else None,
         tests=tests,
         notes=list(dict.fromkeys(notes)),
         name=name,
         others={part: each for part, each in data.items() if part != name},
+        apart=apart,
     )
-
-
-def joined(splits: Mapping[str, TaskSplit]) -> TaskSplit:
-    """The first task's split with the others behind it."""
-    (name, first), *others = splits.items()
-    return dataclasses.replace(first, name=name, others=dict(others))
 
 
 def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]) -> dict[str, NDArray[np.bool_]]:

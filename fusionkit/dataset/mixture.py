@@ -251,11 +251,6 @@ def _labels(columns: Columns, trained: bool) -> list[Any]:
     ]
 
 
-def stores_of(store: Store | Mix) -> Sequence[Store]:
-    """The stores of a mix, or the one."""
-    return store.stores if isinstance(store, Mix) else (store,)
-
-
 def mix_of(parts: Sequence[Share], evaluation_stores: Sequence[Store] = ()) -> Store | Mix:
     """The stores as one to fit over: a store that is trained on whole and evaluated on stays what it is."""
     mix = Mix(parts, evaluation_stores)

@@ -60,7 +60,7 @@ class TaskSplit:
             looks at whole examples.
         sides: sequences an example has: 2 for pairs that are stored as two, one behind the other.
         name: the task whose labels these are, where a run has several. others: the same examples and rows with the
-            labels of the run's other tasks, by their names.
+            labels of the run's other tasks, by their names. apart: the others have examples of their own instead.
         origin: where the examples lie in their stores; None of examples that are in no store.
     """
 
@@ -77,11 +77,17 @@ class TaskSplit:
     name: str = ""
     others: Mapping[str, TaskSplit] = field(default_factory=dict)
     origin: Origin | None = None
+    apart: bool = False
 
     @property
     def parts(self) -> dict[str, TaskSplit]:
         """By name the split of each task: this one and the others."""
-        return {self.name: self, **self.others}
+        return {self.name: replace(self, others={}, apart=False) if self.apart else self, **self.others}
+
+    @property
+    def streams(self) -> list[TaskSplit]:
+        """The splits that have examples of their own: this one with its others, or each task's."""
+        return list(self.parts.values()) if self.apart else [self]
 
     @cached_property
     def read_offsets(self) -> IntArray:
@@ -163,6 +169,12 @@ class TaskSplit:
     def sequences(self, examples: IntArray) -> IntArray:
         """The numbers of some examples' sequences, int64 ``[len(examples) · sides]``, in order."""
         return (examples[:, None] * self.sides + np.arange(self.sides)).ravel()
+
+
+def tasks_joined(splits: Mapping[str, TaskSplit], apart: bool = False) -> TaskSplit:
+    """The first task's split with the others behind it; ``apart``: each has examples of its own."""
+    (name, first), *others = splits.items()
+    return replace(first, name=name, others=dict(others), apart=apart)
 
 
 def float_rows(states: Tensor) -> Tensor:

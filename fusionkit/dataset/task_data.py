@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.lm_head import LmHead
@@ -30,7 +31,7 @@ class TaskData:
         test: None where the source has no test split. notes: messages for the user.
         lm_head: the encoder's LM head, for ``mlm``.
         name: the name of this task, where a run has several. others: the run's other tasks by their names; their splits
-            are the ``others`` of this task's splits.
+            are the ``others`` of this task's splits. apart: each task has examples of its own.
         tests: the test splits by their stores' names, where several stores are scored; ``test`` is the first.
         coding: of a run of an online code, which scores code lengths and whose test split is the block that it codes.
         draws: lists of ids of training examples that the user gave to draw, by the digest that specs hold.
@@ -52,8 +53,20 @@ class TaskData:
     tests: dict[str, TaskSplit] = field(default_factory=dict)
     draws: Mapping[str, Sequence[str]] = field(default_factory=dict)
     coding: Coding | None = None
+    apart: bool = False
 
     @property
     def parts(self) -> dict[str, TaskData]:
         """The data of each task by its name: this one and the others."""
-        return {self.name: self, **self.others}
+        if not self.apart:
+            return {self.name: self, **self.others}
+        own: dict[str, Any] = {"others": {}, "apart": False}
+        for name in ("train", "validation", "test"):
+            split = getattr(self, name)
+            own[name] = None if split is None else split.parts[self.name]
+        return {self.name: replace(self, **own), **self.others}
+
+    @property
+    def sides(self) -> dict[str, int]:
+        """The sequences of an example of each task, by its name."""
+        return {name: split.sides for name, split in self.train.parts.items()}

@@ -72,11 +72,13 @@ def evaluate(
         if extra := [name for name, value in of_sources.items() if value]:
             raise UsageError(f"--{extra[0]} is for a source, and {data} is a store", remedy=f"leave --{extra[0]} out")
         trained = open_heads(runs, encoder, trust_modules)
+        _refuse_apart(trained)
         return _over_store(trained, place, split, labels, device)
     source = open_source(str(data), columns=columns, config=config, limit=limit)
     predictor = load(
         *runs, device=device, encoder=encoder, trust_remote_code=trust_remote_code, trust_modules=trust_modules
     )
+    _refuse_apart(predictor.trained)
     heads = list(predictor.runs.values())
     named = _named(heads, labels)
     chosen = _chosen(list(source.splits), split, str(data))
@@ -94,6 +96,17 @@ def evaluate(
         return [answer for answer, _ in found], None if all(chance is None for chance in likely) else likely
 
     return _evaluations(predictor.trained, examples, named, answers_of, [*source.notes, *notes])
+
+
+def _refuse_apart(runs: Sequence[TrainedRun]) -> None:
+    """UsageError for a run of several tasks over stores of their own: one data set has not the labels of all."""
+    if apart := [run.folder.name for run in runs if run.apart]:
+        raise UsageError(
+            f"the run {apart[0]} learned several tasks, each over data of its own",
+            expected="a run of one task, or of several columns of one store",
+            received="one data set for all of them",
+            remedy="`fusionkit results` has its scores, and `fusionkit predict` its answers",
+        )
 
 
 def _over_store(

@@ -16,13 +16,14 @@ OPTIONS = (*(name for name in options_of(RunSpec) if name not in (*UNTOLD, *SEED
 
 
 def head_names(runs: Sequence[TrainedRun]) -> list[str]:
-    """A name for each head, no two alike: the column that it learned. Where several learned one, method and fusion
-    follow, then each option that tells some of them apart: ``intent/attention``, ``intent/attention/lr=0.0005``,
-    ``intent/full/last``. The beginning of the run's digest follows where nothing else tells two apart.
+    """A name for each head, no two alike: the column that it learned, or its task's where each has its own data. Where
+    several learned one, method and fusion follow, then each option that tells some of them apart:
+    ``intent/attention``, ``intent/attention/lr=0.0005``, ``intent/full/last``. The beginning of the run's digest
+    follows where nothing else tells two apart.
     """
-    names = [run.spec.label for run in runs]
+    names = [run.name if run.apart else run.spec.label for run in runs]
     for label in [label for label, count in Counter(names).items() if count > 1]:
-        places = [at for at, run in enumerate(runs) if run.spec.label == label]
+        places = [at for at, name in enumerate(names) if name == label]
         for at, name in zip(places, _told_apart([runs[at] for at in places]), strict=True):
             names[at] = f"{label}/{name}"
     twice = {name for name, count in Counter(names).items() if count > 1}

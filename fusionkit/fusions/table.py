@@ -56,6 +56,8 @@ FUSIONS = {
     "attention": "fusionkit.fusions.attention:Attention",
     "dwatt": "fusionkit.fusions.dwatt:DWAtt",
     "extra-layers": "fusionkit.fusions.extra_layers:ExtraLayers",
+    "projected-attention": "fusionkit.fusions.projected_attention:AttentionOnTop",
+    "projected-ffn": "fusionkit.fusions.projected_ffn:FeedForwardOnTop",
     "ladder": "fusionkit.fusions.ladder:Ladder",
     "flat": "fusionkit.fusions.flat:Flat",
     "element-wise": "fusionkit.fusions.element_wise:ElementWise",

@@ -34,6 +34,8 @@ class Attached:
         hooks: taken off by ``detach``. switched: called when training mode or evaluation mode begins. read, write: the
             delta, where it is another one than the trainables. read_state, write_state: all that resuming needs, where
             that is more than the trainables. fold, undo: ``merge`` and ``detach``, where weights have been replaced.
+        use: puts the own weights of a task into the model, where several tasks have some each
+            (:mod:`fusionkit.methods.per_task`).
     """
 
     model: Any
@@ -52,6 +54,13 @@ class Attached:
     write_state: Callable[[Mapping[str, Tensor]], None] | None = None
     fold: Callable[[], None] | None = None
     undo: Callable[[], None] | None = None
+    use: Callable[[str], None] | None = None
+
+    @classmethod
+    def of_nothing(cls) -> Attached:
+        """What trains nothing of an encoder that need not be there, for runs over stored states."""
+        nothing: Any = None
+        return cls(nn.Identity(), nothing, {}, 0)
 
     @property
     def parts(self) -> nn.Module | None:

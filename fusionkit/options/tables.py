@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fusionkit.names import FLOORS, TASKS
 from fusionkit.options.entry import NONE, SWEPT, WHOLE, OptionInfo, options_of
-from fusionkit.specs import AUTO, ORDERS, EncodeSpec, RunSpec
+from fusionkit.specs import AUTO, ENCODER, ORDERS, PARTS, EncodeSpec, RunSpec
 
 _RUN = options_of(RunSpec)
 # What a user gives instead of these fields of a run; all others are given as they are.
@@ -17,10 +17,12 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "task": (
         replace(
             _RUN["task"],
-            help=f"{', '.join(TASKS)}; several times as NAME=TASK. [default: by the store's columns]",
+            help=f"{', '.join(TASKS)}; several times as NAME=TASK; multi: one a store. [default: by its columns]",
             named=True,
         ),
     ),
+    "task_stores": (),
+    "task_batches": (),
     "label": (
         replace(
             _RUN["label"],
@@ -116,6 +118,13 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
             optional=False,
             ge=None,
             metavar="auto|none|K",
+        ),
+    ),
+    "freeze": (
+        replace(
+            _RUN["freeze"],
+            help="Part that is not trained; encoder: methods like pals train their own parts alone.",
+            choices=(*PARTS, ENCODER),
         ),
     ),
     "init_from": (

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import SweepContext
@@ -112,7 +113,9 @@ class AllPredictions:
     def _wanted(self) -> list[tuple[str, str, str]]:
         """Digest, task and method of the runs that are looked at: of each task and method the best by validation."""
         runs = self.study.whole
-        runs = runs[runs["task"] != "mlm"].sort_values("validation_score", ascending=False, kind="stable")
+        runs = runs[(runs["task"] != "mlm") & runs["task_stores"].isna()].sort_values(
+            "validation_score", ascending=False, kind="stable"
+        )
         best = runs.drop_duplicates(["task_name", "method"])[["digest", "task_name", "method"]]
         tasks = list(dict.fromkeys(self.study.whole["task_name"]))
 
@@ -151,7 +154,7 @@ def predictions_of(
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
     positions = positions_of(run.layers, source.layers)
     answers = predict_parts(run.whole, data, split, positions)
-    store = source.evaluation_stores[0] if isinstance(source, Mix) else source
+    store = source.evaluation_stores[0] if isinstance(source, Mix) else stores_of(source)[0]
     texts = Texts(store, name if name in store.splits else "train")
     found = []
     for part, examples in split.parts.items():
@@ -169,7 +172,7 @@ def predictions_of(
     return found
 
 
-def _data_of(run: TrainedRun, data: TaskData, source: Store | Mix) -> TaskData:
+def _data_of(run: TrainedRun, data: TaskData, source: Stores) -> TaskData:
     """The splits over stored states, or over those of the run's own encoder."""
     if run.delta is None:
         return data
@@ -197,7 +200,7 @@ def _texts_of(
     return tokens, [texts.whole(each) for each in of_examples], [np.ones(len(one), dtype=bool) for one in tokens]
 
 
-def _source(study: ReportData, spec: RunSpec) -> Store | Mix:
+def _source(study: ReportData, spec: RunSpec) -> Stores:
     def one(digest: str) -> Store:
         if digest not in study.stores:
             raise FusionkitError(f"the store {digest} is not there")

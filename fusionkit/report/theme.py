@@ -32,6 +32,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "attention": ("#3f7de0", "diamond"),
     "dwatt": ("#b455c8", "cross"),
     "extra-layers": ("#3a9a3f", "triangle-right"),
+    "projected-attention": ("#6a7a12", "M0,-1L1,0.2L0.5,1L-0.5,1L-1,0.2Z"),
+    "projected-ffn": ("#c9762f", "M-1,-1L1,-1L0.4,1L-0.4,1Z"),
     "ladder": ("#c2408f", "wedge"),
     "flat": ("#5f7f3a", "M-1,-1L1,-1L0,0L1,1L-1,1L0,0Z"),
     "element-wise": ("#16958c", "triangle-left"),

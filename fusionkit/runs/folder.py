@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.names import FLOORS
-from fusionkit.specs import RunSpec
+from fusionkit.options.entry import options_of
+from fusionkit.runs.task_rows import rows_of_tasks, scored_on, weights_of_tasks
+from fusionkit.specs import OF_TASKS, RunSpec
 from fusionkit.statistics.kept_answers import RunAnswers, from_bytes, from_text, to_bytes
 from fusionkit.tasks import tasks_of
 
@@ -48,7 +50,8 @@ COSTS = (
 FLAT = (
     "status", "data", "encoder", "rows", "metric", "score", "validation_score", "best_epoch", "steps",
     "fusion_parameters", "head_parameters", "encoder_parameters", "temperature", "largest_weight", "seconds",
-    "trained_parameters", "evaluated", "scored_on", "init_data", "sides", *COSTS,
+    "trained_parameters", "evaluated", "scored_on", "init_data", "sides", *COSTS, "parameters_per_task",
+    "total_parameters", "encoder_multiple",
 )  # fmt: skip
 
 
@@ -97,7 +100,7 @@ class RunsFolder:
 
     def drop_state(self, spec: RunSpec) -> None:
         """Remove the state of a run that has a record."""
-        if not spec.is_frozen:
+        if spec.is_alone:
             self.state_path(spec).unlink(missing_ok=True)
 
     def write(
@@ -338,6 +341,11 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
     """A record's spec and results side by side, without curve and lists; the scores of one metric."""
     flat = {"digest": digest_of_record(record), **record["spec"], **{name: record.get(name) for name in FLAT}}
     flat["sides"] = record.get("sides", 1)  # runs of earlier releases do not tell
+    if not flat["task_stores"]:
+        known = options_of(RunSpec)  # they say nothing of one store
+        flat |= {name: None for name in OF_TASKS if flat.get(name) == known[name].default}
+    else:
+        flat |= weights_of_tasks(record)
     flat["evaluated"] = flat["evaluated"] or flat["data"]  # an earlier release knew one store a run
     flat |= task_scores(record)
     if record["spec"].get("mdl") is not None:
@@ -349,20 +357,16 @@ def flat_record(record: dict[str, Any], metric: str | None = None) -> dict[str, 
             "score": scores.get("test", {}).get(metric),
             "validation_score": scores.get("validation", {}).get(metric),
         }
-    return flat | {"scored_on": _scored_on(flat)}
+    return flat | {"scored_on": scored_on(flat)}
 
 
 def flat_tests(record: dict[str, Any], metric: str | None = None) -> list[dict[str, Any]]:
-    """A record as :func:`flat_record` gives it, for each store that it was scored on."""
+    """A record as :func:`flat_record` gives it, for each store that it was scored on, or for each of several tasks over
+    stores of their own and their mean.
+    """
+    if record["spec"].get("task_stores"):
+        return rows_of_tasks(record, flat_record(record), task_scores(record), metric)
     flat = flat_record(record, metric)
     tests = record.get("tests") or {flat["evaluated"]: {flat["metric"]: flat["score"]}}
     rows = [{**flat, "evaluated": name, "score": scores.get(flat["metric"])} for name, scores in tests.items()]
-    return [{**row, "scored_on": _scored_on(row)} for row in rows]
-
-
-def _scored_on(flat: Mapping[str, Any]) -> str | None:
-    """The split whose score counts: test, or validation where there is no test; None of a run that has no score."""
-    if flat["status"] != "finished":
-        return None
-    counts = {"test": flat["score"], "validation": flat["validation_score"]}
-    return next((split for split, score in counts.items() if score is not None), None)
+    return [{**row, "scored_on": scored_on(row)} for row in rows]

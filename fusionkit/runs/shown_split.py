@@ -14,14 +14,16 @@ def with_scores_of(frame: pd.DataFrame, split: str) -> pd.DataFrame:
     """The runs with the split whose score counts in ``scored_on``.
 
     Args:
-        frame: one row a run and store that it was scored on. split: one of :data:`fusionkit.names.SHOWN_SPLITS`.
+        frame: one row a run and store that it was scored on, or task.
+        split: one of :data:`fusionkit.names.SHOWN_SPLITS`.
 
     Returns:
-        for ``test`` the frame itself; for ``validation`` one row a run, as validation is of the data trained on.
+        for ``test`` the frame itself; for ``validation`` one row a run and task, as validation is of the data trained
+        on.
     """
     if split == TEST:
         return frame
-    runs = frame.drop_duplicates([name for name in ("sweep", "digest") if name in frame])
+    runs = frame.drop_duplicates([name for name in ("sweep", "digest", "task") if name in frame])
     return runs.assign(scored_on=runs[SCORED_ON].where(runs[SCORED_ON].isna(), VALIDATION), evaluated=runs["data"])
 
 

@@ -25,12 +25,12 @@ from fusionkit.statistics import INTERVALS
 from fusionkit.statistics.seeds import seed_error
 
 # Of a run: what is averaged over, and digests, which say little to a reader.
-SEEDS, DIGESTS = ("data_seed", "init_seed"), ("store", "mix", "evaluate_on", "init_from", "draw_ids")
+SEEDS, DIGESTS = ("data_seed", "init_seed"), ("store", "mix", "evaluate_on", "task_stores", "init_from", "draw_ids")
 # What tells runs of one sweep apart, in the order a table shows it.
 AXES = (
-    "data", "evaluated", "init_data", "encoder", "rows", "sides", *DIGESTS[:3],
+    "data", "evaluated", "init_data", "encoder", "rows", "sides", *DIGESTS[:4],
     *(name for name in options_of(RunSpec) if name not in (*SEEDS, *DIGESTS)),
-    *DIGESTS[3:],
+    *DIGESTS[4:],
 )  # fmt: skip
 # Of these each seed may have its own, which tells no settings apart.
 OF_A_SEED = ("init_from", "draw_ids")
@@ -42,7 +42,7 @@ OF_FLOORS = (
 FREE = tuple(name for name in AXES if name not in OF_FLOORS)
 # Where a run's rows come from, legibly.
 ORIGIN = ("data", "evaluated", "init_data", "encoder", "rows", "sides")
-STORES, LEGIBLE = DIGESTS[:3], ("data", "evaluated", "encoder", "rows", "sides")
+STORES, LEGIBLE = DIGESTS[:4], ("data", "evaluated", "encoder", "rows", "sides")
 TUNED = ("lr", "encoder_lr", "epochs", "fusion_layers")  # what validation chooses among
 # Of a summary's attrs: its columns that validation chose, and what must stand below the table.
 CHOSEN, NOTES = "chosen", "notes"

@@ -212,6 +212,8 @@ class RunAnswers:
         if len(self.parts) == 1:
             return [(next(iter(self.parts.values())), metric)]
         if metric == "mean":
+            if len({len(part) for part in self.parts.values()}) > 1:  # each task has examples of its own
+                return []
             return [(part, next(iter(part.scores()))) for part in self.parts.values()]
         if metric == FRAME:
             return [] if self.frame is None else [(self.frame, FRAME)]

@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from fusionkit.dataset.mixture import Mix, mix_of
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.stores import Stores
 from fusionkit.files import write_durably
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
+from fusionkit.fit.sweep.multi import opened
 from fusionkit.places import Place
 from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD, RunsFolder
@@ -50,17 +51,22 @@ class SweepFit:
         """All that it reads, by the names of their sources."""
         return {name: open_store(self._places[name]) for name in self.step.sources}
 
-    @cached_property
-    def store(self) -> Store | Mix:
+    @property
+    def store(self) -> Stores:
         """What it trains over."""
+        return self._opened[0]
+
+    @cached_property
+    def _opened(self) -> tuple[Stores, list[dict[str, Any]]]:
         parts = [Share(self.stores[name], share) for name, share in self.step.parts]
-        return mix_of(parts, [self.stores[name] for name in self.step.judges])
+        judges = [self.stores[name] for name in self.step.judges]
+        return opened(parts, judges, self.step.blocks, [(task, self.stores[task["store"]]) for task in self.step.tasks])
 
     @cached_property
     def sweep(self) -> Sweep:
         """Its runs; a UsageError where its stores cannot serve a choice."""
         with errors_at(f"{self.step.place}, sweep {self.step.name}"):
-            return expand_blocks(self.store, [self._placed(block) for block in self.step.blocks])
+            return expand_blocks(self.store, [self._placed(block) for block in self._opened[1]])
 
     def _placed(self, block: Mapping[str, Any]) -> dict[str, Any]:
         """The block with folders of runs where it names sweeps."""

@@ -199,10 +199,11 @@ def _sizes(sweep: SweepStep, examples: Mapping[str, Mapping[str, int]]) -> Sizes
             return of_all
         return max(round(of_all * float(part[:-1]) / 100), 1) if part.endswith("%") else int(part)
 
-    judges = sweep.judges or (sweep.parts[-1][0],)
-    train = sum(share(name, part) for name, part in sweep.parts)
-    validation = examples[judges[0]].get("validation")
-    if validation is None:
-        validation = round(CARVED * examples[judges[0]].get("train", 0))
-        train -= min(validation, train - 1)
+    judges = sweep.judges or (tuple(sweep.sources) if sweep.is_multi else (sweep.parts[-1][0],))
+    train, validation = sum(share(name, part) for name, part in sweep.parts), 0
+    for name in judges if sweep.is_multi else judges[:1]:
+        stored = examples[name].get("validation")
+        carved = round(CARVED * examples[name].get("train", 0)) if stored is None else 0
+        validation += carved if stored is None else stored
+        train -= min(carved, train - 1)
     return Sizes(train, validation, sum(examples[name].get("test", 0) for name in judges))

@@ -49,5 +49,5 @@ TOP = {
     ),
 }
 FROM = ("init-from", "draw-from")  # names of earlier sweeps
-SWEEP = (*STORES, *FIT, "runs")
+SWEEP = (*STORES, *FIT, "runs", "tasks")
 COLUMNS = ("sweep", *(field.name for field in fields(RunSpec)), *FLAT)  # that a comparison may group by

@@ -18,7 +18,7 @@ from fusionkit.study.fit_step import SweepFit, fit_step
 from fusionkit.study.folder import Ledger, StudyFolder
 from fusionkit.study.report_steps import figures_step, report_step, table_step
 from fusionkit.study.steps import Commands, Step, errors_at
-from fusionkit.study.study import SourceStep, Study
+from fusionkit.study.study import SourceStep, Study, SweepStep
 
 Known = Mapping[str, dict[str, Any]]
 Data = Callable[[SourceStep], Source]
@@ -113,11 +113,20 @@ def preflight(study: Study, fittings: Mapping[str, SweepFit], done: Sequence[str
         missing = [source for source in sweep.sources if source in columns]
         if not missing and not sweep.begins:  # one that begins from others is known when these are done
             fittings[name].sweep  # noqa: B018
-        labels = {label for block in sweep.blocks for label in str(block.get("label") or "").split(",") if label}
         for source in missing:
-            for label in labels - set(columns[source]):
+            for label in labels_of(sweep, source) - set(columns[source]):
                 with errors_at(f"{sweep.place}, sweep {name}"):
                     raise unknown_name(f"column of source {source!r}", label, columns[source])
+
+
+def labels_of(sweep: SweepStep, source: str) -> set[str]:
+    """The columns of a source that a sweep names."""
+    named = [f"{source}={task['label']}" for task in sweep.tasks if task["store"] == source and "label" in task]
+    for block in sweep.blocks:
+        named += [label for label in str(block.get("label") or "").split(",") if label]
+    pairs = [label.rpartition("=") for label in named]
+    # Of several tasks over sources of their own each name is that of a source.
+    return {column for name, _, column in pairs if not (sweep.is_multi and name and name != source)}
 
 
 def columns_of(source: SourceStep, data: Data) -> list[str]:

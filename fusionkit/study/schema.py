@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusionkit.cluster.settings import ClusterSettings
+from fusionkit.fit.sweep.multi import TASK
 from fusionkit.fusions import FUSIONS, fusion_class, options_of
 from fusionkit.heads import HEADS, LM_HEADS
 from fusionkit.names import EVERY_LAYER, FIGURES
@@ -18,6 +19,7 @@ from fusionkit.options.entry import NONE, OptionInfo
 from fusionkit.options.spelling import Option
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.registry import IMPORT_PATTERN
+from fusionkit.specs import MULTI
 from fusionkit.study.keys import ALL_FIGURES, COLUMNS, COMPARISON, FROM, REPORT, SOURCE, TOP
 from fusionkit.tasks import SHORT, TASKS
 
@@ -32,7 +34,13 @@ def study_schema() -> Schema:
     """The schema, as JSON values."""
     block = _keys(FIT)
     stores = {name: {**_listed({"type": "string"}), "description": entry.help} for name, entry in STORES.items()}
-    sweep = {**stores, **block, "runs": {"type": "array", "minItems": 1, "items": _closed(block)}}
+    task = {**_closed(_keys(TASK)), "required": ["name", "store"]}
+    sweep = {
+        **stores,
+        **block,
+        "tasks": {"type": "array", "minItems": 2, "items": task},
+        "runs": {"type": "array", "minItems": 1, "items": _closed(block)},
+    }
     figures = {"enum": list(FIGURES)}
     comparison = _keys(COMPARISON)
     comparison["by"] = _listed({"enum": list(COLUMNS)}) | {"description": COMPARISON["by"].help}
@@ -40,7 +48,7 @@ def study_schema() -> Schema:
     parts: Schema = {
         "sources": _named({"anyOf": [{"type": "string"}, {**_closed(_keys(SOURCE)), "required": ["source"]}]}),
         "fit": _closed({name: part for name, part in block.items() if name not in FROM}),
-        "sweeps": _named({**_closed(sweep), "required": ["store"]}),
+        "sweeps": _named({**_closed(sweep), "oneOf": [{"required": ["store"]}, {"required": ["tasks"]}]}),
         "comparisons": _named(_closed(comparison)),
         "figures": {"anyOf": [{"const": ALL_FIGURES}, figures, {"type": "array", "items": figures}]},
         "report": {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, _closed(_keys(REPORT))]},
@@ -97,7 +105,8 @@ def _single(flag: str, entry: OptionInfo) -> Schema:
         own = {"type": "string", "pattern": f"^{IMPORT_PATTERN}$"}
         return _of_tasks({"anyOf": [{"enum": [*HEADS, *LM_HEADS]}, own]}, one, each)
     if flag == "task":
-        return _of_tasks({"enum": list(TASKS)}, "[a-z-]+", {"enum": list(SHORT)})
+        multi = {"type": "string", "pattern": f"^{MULTI}(,[^=,]+=[a-z-]+)*$"}
+        return _of_tasks({"enum": list(TASKS)}, "[a-z-]+", {"enum": list(SHORT)}, multi)
     if flag == "label":
         return _of_tasks({"type": "string"}, "[^=,]+")
     if flag == "validate-on":

@@ -11,11 +11,10 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
-from fusionkit.store import Store
 
 Made = Mapping[str, str]
 
@@ -69,13 +68,13 @@ class Commands(Protocol):
     def sample(self, options: Mapping[str, Any], store: Path) -> None:
         """Encode a sample of a source into a store that is thrown away."""
 
-    def fit(self, store: Store | Mix, sweep: Sweep, runs: Path) -> None:
+    def fit(self, store: Stores, sweep: Sweep, runs: Path) -> None:
         """Train the runs of a sweep that are missing."""
 
     def notes(self, summary: pd.DataFrame) -> Sequence[str]:
         """Notes that a reader of compared groups needs."""
 
-    def forecast(self, store: Store | Mix, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
+    def forecast(self, store: Stores, sweep: Sweep, runs: Path, known: Measurements) -> Forecast:
         """The cost of the missing runs of a sweep; measured values are added to ``known``."""
 
     def tables(self, summary: pd.DataFrame, notes: Sequence[str], across: str | None) -> Mapping[str, str]:

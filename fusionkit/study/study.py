@@ -11,6 +11,7 @@ from fusionkit.names import BLOCKS, CHOOSERS, COSTS, OVER, SHOWN_SPLITS
 from fusionkit.options.entry import WHOLE, about, option, options_of
 from fusionkit.specs import EncodeSpec
 from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
+from fusionkit.tasks.joint import is_multi
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class SweepStep:
 
     Attributes:
         parts: names of sources with the share to train on, None for all. judges: names of sources to judge by.
+        tasks: of several tasks, each over a source of its own, by parameter; ``parts`` are their sources.
         blocks: as :func:`fusionkit.fit.sweep.blocks.expand_blocks` takes them, but that ``init_from`` and
             ``draw_from`` are names of sweeps. begins: the sweeps that it needs.
         block: the same as text, by option. place: where it stands.
@@ -59,6 +61,12 @@ class SweepStep:
     begins: tuple[str, ...]
     block: dict[str, Any]
     place: str
+    tasks: tuple[Block, ...] = ()
+
+    @property
+    def is_multi(self) -> bool:
+        """Whether it has several tasks, each over a source of its own."""
+        return bool(self.tasks) or any(is_multi(block.get("task")) for block in self.blocks)
 
     @property
     def sources(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from fusionkit.dataset.share import parse_share
 from fusionkit.fit.sweep.checks import CHECKS, seed_pairs
 from fusionkit.fit.sweep.file import Block, overlaid, parts_of, products
+from fusionkit.fit.sweep.multi import read_tasks
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.heads import each_head
 from fusionkit.options.entry import PRODUCT, options_of
@@ -20,7 +21,7 @@ from fusionkit.study.keys import FROM, SWEEP
 from fusionkit.study.study import SweepStep
 from fusionkit.study.yaml_tree import block_at
 from fusionkit.tasks import tasks_of
-from fusionkit.tasks.joint import fitting_heads
+from fusionkit.tasks.joint import fitting_heads, is_multi
 
 BLOCK = "options of fit below it"
 ANY = RunSpec(store="0" * 16, task="classification", label="label", fusion="last", head="classifier")
@@ -50,7 +51,17 @@ def read_sweep_step(
         for block in products(overlaid(shared, _options(written, at, part, before))):
             written.checked(at, lambda block=block: _check_together(block))  # type: ignore[misc]
             blocks.append(block)
-    trained = _stores(written, (*keys, "store"), top.get("store"), sources, shares=True)
+    tasks = read_tasks(written, (*keys, "tasks"), top["tasks"]) if "tasks" in top else []
+    for number, task in enumerate(tasks):
+        written.among((*keys, "tasks", str(number), "store"), "source", task["store"], sources)
+    if tasks and "store" in top:
+        raise written.wrong(
+            (*keys, "store"), "each of the tasks names its source", expected="`store:` or `tasks:`", received="both"
+        )
+    named = dict.fromkeys(task["store"] for task in tasks)
+    trained = [(name, None) for name in named] or _stores(
+        written, (*keys, "store"), top.get("store"), sources, shares=True
+    )
     judges = _stores(written, (*keys, "evaluate-on"), top.get("evaluate-on", []), sources, shares=False)
     begins = [each for block in blocks for each in (*block.get("init_from", ()), block.get("draw_from"))]
     return SweepStep(
@@ -61,6 +72,7 @@ def read_sweep_step(
         tuple(dict.fromkeys(each for each in begins if each is not None)),
         {**_without_rivals(every, own), **top},
         written.where(*keys),
+        tuple(tasks),
     )
 
 
@@ -68,6 +80,8 @@ def _check_together(block: Mapping[str, Any]) -> None:
     """Refuse a head that is none of its task's, and options that its head cannot use."""
     task, head = block.get("task"), block.get("head")
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
+    if is_multi(task):  # their heads are checked with their stores
+        return
     if task is not None:
         chosen = fitting_heads(tasks_of(task), head)
     elif head is not None:
@@ -132,8 +146,9 @@ def sweep_text(sweep: SweepStep) -> dict[str, Any]:
             found[option] = [f"../runs/{each}" for each in names] if isinstance(names, list) else f"../runs/{names}"
         return found
 
-    said = {key: value for key, value in moved(sweep.block).items() if key not in (*STORES, "runs")}
+    said = {key: value for key, value in moved(sweep.block).items() if key not in (*STORES, "runs", "tasks")}
     whole = [store(name) + (f":{share}" if share else "") for name, share in sweep.parts]
+    of_tasks = {"tasks": [{**task, "store": store(task["store"])} for task in sweep.block.get("tasks", ())]}
     judges = {"evaluate-on": [store(name) for name in sweep.judges]} if sweep.judges else {}
     runs = {"runs": [moved(part) for part in sweep.block["runs"]]} if "runs" in sweep.block else {}
-    return {"store": whole, **judges, **said, **runs}
+    return {**(of_tasks if sweep.tasks else {"store": whole}), **judges, **said, **runs}

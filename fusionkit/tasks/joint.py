@@ -11,10 +11,11 @@ import itertools
 import re
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.heads import each_head
-from fusionkit.specs import RunSpec
+from fusionkit.specs import MULTI, RunSpec
 from fusionkit.tasks.head_check import check_head, is_somebodys, table_heads
 from fusionkit.tasks.table import TASKS
 from fusionkit.tasks.task import Task
@@ -23,6 +24,19 @@ JOINT = "joint"
 SHORT = {JOINT: "intent=classification,slots=tagging"}
 ALONE = ""  # the name of the one task that a run has
 NAME = re.compile(r"\w[\w -]*")
+
+
+def is_multi(text: object) -> bool:
+    """Whether a user asks for several tasks over stores of their own: ``multi``, ``multi,stsb=regression``."""
+    return isinstance(text, str) and text.partition(",")[0] == MULTI
+
+
+def check_task(text: str) -> None:
+    """Refuse what names no tasks (UsageError)."""
+    if not is_multi(text):
+        tasks_of(text)
+    elif named := text.partition(",")[2]:
+        tasks_of(named)
 
 
 @cache
@@ -120,10 +134,23 @@ def parts_of(spec: RunSpec) -> dict[str, RunSpec]:
     if spec.task not in SHORT and "=" not in spec.task:
         return {ALONE: spec}
     tasks = tasks_of(spec.task)
-    labels, heads = spec.label.split(","), spec.head.split("+")
+    labels, heads, own = spec.label.split(","), spec.head.split("+"), dict[str, dict[str, Any]]()
+    if spec.task_stores is not None:
+        stores = spec.task_stores.split(",")
+        sizes = spec.task_batches.split(",") if spec.task_batches else ["0"] * len(stores)
+        plain: dict[str, Any] = {"task_stores": None, "task_batches": None}
+        own = {
+            name: {**plain, "store": store, "batch_size": int(size) or spec.batch_size}
+            for name, store, size in zip(tasks, stores, sizes, strict=True)
+        }
     return {
         name: dataclasses.replace(
-            spec, task=task.name, label=label, head=head, pool=None if task.unit == "word" else spec.pool
+            spec,
+            task=task.name,
+            label=label,
+            head=head,
+            pool=None if task.unit == "word" else spec.pool,
+            **own.get(name, {}),
         )
         for (name, task), label, head in zip(tasks.items(), labels, heads, strict=True)
     }

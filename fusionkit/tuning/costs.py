@@ -11,24 +11,31 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from fusionkit.fit.model.fused import parameters_of
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.train.result import RunState
-from fusionkit.tuning.encoder import TunedEncoder
+from fusionkit.methods.attached import Attached
+from fusionkit.methods.per_task import OF
+from fusionkit.specs import RunSpec
+from fusionkit.tasks import parts_of
 from fusionkit.tuning.optimizer import Optimizer
 
 
-def costs_of(tuned: TunedEncoder, model: Model, run: RunState, optimizer: Optimizer) -> dict[str, Any]:
-    """Fields of the run's record; its weights are unchanged afterwards."""
-    spec, device = run.spec, tuned.encoder.device
-    examples = np.arange(min(len(run.draw), spec.batch_size))
-    tuned.attached.train()
+def costs_of(
+    attached: Attached, model: Model, run: RunState, optimizer: Optimizer, device: torch.device
+) -> dict[str, Any]:
+    """Fields of the run's record; its weights are unchanged afterwards. Of several tasks the first one is counted."""
+    spec, draw = run.spec, run.draw.streams[0]
+    examples = np.arange(min(len(draw), next(iter(parts_of(spec).values())).batch_size))
+    attached.train()
     model.train()
     with Meter() as meter:
         with products_in(spec.compute_dtype, device, stacked=False):
-            batch = run.draw.batch(examples, run.layers).on(device)
+            batch = draw.batch(examples, run.layers).on(device)
             loss = model.loss(batch)
         forward = meter.flops
         if optimizer.weights:
@@ -37,7 +44,10 @@ def costs_of(tuned: TunedEncoder, model: Model, run: RunState, optimizer: Optimi
     gradients = sum(0 if weights.grad is None else weights.grad.nbytes for weights in optimizer.weights)
     for weights in optimizer.weights:
         weights.grad = None
-    every = {id(each): each.nbytes for each in (*tuned.encoder.model.parameters(), *model.parameters())}
+    every = {
+        id(each): each.nbytes
+        for each in (*attached.model.parameters(), *attached.trainable.values(), *model.parameters())
+    }
     activations = max(meter.peak_bytes - gradients, 0)
     parts = {
         "weights": sum(every.values()), "gradients": gradients, "optimizer": 2 * learned, "activations": activations
@@ -47,4 +57,21 @@ def costs_of(tuned: TunedEncoder, model: Model, run: RunState, optimizer: Optimi
         "prediction_flops": forward // len(examples),
         "peak_memory_alone": sum(parts.values()),
         **{f"memory_{name}": value for name, value in parts.items()},
+    }
+
+
+def task_weights(spec: RunSpec, attached: Attached, model: Model) -> dict[str, int]:
+    """What a run of several tasks keeps of each: the weights of the method, and of a fusion of its own; no heads.
+
+    Returns:
+        ``parameters_per_task`` of the first task, and ``shared_parameters`` that train and that all tasks have.
+    """
+    name, *_ = parts_of(spec)
+    own = sum(weights.numel() for each, weights in attached.trainable.items() if each.endswith(f"{OF}{name}"))
+    shared = sum(weights.numel() for each, weights in attached.trainable.items() if OF not in each)
+    fusion = parameters_of(model.parts[name].fusion)
+    apart = spec.joint_fusion == "each"
+    return {
+        "parameters_per_task": own + (fusion if apart else 0),
+        "shared_parameters": shared + (0 if apart else fusion),
     }

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError
 from fusionkit.methods import apply, parse_method
 from fusionkit.methods.attached import Attached
+from fusionkit.methods.per_task import per_task
 from fusionkit.specs import RunSpec
-from fusionkit.store import Store
+from fusionkit.tasks import parts_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,7 @@ class TunedEncoder:
     attached: Attached
 
 
-def load_tuned(store: Store | Mix, spec: RunSpec, device: torch.device, place: str | None = None) -> TunedEncoder:
+def load_tuned(store: Stores, spec: RunSpec, device: torch.device, place: str | None = None) -> TunedEncoder:
     """The encoder whose identity a store has, with the method of a run.
 
     What a method adds starts from the global generator.
@@ -68,6 +69,8 @@ def encoder_of(
 def tuned(encoder: Encoder, spec: RunSpec) -> TunedEncoder:
     """An encoder with the method and the dropout of a run, its weights those of the encoder; changed in place."""
     attached = apply(encoder.model, parse_method(spec.method))
+    if spec.is_multi:
+        attached = per_task(attached, parse_method(spec.method), list(parts_of(spec)))
     if spec.encoder_dropout is not None:
         set_dropout(encoder.model, spec.encoder_dropout)
     if spec.checkpointing:

@@ -8,13 +8,14 @@ stored states of a layer: those of that layer and of the ones below it are then 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.dataset.split import ChunkedStates, States, TaskSplit
+from fusionkit.dataset.split import ChunkedStates, States, TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
@@ -103,7 +104,9 @@ class StoredStart:
         needed = [passes.layers.index(layer) for layer in passes.read([self._given[0][at] for at in layers])]
         old = None if reuse is None else reuse._passes.stored
         held = self._stored.load(flat_rows(tokens.offsets, sequences)[0], needed, old)
-        return StoredStart(FromLayer(passes.upper, passes.encoder, tokens, held, passes.layers), *self._given)
+        return StoredStart(
+            FromLayer(passes.upper, passes.encoder, tokens, held, passes.layers, passes.before), *self._given
+        )
 
     @property
     def _stored(self) -> ChunkedStates:
@@ -114,7 +117,9 @@ class StoredStart:
 def refuse_long(encoder: Encoder, added: int, source: TokenSource, data: TaskData) -> None:
     """UsageError where a method puts so many positions in front of sequences that the encoder cannot read them."""
     longest = max(
-        int(np.diff(source.of(split.states).offsets).max(initial=0)) for split in (data.train, data.validation)
+        int(np.diff(source.of(split.states).offsets).max(initial=0))
+        for whole in (data.train, data.validation)
+        for split in whole.streams
     )
     if added and longest + added > encoder.max_length:
         raise UsageError(
@@ -133,22 +138,31 @@ def live_data(
     batching: Batching,
     ranks: Ranks = ALONE,
     upper: UpperLayers | None = None,
+    use: Callable[[str], None] | None = None,
 ) -> TaskData:
-    """The same splits over live states; ``layers`` are those that the store, or each of its mix, has. With ``upper``
-    they are computed from the stored states of the layer below.
+    """The same splits over live states.
+
+    Args:
+        layers: those that the store, or each of its mix, has. upper: they are computed from the stored states of the
+            layer below. use: called with the name of a task before its states are computed.
     """
-    made: dict[int, TaskSplit] = {}
+    made: dict[int, tuple[TaskSplit, TaskSplit]] = {}  # with what they are made of, which must not go before them
 
     def states_of(split: TaskSplit) -> States:
         tokens, how = source.of(split.states), (layers, batching, ranks)
+        before = [] if use is None else [partial(use, split.name)]
         if upper is None:
-            return LiveStates(FromText(encoder, tokens), *how)
-        return StoredStart(FromLayer(upper, encoder, tokens, split.states, layers), *how)
+            return LiveStates(FromText(encoder, tokens, *before), *how)
+        return StoredStart(FromLayer(upper, encoder, tokens, split.states, layers, *before), *how)
 
     def live(split: TaskSplit) -> TaskSplit:
         if id(split) not in made:
-            made[id(split)] = split.over(states_of(split), split.rows)
-        return made[id(split)]
+            if split.apart:
+                found = tasks_joined({name: live(part) for name, part in split.parts.items()}, apart=True)
+            else:
+                found = split.over(states_of(split), split.rows)
+            made[id(split)] = split, found
+        return made[id(split)][1]
 
     def of_parts(each: TaskData) -> TaskData:
         others: Mapping[str, TaskData] = {name: of_parts(other) for name, other in each.others.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,14 +15,19 @@ from fusionkit.tuning.tokens import Tokens
 from fusionkit.tuning.upper_layers import UpperLayers
 
 
-class FromText:
-    """Passes of an encoder over sequences of sub-tokens."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self, encoder: Encoder, tokens: Tokens) -> None:
-        self.encoder, self.tokens = encoder, tokens
+
+class FromText:
+    """Passes of an encoder over sequences of sub-tokens; ``before`` is called before each."""
+
+    def __init__(self, encoder: Encoder, tokens: Tokens, before: Callable[[], None] = _nothing) -> None:
+        self.encoder, self.tokens, self._before = encoder, tokens, before
 
     def __call__(self, sequences: IntArray, layers: Sequence[int]) -> Mapping[int, Tensor]:
         """The states of all layers."""
+        self._before()
         return dict(enumerate(self.encoder.states(*padded(self.tokens, sequences, self.encoder)[1:])))
 
 
@@ -30,12 +35,21 @@ class FromLayer:
     """Passes of an encoder's upper layers over the stored states of the layer below them.
 
     Args:
-        stored: the states of the same rows as the tokens. layers: those that are stored, by position.
+        stored: the states of the same rows as the tokens. layers: those that are stored, by position. before: called
+            before each pass.
     """
 
-    def __init__(self, upper: UpperLayers, encoder: Encoder, tokens: Tokens, stored: States, layers: Sequence[int]):
+    def __init__(
+        self,
+        upper: UpperLayers,
+        encoder: Encoder,
+        tokens: Tokens,
+        stored: States,
+        layers: Sequence[int],
+        before: Callable[[], None] = _nothing,
+    ) -> None:
         self.upper, self.encoder, self.tokens, self.stored = upper, encoder, tokens, stored
-        self.layers = tuple(layers)
+        self.layers, self.before = tuple(layers), before
 
     def read(self, layers: Sequence[int]) -> list[int]:
         """The layers that are read of the store where these are wanted."""
@@ -43,6 +57,7 @@ class FromLayer:
 
     def __call__(self, sequences: IntArray, layers: Sequence[int]) -> Mapping[int, Tensor]:
         """The states of layer k, of those above it and of the wanted ones below it."""
+        self.before()
         inside, *inputs = padded(self.tokens, sequences, self.encoder)
         rows, _ = flat_rows(self.tokens.offsets, sequences)
         read = self.read(layers)

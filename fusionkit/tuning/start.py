@@ -15,7 +15,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.devices import CPU
 from fusionkit.encode.batching import Batching
 from fusionkit.specs import RunSpec
@@ -49,14 +49,14 @@ class Start:
         return max(self.depth * encoded - self.layer * tested, 0) / (self.layer * max(learned + scored, 1))
 
 
-def start_of(store: Store | Mix, method: str, layer: int) -> Start:
+def start_of(store: Stores, method: str, layer: int) -> Start:
     """The start of a method's runs from a stored layer, worked out once.
 
     Raises:
         EncoderError: the encoder is not to be had, or not the store's.
         UsageError: the encoder cannot take the method, or cannot start from that layer.
     """
-    first = store.parts[0].store if isinstance(store, Mix) else store
+    first = stores_of(store)[0]
     if (key := (first.digest, method, layer)) not in _known:
         _known[key] = _start(first, method, layer)
     return _known[key]

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.dataset.concatenation import ConcatenatedStates
-from fusionkit.dataset.mixture import Mix, stores_of
 from fusionkit.dataset.split import States
+from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray
-from fusionkit.store import Split, Store
+from fusionkit.store import Split
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Tokens:
 class TokenSource:
     """Finds the sub-tokens behind the states of a store, or of a mix of stores."""
 
-    def __init__(self, store: Store | Mix) -> None:
+    def __init__(self, store: Stores) -> None:
         refuse_rows(store)
         stores = stores_of(store)
         # A store gives the same object for the states of a split each time.
@@ -76,7 +76,7 @@ def tokens_of(split: Split) -> Tokens:
     return Tokens(split.token_ids, split.segments, split.token_offsets)
 
 
-def refuse_rows(store: Store | Mix) -> None:
+def refuse_rows(store: Stores) -> None:
     """UsageError for a store whose rows are not its sub-tokens."""
     if store.rows != "tokens":
         raise UsageError(

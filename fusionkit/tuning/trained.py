@@ -9,14 +9,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.methods import parse_method
-from fusionkit.store import Store
+from fusionkit.methods.per_task import OF, of_task
 from fusionkit.tuning.encoder import encoder_of, tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
@@ -25,7 +25,8 @@ from fusionkit.tuning.tokens import TokenSource
 def trained_encoder(
     run: TrainedRun, place: str | None = None, device: str = "cpu", trust_remote_code: bool = False
 ) -> Encoder:
-    """The run's own encoder, frozen, in float32; a plain model of transformers where the method merges.
+    """The run's own encoder, frozen, in float32; a plain model of transformers where the method merges. Where tasks
+    have weights of their own it is that of the run's first task.
 
     Args:
         run: one that has a delta. place: where the encoder is now, if no longer where it was.
@@ -37,7 +38,7 @@ def trained_encoder(
     name, dtype = place or run.encoder, run.encoding["compute_dtype"]
     loaded = encoder_of(name, identity, dtype, words, device, trust_remote_code)
     method = tuned(loaded, dataclasses.replace(run.spec, checkpointing=False))
-    method.attached.load_delta(delta_of(run))
+    method.attached.load_delta(of_task(delta_of(run), run.name))
     if parse_method(run.spec.method).entry.merges:
         method.attached.merge()
     method.attached.train(False)
@@ -61,7 +62,19 @@ def whole_encoder(run: TrainedRun, place: str | None = None) -> Encoder:
             received=run.spec.method,
             remedy="leave --with-encoder out: the delta is exported, and fusionkit puts it behind the encoder",
         )
+    if has_own_weights(run):
+        raise UsageError(
+            "each task of the run has weights of its own in the encoder, so that no one encoder serves all",
+            expected="a run whose tasks share what was trained of the encoder, like one of full",
+            received=run.spec.method,
+            remedy="leave --with-encoder out: heads and what was trained are exported",
+        )
     return trained_encoder(run, place)
+
+
+def has_own_weights(run: TrainedRun) -> bool:
+    """Whether each task of a run has weights of its own in the encoder."""
+    return run.delta is not None and any(OF in name for name in delta_of(run))
 
 
 def delta_of(run: TrainedRun) -> dict[str, torch.Tensor]:
@@ -86,7 +99,7 @@ def delta_bytes(run: TrainedRun) -> bytes:
     return content
 
 
-def live_data_of(run: TrainedRun, data: TaskData, store: Store | Mix) -> TaskData:
+def live_data_of(run: TrainedRun, data: TaskData, store: Stores) -> TaskData:
     """The splits of a store over the states of the run's own encoder; the splits themselves for a frozen one."""
     if run.delta is None:
         return data

@@ -1,5 +1,9 @@
-"""Training one run through the encoder: encoder with its method, then fusion, pool and head, over the same minibatches
-in the same order as a frozen head's.
+"""Training one run step by step: encoder with its method, then fusion, pool and head, over the same minibatches in the
+same order as a frozen head's.
+
+Of several tasks over stores of their own each step is a minibatch of one task, with the task's head and, where it has
+some, its own weights of the method (:mod:`fusionkit.tuning.task_sampler`). A frozen run of several tasks reads
+stored states; all others compute them.
 
 Nothing random is drawn in sequence: the order of an epoch is that of ``data_seed`` and the epoch, and each step seeds
 the generator by ``init_seed`` and its number. So what a killed process must leave is the weights, the optimizer's
@@ -25,6 +29,7 @@ from fusionkit.fit.executor.alone import clock_of
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.through_encoder import StateFile, TunedStep
 from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.fit.model.fused import parameters_of
 from fusionkit.fit.model.precision import full_float32, products_in
 from fusionkit.fit.train.decisions import decide, score
 from fusionkit.fit.train.evaluate import Evaluator
@@ -32,15 +37,21 @@ from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import Ended, denormals_as_zero, diverged, fresh_model
 from fusionkit.fit.train.result import BestEpoch, RunResult, RunState, results_of
 from fusionkit.fit.train.stopwatch import Stopwatch
+from fusionkit.heads import gives_numbers
+from fusionkit.methods.attached import Attached
+from fusionkit.methods.per_task import all_own
 from fusionkit.ragged import IntArray
-from fusionkit.specs import WINDOW, RunSpec
-from fusionkit.tuning.costs import costs_of
+from fusionkit.specs import FLOAT32, WINDOW, RunSpec
+from fusionkit.tasks import parts_of
+from fusionkit.tuning.best_epochs import with_better_tasks
+from fusionkit.tuning.costs import costs_of, task_weights
 from fusionkit.tuning.encoder import load_tuned
 from fusionkit.tuning.live import live_data, refuse_long
 from fusionkit.tuning.optimizer import Optimizer
 from fusionkit.tuning.pieces import pieces_of, shares_of, weighed_loss
 from fusionkit.tuning.ranks import Ranks
 from fusionkit.tuning.state import SavedState, read_state, write_state
+from fusionkit.tuning.task_sampler import TaskSampler
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.upper_layers import UpperLayers
 from fusionkit.tuning.windows import WindowedDraw
@@ -94,29 +105,41 @@ class _TunedRun:
         self._began = self._clock()
         self._watch = Stopwatch(context.device)
         seed_of(spec, WEIGHTS)
-        self._encoder = load_tuned(context.store, spec, context.device)
-        batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
-        source = TokenSource(context.store)
-        refuse_long(self._encoder.encoder, self._encoder.attached.positions_added, source, data)
-        upper = (
-            None
-            if spec.from_layer is None
-            else UpperLayers(self._encoder.encoder, self._encoder.attached, spec.from_layer)
-        )
-        self._data = live_data(data, source, self._encoder.encoder, context.store.layers, batching, self._ranks, upper)
+        self._attached, self._data = Attached.of_nothing(), data
+        if not spec.is_frozen:
+            tuned = load_tuned(context.store, spec, context.device)
+            self._attached, source = tuned.attached, TokenSource(context.store)
+            refuse_long(tuned.encoder, tuned.attached.positions_added, source, data)
+            start = spec.from_layer
+            upper = None if start is None else UpperLayers(tuned.encoder, tuned.attached, start)
+            batching = Batching.on("cuda" if context.device.type == "cuda" else "cpu")
+            how = (context.store.layers, batching, self._ranks, upper, self._use)
+            self._data = live_data(data, source, tuned.encoder, *how)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)
         self._watched = watched_split(spec, self._data)
-        order = Sampler(training_split(spec, data), spec.order, spec.data_seed)
-        self._windows = WindowedDraw(draw, self._run.layers, order, spec.batch_size, spec.order == WINDOW)
-        self._model = fresh_model(self._run, self._data, context.store.hidden, context.start(spec)).to(self._device)
-        self._attached = self._encoder.attached
+        sizes = [part.batch_size for part in parts_of(spec).values()]
+        layers, windowed = self._run.layers, spec.order == WINDOW
+        self._streams = [
+            WindowedDraw(live, layers, Sampler(stored, spec.order, spec.data_seed), size, windowed)
+            for live, stored, size in zip(draw.streams, training_split(spec, data).streams, sizes, strict=False)
+        ]
+        counts = [len(stream.draw) for stream in self._streams]
+        self._tasks = TaskSampler(spec.sampling, counts, self._run.length, spec.data_seed)
+        self._hidden, plain = context.store.hidden, dataclasses.replace(spec, choose_epoch="mean")
+        learning = RunState(plain, layers, draw)
+        self._model = fresh_model(learning, self._data, self._hidden, context.start(spec)).to(self._device)
         self._optimizer = self._fresh_optimizer()
         self._evaluator = (
             Evaluator(self._data, self._watched) if Evaluator.can(self._data) and len(self._watched) else None
         )
         self._total = 0.0  # of the losses of this epoch, an example each
         self._best_delta: Mapping[str, torch.Tensor] = {}
+        self._best_epochs: dict[str, int] = {}  # of each task, where each has its own
+
+    def _use(self, task: str) -> None:
+        if self._attached.use is not None:
+            self._attached.use(task)
 
     def train(
         self,
@@ -126,16 +149,17 @@ class _TunedRun:
     ) -> RunResult | Any:
         """The run's result, or the error of a loss that is no number."""
         spec, run, length = self._spec, self._run, self._run.length
-        costs = costs_of(self._encoder, self._model, run, self._optimizer)
+        costs = costs_of(self._attached, self._model, run, self._optimizer, self._device)
         self._watch.begin()
         self._began = self._clock()
         done = self._restored(keeping)
         progress = _Progress(spec, run, done, on_step)
         kept, at = time.monotonic(), done
         while at < length.steps:
-            epoch, step = at // length.epoch + 1, at % length.epoch
-            examples = self._windows.examples(epoch, step)
-            loss = self._step(self._windows.split(epoch, step), examples, at)
+            epoch = at // length.epoch + 1
+            task, number = self._tasks.minibatch(at)
+            examples, split = self._streams[task].minibatch(number)
+            loss = self._step(split, examples, at)
             if not math.isfinite(loss):
                 run.loss = loss
                 return diverged(run, epoch)
@@ -177,7 +201,7 @@ class _TunedRun:
         if self._ranks.rank:
             seed_of(spec, STEP, number, self._ranks.rank)  # dropout of its own
         for piece, share in zip(pieces[mine], shares[mine], strict=True):
-            with products_in(spec.compute_dtype, self._device, stacked=False):
+            with products_in(self._precision_of(draw.name), self._device, stacked=False):
                 batch = draw.batch(piece, layers).on(self._device)
                 loss = weighed_loss(self._model, batch, share)
                 if self._attached.penalty is not None:
@@ -188,19 +212,32 @@ class _TunedRun:
         self._optimizer.step(number)
         return float(self._ranks.sum(torch.tensor(total, dtype=torch.float64))) if self._ranks.count > 1 else total
 
+    def _precision_of(self, task: str) -> str:
+        """That of a step: a task of numbers, beside others, has float32's."""
+        own = self._spec.is_multi and gives_numbers(parts_of(self._spec)[task].head)
+        return FLOAT32 if own else self._spec.compute_dtype
+
     def _end_epoch(self, epoch: int) -> None:
         """Score validation, and keep what is the best so far."""
         run = self._run
         if epoch:
-            examples = min(run.left(epoch) * self._spec.batch_size, len(run.draw))
+            first = (epoch - 1) * run.length.epoch
+            steps = map(self._tasks.minibatch, range(first, first + run.left(epoch)))
+            examples = sum(self._streams[task].size_of(number) for task, number in steps)
             run.loss, self._total = self._total / max(examples, 1), 0.0
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
         if run.is_due(epoch):
             metric, value, found = self._scored(epoch)
-            if run.note_score(metric, value, epoch):
-                own = {name: each.detach().clone() for name, each in self._model.state_dict().items()}
-                run.best = BestEpoch(value, epoch, own, **found)
-                self._best_delta = self._attached.delta()
+            better, each = run.note_score(metric, value, epoch), self._spec.choose_epoch == "each"
+            if better or each:
+                own = {name: weights.detach().clone() for name, weights in self._model.state_dict().items()}
+                now, delta = BestEpoch(value, epoch, own, **found), self._attached.delta()
+                if each:
+                    kept = (run.best, self._best_delta, now, delta, list(self._data.parts))
+                    run.best, self._best_delta, tasks = with_better_tasks(*kept)
+                    self._best_epochs |= dict.fromkeys(tasks, epoch)
+                else:
+                    run.best, self._best_delta = now, delta
         self._charge()
         if epoch:
             run.epoch_seconds.append(run.seconds)
@@ -224,8 +261,15 @@ class _TunedRun:
 
     def _result(self, costs: dict[str, Any]) -> RunResult:
         """The run by its best epoch, scored on every split."""
-        run, attached = self._run, self._attached
+        run, attached, spec = self._run, self._attached, self._spec
+        trained, weights = attached.count(), dict[str, Any]()
+        if spec.is_multi:
+            weights = dict(task_weights(spec, attached, self._model))
         run.model = self._model
+        if spec.choose_epoch == "each":
+            run.model = fresh_model(run, self._data, self._hidden).to(self._device)
+            self._attached = attached = all_own(attached, list(self._data.parts))
+            weights["best_epochs"] = self._best_epochs
         attached.load_delta(self._best_delta)
         attached.train(False)
         self._watch.begin()
@@ -233,17 +277,20 @@ class _TunedRun:
         with torch.no_grad():
             (result,) = results_of([[run]], self._data, self._watched, held, self._evaluator, self._watch)
         self._charge()
-        trained, delta = attached.count(), dict(self._best_delta)
+        delta, own = dict(self._best_delta), parameters_of(self._model, trained=True)
+        counts = self._tasks.counts(len(run.curve))
         kept = sum(tensor.nbytes for tensor in (*result.weights.values(), *delta.values()))
         return dataclasses.replace(
             result,
-            trained_parameters=result.trained_parameters + trained,
+            trained_parameters=own + trained,
             delta=delta,
+            sampled=dict(zip(run.draw.parts, counts, strict=True)) if self._spec.is_multi else None,
             costs={
                 **costs,
                 "kept_bytes": kept,
                 "delta_bytes": sum(tensor.nbytes for tensor in delta.values()),
                 "encoder_trained_parameters": trained,
+                **weights,
                 "seconds_alone": self._alone,
                 "threads": torch.get_num_threads(),
                 "processes": self._ranks.count,
@@ -264,6 +311,7 @@ class _TunedRun:
             groups |= {"best-model": best.weights, "best-delta": self._best_delta}
             groups |= {} if best.decided is None else {"best-decided": {"": best.decided}}
             values["best"] = {"value": best.value, "epoch": best.epoch, "scores": best.scores}
+            values["best"] |= {"of": self._best_epochs} if self._best_epochs else {}
         write_state(keeping.path, SavedState(groups, values))
 
     def _restored(self, keeping: StateFile | None) -> int:
@@ -283,7 +331,7 @@ class _TunedRun:
             weights = {name: tensor.to(self._device) for name, tensor in groups["best-model"].items()}
             decided = groups.get("best-decided", {}).get("")
             run.best = BestEpoch(best["value"], best["epoch"], weights, decided, best["scores"])
-            self._best_delta = groups.get("best-delta", {})
+            self._best_delta, self._best_epochs = groups.get("best-delta", {}), best.get("of", {})
         return int(values["done"])
 
 

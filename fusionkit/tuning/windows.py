@@ -23,15 +23,21 @@ class WindowedDraw:
 
     def __init__(self, draw: TaskSplit, layers: tuple[int, ...], order: Sampler, size: int, windowed: bool) -> None:
         self.draw, self._layers, self._order, self._size = draw, layers, order, size
+        self._minibatches = max(-(-len(draw) // size), 1)
         self._windowed = windowed and isinstance(draw.states, ChunkedStates)
         self._epoch: tuple[int, IntArray, list[int]] = (0, np.zeros(0, dtype=np.int64), [])
         self._window: tuple[tuple[int, int], States] | None = None
 
-    def examples(self, epoch: int, step: int) -> IntArray:
-        """Those of a step, from 0, of an epoch, from 1."""
-        return self._of(epoch)[0][step * self._size : (step + 1) * self._size]
+    def minibatch(self, number: int) -> tuple[IntArray, TaskSplit]:
+        """The examples of a minibatch, from 0 on through all epochs, and the draw over states that have theirs."""
+        epoch, step = number // self._minibatches + 1, number % self._minibatches
+        return self._of(epoch)[0][step * self._size : (step + 1) * self._size], self._split(epoch, step)
 
-    def split(self, epoch: int, step: int) -> TaskSplit:
+    def size_of(self, number: int) -> int:
+        """How many examples a minibatch has."""
+        return min(self._size, len(self.draw) - number % self._minibatches * self._size)
+
+    def _split(self, epoch: int, step: int) -> TaskSplit:
         """The draw, over states that have those of this step's examples."""
         if not self._windowed:
             return self.draw

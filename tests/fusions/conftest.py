@@ -123,6 +123,23 @@ def extra_layers(z: Array, w: Weights, count: int) -> Array:
     return x
 
 
+def projected_attention(z: Array, w: Weights) -> Array:
+    x = affine(z[:, -1], w, "down")
+    for n in range(2):
+        q, k, v = (affine(x, w, f"layers.{n}.{part}") for part in ("query", "key", "value"))
+        attended = softmax(q @ k.T / math.sqrt(x.shape[-1])) @ v
+        x = layer_norm(x + affine(attended, w, f"layers.{n}.out"), w, f"layers.{n}.norm", 1e-12)
+    return affine(x, w, "up")
+
+
+def projected_ffn(z: Array, w: Weights) -> Array:
+    x = affine(z[..., -1, :], w, "down")
+    for n in range(2):
+        inner = affine(gelu(affine(x, w, f"layers.{n}.inner")), w, f"layers.{n}.outer")
+        x = layer_norm(x + inner, w, f"layers.{n}.norm", 1e-12)
+    return affine(x, w, "up")
+
+
 def down(z: Array, w: Weights, i: int) -> Array:
     return affine(z[:, i], w, f"downs.{i}")
 
@@ -287,6 +304,20 @@ CASES = [
             whole=True,
         )
         for n in (1, 2)
+    ),
+    case_of(
+        "projected-attention:6,depth=2,heads=1",
+        LAST,
+        lambda layers, hidden: 2 * hidden * 6 + 6 + hidden + 2 * (4 * 36 + 6 * 6),
+        projected_attention,
+        idle=("layers.0.key.bias", "layers.1.key.bias"),
+        whole=True,
+    ),
+    case_of(
+        "projected-ffn:6,depth=2",
+        LAST,
+        lambda layers, hidden: 2 * hidden * 6 + 6 + hidden + 2 * (2 * 36 + 4 * 6),
+        projected_ffn,
     ),
     case_of(
         "ladder:2",

@@ -26,7 +26,7 @@ def test_the_parameters_that_are_said_are_those_that_are_there(tables: Any, name
     spelled = re.sub(":[a-z]+$", ":2", named(name, fusion_class(name)))
     layers = len(fusion_layers(spelled, tuple(range(last + 1)), last + 1))
     fusion: Any = build_fusion(spelled, layers, hidden)
-    known = {"layers": layers, "hidden": hidden, "d": hidden, "n": 2, "w": hidden // 2}
+    known = {"layers": layers, "hidden": hidden, "d": hidden, "n": 2, "w": hidden // 2, "h": 2, "depth": 6}
     assert tables.parameters_said(fusion_class(name), known) == sum(p.numel() for p in fusion.parameters())
 
 

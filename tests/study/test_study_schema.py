@@ -57,7 +57,7 @@ def test_it_offers_every_fusion_head_and_task() -> None:
     assert all(f'"{name}"' in names["head"] for name in HEADS)
     assert all(f'"{name}"' in names["task"] for name in TASKS)
     block = study_schema()["properties"]["sweeps"]["additionalProperties"]["properties"]
-    assert set(block) == {*FIT, "store", "evaluate-on", "runs"}
+    assert set(block) == {*FIT, "store", "evaluate-on", "runs", "tasks"}
 
 
 @pytest.mark.parametrize(

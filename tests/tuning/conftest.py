@@ -73,14 +73,27 @@ def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def store(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """All of it, encoded."""
-    return open_store(_encoded(model_folder, source_folder, tmp_path_factory.mktemp("stores") / "towns.store"))
+    return open_store(encoded(model_folder, source_folder, tmp_path_factory.mktemp("stores") / "towns.store"))
 
 
 @pytest.fixture(scope="session")
 def planned(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The same, only planned."""
     place = tmp_path_factory.mktemp("stores") / "towns.store"
-    return open_planned(_encoded(model_folder, source_folder, place, planned=True))
+    return open_planned(encoded(model_folder, source_folder, place, planned=True))
+
+
+@pytest.fixture(scope="session")
+def weather(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Texts by the same encoder, fewer than of the towns, without a validation split: is it rain or snow?"""
+    folder, rng = tmp_path_factory.mktemp("source") / "weather", random.Random(1)
+    folder.mkdir()
+    for split, size in {"train": 21, "test": 6}.items():
+        texts = [" ".join(rng.choice(OTHERS) for _ in range(rng.randint(3, 6))) for _ in range(size)]
+        rows = [{"text": f"{text} {kind}", "kind": kind} for text in texts for kind in [rng.choice(("rain", "snow"))]]
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    place = tmp_path_factory.mktemp("stores") / "weather.store"
+    return open_store(encoded(model_folder, folder, place, words=False))
 
 
 @pytest.fixture(scope="session")
@@ -89,12 +102,12 @@ def exact(model_folder: Path, source_folder: Path, tmp_path_factory: pytest.Temp
     place = tmp_path_factory.mktemp("stores") / "towns.store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "CHUNK_BYTES", 60 * 4 * 16 * 4)
-        return open_store(_encoded(model_folder, source_folder, place, dtype="float32"))
+        return open_store(encoded(model_folder, source_folder, place, dtype="float32"))
 
 
-def _encoded(model: Path, source: Path, place: Path, planned: bool = False, **options: Any) -> Path:
+def encoded(model: Path, source: Path, place: Path, planned: bool = False, words: bool = True, **options: Any) -> Path:
     opened = open_source(str(source))
-    encoder = load_encoder(str(model), device="cpu", words=True)
+    encoder = load_encoder(str(model), device="cpu", words=words, untrained=options.get("untrained"))
     job = make_job(
         opened, guess_columns(opened), place, EncodeSpec(encoder=str(model), rows="tokens", **options), encoder
     )

@@ -65,13 +65,13 @@ def test_states_larger_than_memory_are_read_a_window_at_a_time_for_the_same_byte
     monkeypatch.setattr("fusionkit.dataset.draws.WINDOW_CHUNKS", 2, raising=True)
     context = SweepContext(exact)
     run = _TunedRun(spec, context, context.data(spec))
-    windows, steps, seen = run._windows, run._run.length.epoch, []
+    (windows,), steps, seen = run._streams, run._run.length.epoch, []
     order = Sampler(context.data(spec).train, WINDOW, spec.data_seed)
     most = 0
     with torch.no_grad():
         run._attached.train(False)
-        for epoch, step in ((1, k) for k in range(steps)):
-            examples, split = windows.examples(epoch, step), windows.split(epoch, step)
+        for step in range(steps):
+            examples, split = windows.minibatch(step)
             seen.append(examples)
             here, whole = (each.batch(examples, run._run.layers).states for each in (split, run._run.draw))
             torch.testing.assert_close(here, whole, rtol=0, atol=0)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fusionkit.dataset.split import TaskSplit
+from fusionkit.dataset.split import TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import RATE, CostModel
@@ -149,7 +149,7 @@ class CostsAlone:
         labels = {name: each.labels for name, each in part.parts.items()}
         classes = {name: len(known) for name, known in labels.items()}
         with Meter() as meter:
-            model = model_of(spec, len(layers), self._context.store.hidden, classes, part.train.sides, part.lm_head)
+            model = model_of(spec, len(layers), self._context.store.hidden, classes, part.sides, part.lm_head)
             load_start_weights(model, spec, self._context.start(spec), labels)
             batch = part.train.batch(np.arange(count), layers)
             runs = LoopedRuns([spec], [model])
@@ -163,7 +163,12 @@ class CostsAlone:
 
 
 def some(split: TaskSplit, count: int) -> TaskSplit:
-    """So many examples, drawn uniformly: as long as all of them on average."""
+    """So many examples, drawn uniformly: as long as all of them on average; of several tasks their share of each."""
+    if split.apart:
+        share = count / sum(map(len, split.streams))
+        return tasks_joined(
+            {name: some(part, max(round(share * len(part)), 1)) for name, part in split.parts.items()}, apart=True
+        )
     return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
 
 

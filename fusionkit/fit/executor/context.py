@@ -13,14 +13,15 @@ from typing import Any
 
 import torch
 
-from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_joint, load_task
-from fusionkit.dataset.mixture import Mix, stores_of
+from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.online_code import coded_data
 from fusionkit.dataset.pooled import pooled_data
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, TunedStep, trainer
@@ -28,6 +29,7 @@ from fusionkit.fit.executor.units import data_key, pools_first
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
+from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import Ended, train_unit
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
@@ -55,7 +57,7 @@ class SweepContext:
 
     def __init__(
         self,
-        store: Store | Mix,
+        store: Stores,
         starts: Sequence[WarmStart] = (),
         draws: Mapping[str, Sequence[str]] | None = None,
         sharers: int = 1,
@@ -88,9 +90,7 @@ class SweepContext:
         """How many examples a run learns from; UsageError if its draw cannot be made."""
         key = (data_key(spec), spec.data_seed, spec.shots, spec.draw, spec.draw_ids)
         if key not in self._learned:
-            data = self.data(spec)
-            drawn = draw_of(spec, data)
-            self._learned[key] = len(data.train) if drawn is None else len(drawn)
+            self._learned[key] = sum(map(len, training_split(spec, self.data(spec)).streams))
         return self._learned[key]
 
     def start(self, spec: RunSpec) -> WarmStart | None:
@@ -122,7 +122,7 @@ class SweepContext:
                 encoder, what is told of its steps and where its state is kept.
         """
         data, start = data or self.data(specs[0]), self.starts
-        if not specs[0].is_frozen:
+        if specs[0].is_alone:
             (spec,) = specs  # such a run is a unit of its own
             kept = None if state is None else state(spec)
             return trainer().train(spec, self, on_epoch, on_step or _say_nothing, data, kept)  # type: ignore[no-any-return]
@@ -131,7 +131,7 @@ class SweepContext:
 
     def load(self, spec: RunSpec) -> TaskData:
         """The splits with all rows of the store, where :meth:`data` may have means of them; read anew each time."""
-        if isinstance(self.store, Mix):
+        if not isinstance(self.store, Store):
             return self.store.load(spec)
         if len(parts_of(spec)) > 1:
             return load_joint(self.store, spec)
@@ -148,18 +148,20 @@ def opening_of(context: SweepContext) -> Opening | None:
     """How another process opens the same context; None where its stores or runs are not at the places they name.
 
     Returns:
-        ``parts``: addresses of stores, each with the share that is trained on; ``evaluate_on``: addresses, none for a
+        ``parts``: addresses of stores, each with the share that is trained on; ``tasks``: of several, each over a store
+        by its digest; ``evaluate_on``: addresses, none for a
         store that is no mix; ``starts``: folders of finished runs; ``draws``, ``sharers``, ``device``, ``halving``: as
         of :class:`SweepContext`.
     """
     store = context.store
-    stores = stores_of(store)
     folders = [start.run.folder for start in context.starts.values()]
-    if not all(map(_opens_again, stores)) or not all((path / RECORD).is_file() for path in folders):
+    if not all(map(_opens_again, stores_of(store))) or not all((path / RECORD).is_file() for path in folders):
         return None
-    parts = store.parts if isinstance(store, Mix) else (Share(store),)
+    parts = store.parts if isinstance(store, Mix) else [Share(each) for each in stores_of(store)]
+    choices = store.choices if isinstance(store, TaskStores) else ()
     return {
         "parts": [[address(part.store.path), part.part] for part in parts],
+        "tasks": [{**vars(each), "store": each.store.digest} for each in choices],
         "evaluate_on": [address(each.path) for each in store.evaluation_stores] if isinstance(store, Mix) else [],
         "starts": [str(path.resolve()) for path in folders],
         "draws": context.draws,
@@ -176,7 +178,10 @@ def open_context(opening: Opening) -> SweepContext:
     # What a run needs of a store that is only planned was checked before.
     parts = [Share(open_planned(place), part) for place, part in opening["parts"]]
     evaluation_stores = [open_planned(place) for place in opening["evaluate_on"]]
-    store = Mix(parts, evaluation_stores) if evaluation_stores else parts[0].store
+    store: Stores = Mix(parts, evaluation_stores) if evaluation_stores else parts[0].store
+    if opening["tasks"]:
+        known = {part.store.digest: part.store for part in parts}
+        store = TaskStores([TaskChoice(**{**told, "store": known[told["store"]]}) for told in opening["tasks"]])
     halving, save_every = opening["halving"], opening["save_every"]
     return SweepContext(store, starts, opening["draws"], opening["sharers"], device, halving, save_every)
 

@@ -130,7 +130,7 @@ class CostModel:
 
     def _held(self, unit: Unit) -> int:
         """Bytes of the unit's splits while they are held in memory."""
-        if not unit[0].is_frozen:
+        if unit[0].is_alone:
             return 0
         data = self.context.data(unit[0])
         layers = tuple({layer for spec in unit for layer in self.context.positions(spec)})
@@ -141,7 +141,8 @@ class CostModel:
     def _all_sizes(self, spec: RunSpec) -> Sizes:
         data = self.context.data(spec)
         tests = data.tests.values() or ([] if data.test is None else [data.test])
-        return self._sizes or Sizes(len(data.train), len(data.validation), sum(map(len, tests)))
+        examples = [sum(map(len, split.streams)) for split in (data.train, data.validation, *tests)]
+        return self._sizes or Sizes(examples[0], examples[1], sum(examples[2:]))
 
     def _shape(self, spec: RunSpec) -> _Shape:
         """Of the run's model, made without memory behind it; once for all runs of one shape."""
@@ -150,7 +151,7 @@ class CostModel:
             data, layers = self.context.data(spec), len(self.context.positions(spec))
             classes = {name: len(part.labels) for name, part in data.parts.items()}
             with torch.device("meta"):
-                model = model_of(spec, layers, self.context.store.hidden, classes, data.train.sides, data.lm_head)
+                model = model_of(spec, layers, self.context.store.hidden, classes, data.sides, data.lm_head)
             fusions = {id(part.fusion): _numbers(part.get_submodule("fusion")) for part in model.parts.values()}
             self._shapes[key] = _Shape(
                 sum(fusions.values()),

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.devices import device_of
 from fusionkit.fit.executor.alone import some
 from fusionkit.fit.executor.cost import RATE, CostModel
@@ -32,7 +32,6 @@ from fusionkit.memory import out_of_memory
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import SHUFFLE, RunSpec
-from fusionkit.store import Store
 
 # What a factor depends on; counting takes care of sizes, epochs and layers.
 KIND = ("task", "method", "fusion", "head", "joint_fusion", "freeze", "batch_size", "optimizer", "compute_dtype")
@@ -78,7 +77,7 @@ class Forecast:
 
 
 def forecast(
-    store: Store | Mix,
+    store: Stores,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
     starts: Sequence[WarmStart] = (),
@@ -162,7 +161,7 @@ class Measurements:
             if self._known and self._left <= 0:
                 return
             began = time.monotonic()
-            together = min(len(alike), RUNS) if alike[0].is_frozen else 1
+            together = min(len(alike), RUNS) if not alike[0].is_alone else 1
             try:
                 self._known[kind] = sampled(alike[0], together, cost)
             except Exception as error:
@@ -204,5 +203,6 @@ def sampled(spec: RunSpec, runs: int, cost: CostModel) -> float:
         warnings.simplefilter("ignore")  # scores of a handful of examples are often undefined
         for _ in cost.context.train(specs, lambda _: ends.append(time.perf_counter()), part):
             pass
-    products = cost.products_over(plain, len(part.train), len(part.validation))
+    learned, scored = (sum(map(len, split.streams)) for split in (part.train, part.validation))
+    products = cost.products_over(plain, learned, scored)
     return (ends[-1] - ends[runs - 1]) * RATE / ((EPOCHS - 1) * runs * products)

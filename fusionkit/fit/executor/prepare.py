@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
-from fusionkit.dataset.mixture import Mix, stores_of
+from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.devices import CPU
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import SweepContext
@@ -25,7 +25,7 @@ from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import FROZEN, RunSpec
-from fusionkit.store import Store, open_store
+from fusionkit.store import open_store
 from fusionkit.tasks import parts_of
 
 
@@ -48,7 +48,7 @@ class Prepared:
 
 
 def prepare(
-    store: Store | Mix,
+    store: Stores,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
     starts: Sequence[WarmStart] = (),
@@ -91,13 +91,13 @@ def prepare(
         check_options(spec)
         data = context.data(spec)
         notes += data.notes
-        for part in parts_of(spec).values():
-            check_sides(part.head, data.train.sides)
+        for name, part in parts_of(spec).items():
+            check_sides(part.head, data.sides[name])
         context.learned(spec)
         if (start := context.start(spec)) is not None:
             check_start(spec, start, {name: part.labels for name, part in data.parts.items()})
         classes = {name: len(part.labels) for name, part in data.parts.items()}
-        sizes = len(read_layers(store, spec)), store.hidden, classes, data.train.sides
+        sizes = len(read_layers(store, spec)), store.hidden, classes, data.sides
         notes += starting_notes(spec, *sizes)
     notes += _layer_notes(missing, context)
     if halving:
@@ -127,7 +127,7 @@ def _layer_notes(specs: Sequence[RunSpec], context: SweepContext) -> list[str]:
     return notes
 
 
-def _refuse_planned(store: Store | Mix) -> None:
+def _refuse_planned(store: Stores) -> None:
     """StoreError for a store without states, which frozen runs read."""
     for each in stores_of(store):
         if each.is_planned:
@@ -138,11 +138,11 @@ def _check_halving(specs: Sequence[RunSpec], context: SweepContext) -> None:
     """Refuse runs that compete and cannot be trained side by side, or have nothing to compete by (UsageError)."""
     units: dict[Any, set[Any]] = {}
     for spec in specs:
-        if not spec.is_frozen:
+        if spec.is_alone:
             raise UsageError(
-                "--halving stops runs that are trained side by side, and those through the encoder are not",
-                expected=f"--method {FROZEN} alone",
-                received=f"--method {spec.method}",
+                "--halving stops runs that are trained side by side, and this one is not",
+                expected=f"--method {FROZEN} alone, over stores of one task",
+                received=f"--method {spec.method}" + (", several tasks" if spec.is_multi else ""),
                 remedy="leave --halving out; `--epochs 1 --encoder-lr grid` tries rates first",
             )
         if not len(context.data(spec).validation):

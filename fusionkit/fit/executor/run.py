@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import opening_of
@@ -34,11 +34,10 @@ from fusionkit.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
-from fusionkit.store import Store
 
 
 def fit(
-    store: Store | Mix,
+    store: Stores,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
     progress: FitProgress,

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores, stores_of
+from fusionkit.dataset.task_data import TaskData
+from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.fit.executor.alone import CostsAlone
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
@@ -20,6 +23,7 @@ from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec, digest_of
+from fusionkit.store import Store
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,13 @@ def do_unit(
 
     try:
         work = {spec: cost.products(spec) for spec in mine}
-        for spec in (spec for spec in mine if spec.is_frozen):
+        for spec in (spec for spec in mine if not spec.is_alone):
             alone.of(spec)  # now, and not between two epochs of others
         peak = PeakMemory(context.device)
         with RunWriter(runs, kept) as keeping:
 
             def on_epoch(spec: RunSpec) -> None:
-                on_event(Event("epochs", count=1, work=work[spec] if spec.is_frozen else 0.0))
+                on_event(Event("epochs", count=1, work=0.0 if spec.is_alone else work[spec]))
                 keeping.tell()
 
             def on_step(spec: RunSpec, step: TunedStep) -> None:
@@ -105,7 +109,7 @@ def do_unit(
                 elif isinstance(result, StoppedRun):
                     keeping.write(spec, stopped_record(context, spec, result), {})
                 else:
-                    costs = alone.record(spec, result) if spec.is_frozen else result.costs
+                    costs = result.costs if spec.is_alone else alone.record(spec, result)
                     told = {**costs, "peak_memory": peak.read()}
                     record = finished_record(context, spec, result, told)
                     # What coded a block is not used again.
@@ -147,9 +151,9 @@ def failed_record(context: SweepContext, spec: RunSpec, reason: str) -> dict[str
 def record_of(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> dict[str, Any]:
     """A record with this outcome: what the run read, and what it needs to predict."""
     store, data, start = context.store, context.data(spec), context.start(spec)
-    encoder, identity = store.manifest["encoder"], store.manifest["identity"]
+    encoder = store.manifest["encoder"]
     others = outcome.get("others", {})
-    stores = [part.store for part in store.parts] if isinstance(store, Mix) else [store]
+    stores = [part.store for part in store.parts] if isinstance(store, Mix) else stores_of(store)
     return {
         "spec": spec.to_dict(),
         "data": store.name,
@@ -162,19 +166,35 @@ def record_of(context: SweepContext, spec: RunSpec, outcome: dict[str, Any]) -> 
         "default": data.default,
         "hidden": store.hidden,
         "sides": data.train.sides,
-        "encoding": {  # what a live encoder must be, and be given, to make these states
-            "encoder": identity["encoder"],
-            "compute_dtype": identity["compute_dtype"],
-            "max_length": identity["max_length"],
-            "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
-            "pair_as": identity.get("pair_as", "one"),
-        },
+        "encoding": encoding_of(store),
         "sources": sources_of(spec),
         "init_data": None if start is None else start.data,
-        **(store.record(spec) if isinstance(store, Mix) else {"evaluated": store.name}),
+        **({"evaluated": store.name} if isinstance(store, Store) else store.record(spec)),
         **outcome,
         "others": {
-            name: {"labels": other.labels, "default": other.default, **others.get(name, {})}
+            name: {
+                "labels": other.labels,
+                "default": other.default,
+                **(of_store(store.store_of[name], other) if isinstance(store, TaskStores) else {}),
+                **others.get(name, {}),
+            }
             for name, other in data.others.items()
         },
+    }
+
+
+def of_store(store: Store, data: TaskData) -> dict[str, Any]:
+    """What a record tells of a task that has a store of its own."""
+    return {"data": store.name, "encoding": encoding_of(store), "sides": data.train.sides}
+
+
+def encoding_of(store: Stores) -> dict[str, Any]:
+    """What a live encoder must be, and be given, to make the states of a store."""
+    identity = store.manifest["identity"]
+    return {
+        "encoder": identity["encoder"],
+        "compute_dtype": identity["compute_dtype"],
+        "max_length": identity["max_length"],
+        "columns": {role: identity["columns"][role] for role in ("text", "pair", "tokens")},
+        "pair_as": identity.get("pair_as", "one"),
     }

@@ -37,7 +37,7 @@ def unit_key(spec: RunSpec) -> tuple[Any, ...]:
     """What runs of one unit share: they see the same minibatches."""
     drawn = (spec.shots, spec.draw, spec.draw_ids, spec.batch_size, spec.validate_on, spec.validate_every)
     seed = None if spec.order == SHUFFLE else spec.data_seed  # each seed would hold windows of its own
-    alone = None if spec.is_frozen else spec.digest  # it has an encoder of its own
+    alone = spec.digest if spec.is_alone else None  # it has an encoder, or minibatches, of its own
     return (*data_key(spec), *drawn, spec.order, seed, alone)
 
 

@@ -40,7 +40,7 @@ class TrainedRun:
             run's name. whole: the module whose weights were kept: the model, or the model of all tasks of a run. name:
             the name of this task, where a run has several. others: its other tasks by their names; the spec of each is
             that of a single task. data: the name of the data it was trained on. delta: the file of what a
-            method trained of the encoder, and its SHA-256.
+            method trained of the encoder, and its SHA-256. apart: each of its tasks has examples of its own.
     """
 
     folder: Path
@@ -58,6 +58,7 @@ class TrainedRun:
     others: Mapping[str, TrainedRun] = dataclasses.field(default_factory=dict)
     data: str = ""
     delta: tuple[Path, str] | None = None
+    apart: bool = False
 
     @property
     def parts(self) -> dict[str, TrainedRun]:
@@ -157,8 +158,9 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     sources_of(spec)  # code that cannot be imported is no damage: it has an error of its own
     try:
         classes = {part: len(found["labels"]) for part, found in told.items()}
-        _refuse_larger(spec, len(layers), record["hidden"], classes, record.get("sides", 1), weights)
-        model = model_of(spec, len(layers), record["hidden"], classes, record.get("sides", 1))
+        sides = {part: found.get("sides", record.get("sides", 1)) for part, found in told.items()}
+        _refuse_larger(spec, len(layers), record["hidden"], classes, sides, weights)
+        model = model_of(spec, len(layers), record["hidden"], classes, sides)
     except (KeyError, TypeError, ValueError, FusionkitError) as error:
         raise damaged(place, "a run's record", str(error).splitlines()[0], remedy) from error
     _load_weights(model, weights, record["weights_sha256"], remedy)
@@ -167,13 +169,13 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
     shared = {
         "delta": None if trained is None else (place.parent / DELTA, trained),
         "folder": place.parent, "rows": record["rows"], "layers": layers, "encoder": record["encoder"],
-        "encoding": record["encoding"], "digest": spec.digest, "whole": model,
-        "data": str(record.get("data", "")),
+        "digest": spec.digest, "whole": model, "data": str(record.get("data", "")),
+        "apart": spec.is_multi,
     }  # fmt: skip
     runs = {
         part: TrainedRun(
             spec=parts[part], model=model.parts[part], labels=list(found["labels"]), default=found["default"],
-            name=part, **shared,
+            encoding=found.get("encoding", record["encoding"]), name=part, **shared,
         )
         for part, found in told.items()
     }  # fmt: skip
@@ -181,7 +183,7 @@ def run_of(record: dict[str, Any], place: Path, weights: Path, remedy: str = AGA
 
 
 def _refuse_larger(
-    spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int, weights: Path
+    spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: Mapping[str, int], weights: Path
 ) -> None:
     """Refuse a model with more numbers than its file has bytes, before memory is taken for it (ValueError)."""
     if own_parts(spec.fusion, spec.head):

@@ -19,6 +19,8 @@ from fusionkit.lm_head import LmHead
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 
+Sides = int | Mapping[str, int]  # sequences an example has: of all tasks, or by their names
+
 
 class JointModel(nn.Module):
     """Several heads over one fusion, or over one each; ``classes`` are counts by task.
@@ -28,13 +30,15 @@ class JointModel(nn.Module):
             weights: ``fusion.…`` for a shared fusion, else ``fusion.intent.…`` and ``fusion.slots.…``.
     """
 
-    def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int = 1) -> None:
+    def __init__(self, spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: Sides = 1) -> None:
         super().__init__()
         # In a plain dict PyTorch does not see them, so that no weight has two names.
         self.parts = {
-            name: build_model(part, layers, hidden, classes[name], sides) for name, part in parts_of(spec).items()
+            name: build_model(part, layers, hidden, classes[name], _sides(sides, name))
+            for name, part in parts_of(spec).items()
         }
-        self.shared = spec.joint_fusion == "shared"
+        # What is kept of several epochs, one of each task, has a fusion of each.
+        self.shared = spec.joint_fusion == "shared" and spec.choose_epoch == "mean"
         first = next(iter(self.parts.values())).get_submodule("fusion")
         fusions = {name: part.get_submodule("fusion") for name, part in self.parts.items()}
         if self.shared:
@@ -74,18 +78,22 @@ def model_of(
     layers: int,
     hidden: int,
     classes: Mapping[str, int],
-    sides: int = 1,
+    sides: Sides = 1,
     given: LmHead | None = None,
 ) -> Model:
     """The model that a run trains, its weights by ``init_seed`` alone.
 
     Args:
-        classes: the number of labels of each task, by its name; of a single task by ``""``. given: the encoder's LM
-            head.
+        classes: the number of labels of each task, by its name; of a single task by ``""``. sides: sequences an example
+            has, of all tasks or by their names. given: the encoder's LM head.
     """
     if len(parts_of(spec)) > 1:
         return JointModel(spec, layers, hidden, classes, sides)
-    return build_model(spec, layers, hidden, classes[""], sides, given)
+    return build_model(spec, layers, hidden, classes[""], _sides(sides, ""), given)
+
+
+def _sides(sides: Sides, name: str) -> int:
+    return sides if isinstance(sides, int) else sides[name]
 
 
 def _named(modules: Mapping[str, nn.Module]) -> nn.ModuleDict:

@@ -79,7 +79,8 @@ FIELDS: Mapping[str, Shape] = {
     "encoding.encoder.tokenizer": TEXT,
     "encoding.encoder.revision?": or_none(TEXT),
 }
-OF_OTHERS: Mapping[str, Shape] = {"labels": LABELS, "default": TEXT}
+OF_OTHERS: Mapping[str, Shape] = {"labels": LABELS, "default": TEXT, "sides?": one_of((1, 2)), "data?": TEXT}
+OF_ENCODING = {way: shape for way, shape in FIELDS.items() if way.startswith("encoding")}
 
 
 def misfit(record: Mapping[str, Any], fields: Mapping[str, Shape] = FIELDS) -> tuple[str, str] | None:
@@ -96,7 +97,8 @@ def misfit(record: Mapping[str, Any], fields: Mapping[str, Shape] = FIELDS) -> t
             return f"{'.'.join(names)!r}: {shape.name}", received
     if "others?" in fields:
         for name, other in (record.get("others") or {}).items():
-            if not isinstance(other, Mapping) or misfit(other, OF_OTHERS):
+            own = OF_ENCODING if isinstance(other, Mapping) and "encoding" in other else {}
+            if not isinstance(other, Mapping) or misfit(other, {**OF_OTHERS, **own}):
                 return f"'others.{name}': labels and their default", repr(other)[:60]
     return None
 

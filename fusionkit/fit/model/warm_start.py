@@ -21,7 +21,7 @@ from fusionkit.errors import UsageError
 from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.model.fused import FusedModel, parameters_of
-from fusionkit.fit.model.joint import Model, model_of
+from fusionkit.fit.model.joint import Model, Sides, model_of
 from fusionkit.heads import build_head
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
@@ -124,7 +124,7 @@ def _take_weights(model: FusedModel, spec: RunSpec, run: TrainedRun, labels: Seq
     model.load_state_dict(ours | taken)
 
 
-def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: int) -> list[str]:
+def starting_notes(spec: RunSpec, layers: int, hidden: int, classes: Mapping[str, int], sides: Sides) -> list[str]:
     """Notes before a run with a frozen part: which part has random weights, and that nothing is learned."""
     if spec.freeze is None:
         return []

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from fusionkit.dataset.mixture import Mix
+from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
 from fusionkit.fit.sweep.checks import read_floors
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
 from fusionkit.fit.sweep.floors import floors_of
 from fusionkit.fit.sweep.grid import expand
-from fusionkit.specs import PARTS, RunSpec
-from fusionkit.store import Store
+from fusionkit.fit.sweep.method_choices import over_frozen_encoder
+from fusionkit.specs import ENCODER, FROZEN, PARTS, RunSpec
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Sweep:
     halving: bool = False
 
 
-def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
+def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     """The union of the blocks' runs.
 
     Args:
@@ -50,6 +50,9 @@ def expand_blocks(store: Store | Mix, blocks: Sequence[Mapping[str, Any]]) -> Sw
         choices = {name: value for name, value in block.items() if name != "halving"}
         floors = read_floors(choices.pop("floor", None))
         frozen = set(choices.pop("freeze", ()))
+        if ENCODER in frozen:
+            frozen.remove(ENCODER)
+            choices["methods"] = tuple(map(over_frozen_encoder, choices.get("methods") or (FROZEN,)))
         for part in sorted(frozen - {*PARTS}):
             raise unknown_name("part to freeze", part, PARTS)
         made = expand(

@@ -13,8 +13,8 @@ from fusionkit.fusions import fusion_name
 from fusionkit.names import EVERY_LAYER, FLOORS
 from fusionkit.options.tables import FIT
 from fusionkit.options.yaml_file import Checks
-from fusionkit.tasks import tasks_of
 from fusionkit.tasks.head_check import check_name
+from fusionkit.tasks.joint import check_task
 
 NO_FLOOR = "none"
 
@@ -73,7 +73,7 @@ def read_floors(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 # By flag; each raises UsageError for a value that is none of its option's.
 CHECKS: Checks = {
-    "task": tasks_of,
+    "task": check_task,
     "head": check_name,
     "fusion": lambda name: name if name == EVERY_LAYER else fusion_name(name),
     "method": method_spelling,

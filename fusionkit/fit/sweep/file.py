@@ -22,6 +22,7 @@ from typing import Any
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.checks import CHECKS
+from fusionkit.fit.sweep.multi import read_tasks
 from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import YamlNode, read_options, shown
@@ -44,6 +45,7 @@ class SweepFile:
 
     Attributes:
         stores, evaluate_on: as on the command line: paths are relative to the working directory.
+        tasks: of a list of tasks, each over a store of its own, by parameter.
         blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter; the sweep is the runs of all of them.
         cluster: whether the file has settings of a cluster.
     """
@@ -52,6 +54,7 @@ class SweepFile:
     evaluate_on: tuple[str, ...]
     blocks: tuple[Block, ...]
     cluster: bool = False
+    tasks: tuple[Block, ...] = ()
 
 
 def read_sweep(path: str | Path) -> SweepFile:
@@ -61,10 +64,14 @@ def read_sweep(path: str | Path) -> SweepFile:
     cluster = top.pop("cluster", None) is not None  # read by whoever opens it, as the settings that they are
     parts = parts_of(written, ())
     top.pop("runs", None)
+    tasks = read_tasks(written, ("tasks",), top.pop("tasks")) if "tasks" in top else []
+    for task in tasks:
+        task["store"] = _beside(written.path, task["store"])
     shared = _block(written, (), top, {**FIT, **STORES})
     stores, evaluate_on = (shared.pop(name, ()) for name in ("stores", "evaluate_on"))
     blocks = [overlaid(shared, _block(written, ("runs", str(number)), part, FIT)) for number, part in enumerate(parts)]
-    return SweepFile(stores, evaluate_on, tuple(each for block in blocks for each in products(block)), cluster)
+    every = tuple(each for block in blocks for each in products(block))
+    return SweepFile(stores, evaluate_on, every, cluster, tuple(tasks))
 
 
 def parts_of(written: YamlNode, keys: Keys) -> Sequence[dict[str, Any]]:
@@ -105,11 +112,15 @@ def _block(written: YamlNode, keys: Keys, block: Mapping[str, Any], known: Mappi
     for entry in known.values():
         if entry.place and (found := read.get(entry.parameter)) is not None:
             texts = [found] if isinstance(found, str) else found
-            # Paths are relative to the file; addresses are what they are.
-            places = [(text, place_of(text)) for text in texts]
-            moved = [str(written.path.parent / p.expanduser()) if isinstance(p, Path) else text for text, p in places]
+            moved = [_beside(written.path, text) for text in texts]
             read[entry.parameter] = moved[0] if isinstance(found, str) else tuple(moved)
     return read
+
+
+def _beside(file: Path, text: str) -> str:
+    """A path relative to a file; an address is what it is."""
+    place = place_of(text)
+    return str(file.parent / place.expanduser()) if isinstance(place, Path) else text
 
 
 def _misplaced(option: str, known: Mapping[str, OptionInfo]) -> UsageError:
@@ -122,7 +133,7 @@ def _misplaced(option: str, known: Mapping[str, OptionInfo]) -> UsageError:
         )
     if option in STORES:
         return UsageError(f"{option!r} is one for all runs", received=option, remedy="let it stand above 'runs'")
-    return unknown_name("key", option, [*known, *(["runs"] if "store" in known else [])])
+    return unknown_name("key", option, [*known, *(["runs", "tasks"] if "store" in known else [])])
 
 
 def _parsed(path: Path) -> YamlNode:

@@ -14,19 +14,18 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fusionkit.dataset.mixture import Mix, stores_of
+from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.fit.sweep.method_choices import TEXT, asked_layer
 from fusionkit.machine import spare_memory
 from fusionkit.methods.table import parse_method
 from fusionkit.specs import AUTO, FROZEN
-from fusionkit.store import Store
 
 STARTS = "fusionkit.tuning.start"
 COPIES = 3  # of an encoder's weights in float32, that are there at once while it is loaded and tried
 
 
-def start_layer(store: Store | Mix, method: str, given: str | int) -> int | None:
+def start_layer(store: Stores, method: str, given: str | int) -> int | None:
     """The layer from which runs of a method start over a store, or a mix; None for the text.
 
     Raises:
@@ -65,14 +64,14 @@ def start_layer(store: Store | Mix, method: str, given: str | int) -> int | None
     return asked
 
 
-def highest_below(store: Store | Mix, method: str) -> int | None:
+def highest_below(store: Stores, method: str) -> int | None:
     """The highest layer of a store that is below all that a method changes; None for none from 1 on."""
     lowest = parse_method(method).lowest_layer(store.manifest["encoder"]["layers"] - 1)
     stored = () if any(each.is_planned for each in stores_of(store)) else store.layers
     return max((layer for layer in stored if 1 <= layer < lowest), default=None)
 
 
-def start_of(store: Store | Mix, method: str, layer: int) -> Any:
+def start_of(store: Stores, method: str, layer: int) -> Any:
     """The :class:`fusionkit.tuning.start.Start` of a method from a stored layer, the UsageError of an encoder that
     cannot start there, or None where the encoder is not to be had. Loads transformers.
     """

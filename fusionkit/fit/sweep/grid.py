@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusionkit.dataset.draws import check_draw
-from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
+from fusionkit.dataset.infer_task import StoreFacts, choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
+from fusionkit.dataset.stores import Stores
+from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.loader.sampler import usual_order
 from fusionkit.fit.model.warm_start import WarmStart, with_starts
@@ -17,6 +19,7 @@ from fusionkit.fit.sweep.checks import check_watched, seed_pairs
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
 from fusionkit.fit.sweep.from_layer import start_layer
 from fusionkit.fit.sweep.method_choices import method_spelling, options_for, refuse_strays
+from fusionkit.fit.sweep.multi import check_multi, refuse_of_tasks
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
 from fusionkit.names import EVERY_LAYER
@@ -33,7 +36,7 @@ WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an enco
 
 
 def expand(
-    store: Store | Mix,
+    store: Stores,
     *,
     task: str | Mapping[str, str] | None = None,
     label: str | Mapping[str, str] | None = None,
@@ -78,10 +81,18 @@ def expand(
             those that a flag may give several times, ``epochs=(5, 10)``; ``lrs``, ``batch_sizes``.
     """
     mix = store if isinstance(store, Mix) else None
+    multi = store if isinstance(store, TaskStores) else None
     asked = joined(task), joined(label)
-    columns = choose_tasks(store, *asked) if isinstance(store, Store) else store.choose_tasks(*asked)
+    if isinstance(store, TaskStores):
+        beside = {"--draw-from": draws, "--control": control, "--mdl": mdl, "--init-from": starts}
+        check_multi({"task": task, "label": label, "head": head, **options}, methods, store, beside)
+        columns = store.tasks
+    else:
+        refuse_of_tasks(options)
+        columns = choose_tasks(store, *asked) if isinstance(store, Store) else store.choose_tasks(*asked)
     tasks = {name: each for name, (each, _) in columns.items()}
-    heads, whole = fitting_heads(tasks, joined(head)), text_of(tasks)
+    heads = fitting_heads(tasks, joined(head)) if multi is None else multi.heads
+    whole = text_of(tasks)
     if joint_fusion != "shared" and len(tasks) == 1:
         raise UsageError(
             f"the task {whole} has one head, and so one fusion",
@@ -146,6 +157,8 @@ def expand(
             mix=None if mix is None else mix.text,
             evaluate_on=None if mix is None else mix.evaluate_on,
             freeze=freeze,
+            task_stores=None if multi is None else multi.text,
+            task_batches=None if multi is None else multi.batches,
             method=method,
             from_layer=start_layers[method],
             **trained,
@@ -169,7 +182,7 @@ def expand(
     return list(dict.fromkeys(runs))
 
 
-def layer_by_layer(store: Store | Mix, fusion: str) -> list[str]:
+def layer_by_layer(store: StoreFacts, fusion: str) -> list[str]:
     """The fusions that a name stands for: :data:`EVERY_LAYER` is each stored layer alone, another is itself."""
     return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
 
@@ -190,7 +203,7 @@ def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**single, **dict(zip(swept, values, strict=True))} for values in itertools.product(*swept.values())]
 
 
-def _check_methods(store: Store | Mix, methods: Sequence[str], task: str) -> None:
+def _check_methods(store: Stores, methods: Sequence[str], task: str) -> None:
     """Refuse methods that train through the encoder over rows, or for a task, that cannot."""
     if all(method == FROZEN for method in methods):
         return
@@ -241,7 +254,7 @@ def _check_mdl(
         )
 
 
-def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
+def watched_count(store: Stores, given: int | str | None) -> int | None:
     """The number of validation examples that are scored while training, from a number or a share of those that are
     stored.
 
@@ -254,6 +267,12 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
         return None
     if not part.endswith("%"):
         return int(part)
+    if isinstance(store, TaskStores):
+        raise UsageError(
+            "of several tasks --validate-on is a number of examples of each",
+            expected="a number like 200",
+            received=f"--validate-on {given}",
+        )
     chooser = store.evaluation_stores[0] if isinstance(store, Mix) else store
     if "validation" not in chooser.splits or store.rows == MASKED:
         raise UsageError(
@@ -265,7 +284,7 @@ def watched_count(store: Store | Mix, given: int | str | None) -> int | None:
     return Share(chooser, part).count(len(chooser["validation"].examples))
 
 
-def read_layers(store: Store | Mix, spec: RunSpec) -> tuple[int, ...]:
+def read_layers(store: Stores, spec: RunSpec) -> tuple[int, ...]:
     """The encoder's layers that a run's fusion reads."""
     count = store.manifest["encoder"]["layers"]
     chosen = None if spec.fusion_layers is None else parse_layers(spec.fusion_layers, count)

@@ -15,7 +15,7 @@ from typing import Any
 from fusionkit.errors import UsageError
 from fusionkit.methods.table import MethodEntry, parse_method
 from fusionkit.options.entry import options_of
-from fusionkit.specs import AUTO, FROZEN, OF_METHODS, RunSpec
+from fusionkit.specs import AUTO, ENCODER, FROZEN, OF_METHODS, RunSpec
 
 GRID, TEXT = "grid", "none"
 WARMUP, DECAY = 0.1, 0.01
@@ -24,6 +24,21 @@ WARMUP, DECAY = 0.1, 0.01
 def method_spelling(text: str) -> str:
     """A method's one spelling; UsageError for an unknown one."""
     return str(parse_method(text))
+
+
+def over_frozen_encoder(text: str) -> str:
+    """A method that trains the parts that it adds alone; UsageError for one that adds none."""
+    method = parse_method(text)
+    if ENCODER in method.options:
+        return str(parse_method(f"{text},{ENCODER}=frozen")) if method.options[ENCODER] != "frozen" else str(method)
+    if method.entry.shared == ENCODER:
+        raise UsageError(
+            f"--freeze encoder leaves nothing to {method}: it trains the encoder's own weights",
+            expected="methods that add parts to the encoder, like pals, low-rank or houlsby",
+            received=f"--method {method}",
+            remedy=f"choose another, or --method {FROZEN}",
+        )
+    return str(method)
 
 
 def check_encoder_rate(text: str) -> None:

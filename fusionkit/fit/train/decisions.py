@@ -27,7 +27,7 @@ from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS, LEAST_ROWS
 from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
-from fusionkit.metrics import joint_scores
+from fusionkit.metrics import joint_means, joint_scores
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers, answers_of, frame_of, masked_answers
 
@@ -149,7 +149,7 @@ def decide(model: Model, data: TaskData, split: TaskSplit, layers: Layers) -> di
     }
     model.eval()
     with torch.inference_mode():
-        for examples, batch in read_blocks(split, layers, home_of(model)):
+        for examples, batch in (block for each in split.streams for block in read_blocks(each, layers, home_of(model))):
             for name, found in model.decide(batch).items():
                 decided[name][torch.from_numpy(units_of(split.parts[name], examples))] = found.cpu()
     return decided
@@ -183,6 +183,8 @@ def judged(
     kept = {name: task_answers(part, split.parts[name], found[name]) for name, part in data.parts.items()}
     if not data.others:
         return scores[data.name], RunAnswers(kept)
+    if data.apart:
+        return joint_means(scores, None), RunAnswers(kept)
     exact = [name for name, part in data.parts.items() if not part.task.numeric]
     told, said = ({name: side[name] for name in exact} for side in (gold, found))
     frame = frame_of(told, said) if len(exact) == len(scores) else None

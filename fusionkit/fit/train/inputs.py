@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fusionkit.dataset.draws import draw_of, watched_split
-from fusionkit.dataset.split import ChunkedStates, TaskSplit
+from fusionkit.dataset.split import ChunkedStates, TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import (
@@ -33,6 +33,7 @@ from fusionkit.fusions import sees_examples
 from fusionkit.heads import decides_by_softmax, reads_sequences
 from fusionkit.ragged import IntArray
 from fusionkit.specs import ONE_TOKEN, WINDOW, RunSpec
+from fusionkit.tasks import parts_of
 
 
 class UnitInputs:
@@ -138,5 +139,8 @@ def is_plain(draw: TaskSplit) -> bool:
 
 def training_split(spec: RunSpec, data: TaskData) -> TaskSplit:
     """The training examples of a run; errors as :func:`~fusionkit.dataset.draws.draw_of`."""
+    if data.apart and (spec.shots, spec.draw_ids) != (None, None):
+        parts = parts_of(spec)
+        return tasks_joined({name: training_split(parts[name], part) for name, part in data.parts.items()}, apart=True)
     examples = draw_of(spec, data)
     return data.train if examples is None else data.train.subset(examples)

@@ -302,7 +302,7 @@ def fresh_model(
     """A run's model with the weights that it starts from, ready to be trained on its draw."""
     spec, labels = run.spec, {name: part.labels for name, part in data.parts.items()}
     classes = {name: len(known) for name, known in labels.items()}
-    model = model_of(spec, len(run.layers), hidden, classes, data.train.sides, lm_head)
+    model = model_of(spec, len(run.layers), hidden, classes, data.sides, lm_head)
     load_start_weights(model, spec, start, labels)
     for name, taught in run.draw.parts.items():
         part = model.parts[name]

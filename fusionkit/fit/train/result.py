@@ -48,8 +48,9 @@ class RunResult:
             through the encoder: there it is measured on the run itself.
         answers: what is kept of the answers on each store's test split, by the names of ``tests``; ``""`` for a single
             one.
-        others: layer_weights, largest_weight and threshold of a run's other tasks by name; the attributes above are
-            those of the first task.
+        others: layer_weights, largest_weight and threshold of a run's other tasks by name, and where each has examples
+            of its own their draw; the attributes above are those of the first task.
+        sampled: of tasks over stores of their own the steps of each in each epoch, by name.
     """
 
     metric: str
@@ -73,6 +74,7 @@ class RunResult:
     watched: int
     threshold: float | None = None
     others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sampled: dict[str, list[int]] | None = None
     delta: dict[str, Tensor] = field(default_factory=dict, repr=False)
     costs: dict[str, Any] = field(default_factory=dict)
     answers: dict[str, RunAnswers] = field(default_factory=dict, repr=False)
@@ -129,7 +131,7 @@ class RunState:
     model: Model = field(init=False)
 
     def __post_init__(self) -> None:
-        self.length = length_of(self.spec, len(self.draw))
+        self.length = length_of(self.spec, sum(map(len, self.draw.streams)))
 
     def is_due(self, epoch: int) -> bool:
         """Whether the run is scored after this epoch, whatever the other runs of its stack do."""
@@ -227,6 +229,8 @@ def results_of(
         for name, (mean, largest) in weights[k].items():
             threshold = threshold_of(run.model.parts[name])
             seen[name] = {"layer_weights": mean, "largest_weight": largest, "threshold": threshold}
+            if name and run.draw.apart and run.draw is not data.train and name != run.draw.name:
+                seen[name]["draw"] = run.draw.parts[name].ids
         results.append(
             RunResult(
                 metric=metric,
@@ -247,7 +251,7 @@ def results_of(
                 others=seen,
                 trained_parameters=parameters_of(run.model, trained=True),
                 tests={name: found[k][0] for name, found in tests.items()},
-                watched=len(watched),
+                watched=sum(map(len, watched.streams)),
                 answers={name: kept for name, found in on_tests.items() if (kept := found[k][1]) is not None},
             )
         )

@@ -42,7 +42,8 @@ def check_options(spec: RunSpec) -> None:
                 received=f"--method {spec.method}",
                 remedy=f"leave --{entry.flag} out, or choose another --method",
             )
-    if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)):
+    # Of several tasks those of numbers have their steps in float32.
+    if spec.compute_dtype != FLOAT32 and any(map(gives_numbers, heads)) and not spec.is_multi:
         raise UsageError(
             f"head {spec.head!r} cannot use --compute-dtype {spec.compute_dtype}: its numbers would have 8 bits",
             expected=f"--compute-dtype {FLOAT32}",
@@ -77,8 +78,8 @@ class Length(NamedTuple):
 
 
 def length_of(spec: RunSpec, examples: int) -> Length:
-    """The length of a run that learns from so many examples, where nothing stops it earlier."""
-    epoch = max(-(-examples // spec.batch_size), 1)
+    """The length of a run that learns from so many examples, of all its tasks, where nothing stops it earlier."""
+    epoch = spec.steps_per_epoch or max(-(-examples // spec.batch_size), 1)
     steps = spec.epochs * epoch if spec.max_steps is None else spec.max_steps
     return Length(epoch, steps, -(-steps // epoch))
 

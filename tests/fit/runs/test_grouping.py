@@ -28,6 +28,8 @@ OTHER_VALUES: dict[str, Any] = {
     "batch_size": 8, "optimizer": "adam", "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip_norm": 1.0,
     "dropout": 0.5, "label_smoothing": 0.1, "class_weights": "balanced", "patience": 2, "validate_on": 50,
     "validate_every": 2, "compute_dtype": "bfloat16", "order": "window", "joint_fusion": "each",
+    "task_stores": "00,11", "task_batches": "8,0",
+    "sampling": "uniform", "steps_per_epoch": 9, "choose_epoch": "each",
     "init_from": "fedcba9876543210", "init_part": "head", "freeze": "fusion", "layer_decay": 0.9,
     "encoder_dropout": 0.1, "accumulate": 2, "checkpointing": True, "from_layer": 3, "control": True,
     "mdl": 3,

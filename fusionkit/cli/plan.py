@@ -1,0 +1,63 @@
+"""``fusionkit plan``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from fusionkit.cli.console import JSON_OPTION, out, print_json, table
+from fusionkit.errors import UsageError
+
+
+@click.command()
+@click.option("--tasks", type=click.IntRange(min=1), required=True, help="Tasks over one encoder.")
+@click.option("--encoder", default="minilm", show_default=True, help="'minilm', a folder or a hub id.")
+@click.option("--method", "methods", multiple=True, help="A method to count; several times. [default: the papers']")
+@click.option("--fusion", default="last", show_default=True, help="With --method: the fusion of each task on top.")
+@click.option(
+    "--budget-per-task",
+    "budget",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Widths with at most N weights a task. [default: the papers' widths]",
+)
+@click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
+@JSON_OPTION
+def plan(
+    tasks: int,
+    encoder: str,
+    methods: tuple[str, ...],
+    fusion: str,
+    budget: int | None,
+    trust_remote_code: bool,
+    as_json: bool,
+) -> None:
+    """Count what several tasks over one encoder weigh, method by method; only its config.json is read."""
+    if methods and budget is not None:
+        raise UsageError(
+            "--budget-per-task chooses widths, and --method has one",
+            expected="one of the two",
+            received=f"--method {methods[0]} and --budget-per-task {budget}",
+            remedy="leave one of them out",
+        )
+    from fusionkit.tuning.weights_plan import WeightsPlan  # loads torch and transformers
+
+    found = WeightsPlan(encoder, tasks, trust_remote_code)
+    rows = [found.of(method, fusion) for method in methods] or found.usual(budget)
+    if as_json:
+        print_json([{**asdict(row), "bytes_per_task": row.bytes_per_task} for row in rows])
+        return
+    columns = [
+        ("", "left"), ("--method", "left"), ("--fusion", "left"), ("weights a task", "right"), ("MB a task", "right"),
+        (f"weights of {tasks}", "right"), ("× encoder", "right"),
+    ]  # fmt: skip
+    cells = [
+        [
+            row.kind, row.method, row.fusion, f"{row.per_task:,}", f"{row.bytes_per_task / 1e6:,.2f}",
+            f"{row.total:,}", f"{row.multiple:.3f}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    out().print(table(f"{encoder}: {found.encoder:,} weights, {found.depth} layers of {found.hidden}", columns, cells))
+    out().print("heads are not counted; fusions other than last are of each task (--joint-fusion each)")

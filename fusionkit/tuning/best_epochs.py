@@ -1,0 +1,77 @@
+"""What is kept of a run of several tasks where each task has a best epoch of its own (``--choose-epoch each``).
+
+Each task's head, its fusion and all that the method trained are those of the task's own best epoch. So weights that the
+tasks share while they train are kept once for each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from fusionkit.fit.train.result import BestEpoch
+from fusionkit.methods.per_task import OF, of_task
+from fusionkit.metrics import is_better, joint_means
+
+
+def with_better_tasks(
+    best: BestEpoch | None,
+    delta: Mapping[str, Tensor],
+    now: BestEpoch,
+    trained: Mapping[str, Tensor],
+    tasks: Sequence[str],
+) -> tuple[BestEpoch | None, dict[str, Tensor], list[str]]:
+    """The best epochs so far with those tasks of this epoch that are better.
+
+    Args:
+        best, delta: what was kept before, the latter by ``NAME@TASK``. now, trained: this epoch's model with its
+            scores, and what the method trained.
+
+    Returns:
+        the two with the better tasks in them, and the names of these.
+    """
+    assert now.scores is not None
+    if "mean" not in now.scores:  # nothing to judge by: the last epoch is the best
+        found = {name: {"epoch": now.value} for name in tasks}
+        known: dict[str, dict[str, float]] = {}
+    else:
+        found = _by_task(now.scores, tasks)
+        known = {} if best is None or best.scores is None else _by_task(best.scores, tasks)
+    better = [name for name in tasks if name not in known or _beats(found[name], known[name])]
+    if not better:
+        return best, dict(delta), better
+    weights, kept = dict({} if best is None else best.weights), dict(delta)
+    scores = {name: found[name] if name in better else known[name] for name in tasks}
+    for name in better:
+        weights |= model_of_task(now.weights, name, tasks)
+        kept |= {f"{weight}{OF}{name}": value for weight, value in of_task(trained, name).items()}
+    means = joint_means(scores, None) if "mean" in now.scores else now.scores
+    return BestEpoch(next(iter(means.values())), now.epoch, weights, scores=means), kept, better
+
+
+def model_of_task(weights: Mapping[str, Tensor], task: str, tasks: Sequence[str]) -> dict[str, Tensor]:
+    """A task's head and fusion, named as in a model whose tasks have a fusion each."""
+    found = {}
+    for name, value in weights.items():
+        part, owner = name.split(".")[:2]
+        if owner == task:
+            found[name] = value
+        elif part == "fusion" and owner not in tasks:  # all tasks have it
+            found[f"fusion.{task}.{name.partition('.')[2]}"] = value
+    return found
+
+
+def _by_task(scores: Mapping[str, float], tasks: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The scores of each task, its own first."""
+    found: dict[str, dict[str, float]] = {name: {} for name in tasks}
+    for score, value in scores.items():
+        if of := [name for name in tasks if score.startswith(f"{name}_")]:
+            owner = max(of, key=len)  # of two tasks `a` and `a_b` the score `a_b_f1` is the second one's
+            found[owner][score.removeprefix(f"{owner}_")] = value
+    return found
+
+
+def _beats(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    metric = next(iter(one))
+    return is_better(metric, one[metric], other[metric])
