@@ -37,6 +37,7 @@ from memory import write_times  # type: ignore[import-not-found]
 from stages import Stages, watched  # type: ignore[import-not-found]
 
 from fusionkit.bundled import travel_desk
+from fusionkit.devices import device_of
 from fusionkit.encode.batches import PartReader
 from fusionkit.encode.batching import Batching
 from fusionkit.encode.job import Job, make_job
@@ -46,6 +47,7 @@ from fusionkit.encode.part_records import PartRecord, all_parts
 from fusionkit.encode.parts import ComputedPart, PartEncoder
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.sources import Source, guess_columns, open_source
 from fusionkit.specs import COMPUTE_DTYPES, EncodeSpec
@@ -167,6 +169,10 @@ def main() -> None:
             source = open_source(str(Path(work) / "train.jsonl"))
             columns = guess_columns(source)
         words = columns.tokens is not None
+        try:
+            device_of(options.device)
+        except UsageError as error:
+            parser.error(str(error))
         encoder = load_encoder(options.encoder, device=options.device, words=words, compute_dtype=options.compute_dtype)
         spec = EncodeSpec(rows=options.rows, compute_dtype=options.compute_dtype)
         shm = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=SHM))) if "shm" in options.sink else Path(work)

@@ -114,6 +114,17 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
         assert is_finite(kept)
 
 
+@pytest.mark.parametrize("device", ["cpu", CARD])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_one_row_that_is_no_number_is_seen(dtype: str, device: str, value: float) -> None:
+    layout = layout_of(40, dtype)
+    buffer = PartBuffer([layout], TORCH_DTYPES[dtype], torch.device(device))
+    fill(buffer, layout, seed=0)
+    (buffer.states if buffer.scales is None else buffer.scales)[1, 3] = value
+    assert not is_finite(buffer.start_transfer()(None))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: torch.cuda sees none")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
