@@ -114,6 +114,17 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
         assert is_finite(kept)
 
 
+def test_every_bfloat16_is_stored_as_the_nearest_float16() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
+    rows = torch.from_numpy(every).view(torch.bfloat16).view(-1, 64)
+    buffer = PartBuffer([layout := layout_of(len(rows), "float16", hidden=64, layers=1)], torch.float16, CPU)
+    buffer.begin(layout)
+    buffer.put(0, rows)
+    with np.errstate(over="ignore"):
+        wanted = (every.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float16)
+    np.testing.assert_array_equal(buffer.states[0, :-1].flatten().numpy(), wanted)  # NaN is NaN
+
+
 @pytest.mark.parametrize("device", ["cpu", CARD])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
