@@ -1,6 +1,7 @@
 """How much of the encoder's own speed does encoding keep, and where does the rest go?
 
-    python benchmarks/encode.py [SOURCE] [--stages] [--sink none copy crc shm disk] [--writers 1 2 4] [--json]
+    python benchmarks/encode.py [SOURCE] [--stages] [--sink none copy crc shm disk] [--writers 1 2 4]
+        [--batch-tokens N …] [--json]
 
 The limit is a bare forward pass over the same sorted, padded batches with nothing kept: what no store can beat. The
 contender encodes the parts of a planned store: alignment, conversion, checksums, synced files. Planning has a figure of
@@ -12,7 +13,8 @@ machine changes less; on a GPU it says little. A store is deleted after its repe
 
 --sink leaves work out from the end: `none` computes rows and keeps none, `copy` puts them in order (on a GPU: copies
 them to the host), `crc` also checks and checksums them, `shm` writes to /dev/shm, `disk` to --work. The first three
-write nothing: repeated sequences are read from a store that was encoded before.
+write nothing: repeated sequences are read from a store that was encoded before. --batch-tokens tries other budgets of a
+batch: choose the one with the most sub-tokens a second, not the best ratio.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from memory import write_times  # type: ignore[import-not-found]
 from stages import Stages, watched  # type: ignore[import-not-found]
 
 from fusionkit.bundled import travel_desk
+from fusionkit.devices import device_of
 from fusionkit.encode.batches import PartReader
-from fusionkit.encode.batching import Batching
+from fusionkit.encode.batching import TOKENS, Batching
 from fusionkit.encode.job import Job, make_job
 from fusionkit.encode.open_plan import open_plan
 from fusionkit.encode.output_blocks import is_finite
@@ -46,6 +49,7 @@ from fusionkit.encode.part_records import PartRecord, all_parts
 from fusionkit.encode.parts import ComputedPart, PartEncoder
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.errors import UsageError
 from fusionkit.places import Place
 from fusionkit.sources import Source, guess_columns, open_source
 from fusionkit.specs import COMPUTE_DTYPES, EncodeSpec
@@ -130,11 +134,11 @@ def planned(job: Job) -> tuple[dict[str, Any], float]:
 
 
 def print_stages(stages: Stages, whole: Seconds) -> None:
-    print(f"  {'thread':10} {'stage':28} {'wall, s':>9} {'processor, s':>13} {'of the wall':>12}")
+    print(f"  {'thread':10} {'stage':44} {'wall, s':>9} {'processor, s':>13} {'of the wall':>12}")
     for thread, stage, wall, own in stages.rows():
         if wall >= 0.0005 * whole.wall:
-            print(f"  {thread:10} {stage:28} {wall:9.3f} {own:13.3f} {wall / whole.wall:12.1%}")
-    print(f"  {'all':10} {'the whole process':28} {whole.wall:9.3f} {whole.processor:13.3f}", flush=True)
+            print(f"  {thread:10} {stage:44} {wall:9.3f} {own:13.3f} {wall / whole.wall:12.1%}")
+    print(f"  {'all':10} {'the whole process':44} {whole.wall:9.3f} {whole.processor:13.3f}", flush=True)
 
 
 def main() -> None:
@@ -148,6 +152,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--sink", nargs="+", choices=SINKS, default=["disk"])
     parser.add_argument("--writers", nargs="+", type=int, default=[None], help="threads that write; as encode has it")
+    parser.add_argument("--batch-tokens", nargs="+", type=int, default=[None], help="padded sub-tokens a batch")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--stages", action="store_true", help="seconds of each stage, of the last repeat")
     parser.add_argument(
@@ -167,17 +172,28 @@ def main() -> None:
             source = open_source(str(Path(work) / "train.jsonl"))
             columns = guess_columns(source)
         words = columns.tokens is not None
-        encoder = load_encoder(options.encoder, device=options.device, words=words, compute_dtype=options.compute_dtype)
+        try:
+            device_of(options.device)
+            encoder = load_encoder(
+                options.encoder, device=options.device, words=words, compute_dtype=options.compute_dtype
+            )
+            encoder.refuse_device()
+        except UsageError as error:
+            parser.error(str(error))
         spec = EncodeSpec(rows=options.rows, compute_dtype=options.compute_dtype)
         shm = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=SHM))) if "shm" in options.sink else Path(work)
         job = make_job(source, columns, Path(work) / "bench.store", spec, encoder)
-        plan, _ = planned(job)
-        encode_all(job.out, plan, job, None)  # warms up, and has the rows of repeated sequences
         ratios: dict[str, float] = {}
-        for sink in options.sink:
-            for writers in options.writers:
-                label = sink if writers is None else f"{sink}, {writers} writers"
-                ratios[label] = compared(job, plan, label, sink, writers, shm, options)
+        for budget in options.batch_tokens:
+            kind = "cuda" if encoder.device.type == "cuda" else "cpu"
+            with mock.patch.dict(TOKENS, {} if budget is None else {kind: budget}):
+                plan, _ = planned(job)
+                encode_all(job.out, plan, job, None)  # warms up, and has the rows of repeated sequences
+                for sink in options.sink:
+                    for writers in options.writers:
+                        label = sink if writers is None else f"{sink}, {writers} writers"
+                        label += "" if budget is None else f", batches of {budget:,}"
+                        ratios[label] = compared(job, plan, label, sink, writers, shm, options)
         if options.trace:
             with torch.profiler.profile() as profile:
                 kept, _ = planned(make_job(source, columns, Path(work) / "traced.store", spec, encoder))

@@ -27,6 +27,8 @@ from sweep import CASES, FUSIONS, Case, contender, encoded, plain_loop  # type: 
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
+from fusionkit.devices import device_of
+from fusionkit.errors import UsageError
 from fusionkit.store import Store, open_store
 
 FEW_SHOT = ("few-shot-classification", "few-shot-tagging")
@@ -71,6 +73,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="fewer than the sweeps have")
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
+    try:
+        device_of(options.device)
+    except UsageError as error:
+        parser.error(f"{error}\n  no figure can be taken here; --device cpu tries the script")
     options.work.mkdir(parents=True, exist_ok=True)
     print(f"device: {hardware(options.device)}")
     ratios: dict[str, float] = {}

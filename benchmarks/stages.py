@@ -91,7 +91,7 @@ def watched() -> Iterator[Stages]:
     plain = {
         "compute": (parts.PartEncoder, "compute"),
         "wait for a free buffer": (queue.LifoQueue, "get"),
-        "wait for the input": (Future, "result"),
+        "wait for input, at the end for the writers": (Future, "result"),
         "repeated sequences": (parts.PartEncoder, "_copy_repeated"),
         "put": (PartBuffer, "put"),
         "put, repeated": (PartBuffer, "put_rounded"),

@@ -114,6 +114,28 @@ def test_nothing_of_an_older_part_is_left_in_a_newer_one(
         assert is_finite(kept)
 
 
+def test_every_bfloat16_is_stored_as_the_nearest_float16() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
+    rows = torch.from_numpy(every).view(torch.bfloat16).view(-1, 64)
+    buffer = PartBuffer([layout := layout_of(len(rows), "float16", hidden=64, layers=1)], torch.float16, CPU)
+    buffer.begin(layout)
+    buffer.put(0, rows)
+    with np.errstate(over="ignore"):
+        wanted = (every.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float16)
+    np.testing.assert_array_equal(buffer.states[0, :-1].flatten().numpy(), wanted)  # NaN is NaN
+
+
+@pytest.mark.parametrize("device", ["cpu", CARD])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_one_row_that_is_no_number_is_seen(dtype: str, device: str, value: float) -> None:
+    layout = layout_of(40, dtype)
+    buffer = PartBuffer([layout], TORCH_DTYPES[dtype], torch.device(device))
+    fill(buffer, layout, seed=0)
+    (buffer.states if buffer.scales is None else buffer.scales)[1, 3] = value
+    assert not is_finite(buffer.start_transfer()(None))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: torch.cuda sees none")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_card_hands_over_the_bytes_that_a_cpu_does(dtype: str) -> None:
