@@ -30,12 +30,19 @@ def import_models() -> None:
     """Import torch and what every model of transformers needs; nothing where that is done already."""
     if MODELS[0] in sys.modules:
         return
-    with uncollected(for_good=True), _no_compiler():
-        with _answered_with_no(*QUESTIONS):
-            for name in MODELS:
-                importlib.import_module(name)
-        # Models are made without memory first. The first call of an operator there marks it.
-        importlib.import_module("torch").empty(1, device="meta").normal_()
+    with uncollected(for_good=True):
+        # A release of either library in which this fails is imported whole: it is slower, and nothing else.
+        with contextlib.suppress(ImportError, AttributeError, TypeError), _no_compiler():
+            with _answered_with_no(*QUESTIONS):
+                _import_all()
+            # Models are made without memory first. The first call of an operator there marks it.
+            importlib.import_module("torch").empty(1, device="meta").normal_()
+        _import_all()
+
+
+def _import_all() -> None:
+    for name in MODELS:
+        importlib.import_module(name)
 
 
 @contextlib.contextmanager
