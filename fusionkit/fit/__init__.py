@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from fusionkit.runs.summary import summarise
 
 __all__ = [
-    "FitProgress", "Mix", "RunsFolder", "Share", "TaskChoice", "TaskStores", "compare", "expand", "fit", "forecast", "is_runs", "mix_of",
-    "open_starts",
-    "summarise",
+    "FitProgress", "Mix", "RunsFolder", "Share", "TaskChoice", "TaskStores", "compare", "expand", "fit", "forecast",
+    "is_runs", "mix_of", "open_starts", "summarise",
 ]  # fmt: skip
 
 # Most of these load torch, and the modules below this package that check what a user wrote do not.
