@@ -1,100 +1,232 @@
-"""How much of the encoder's own speed does encoding keep?
+"""How much of the encoder's own speed does encoding keep, and where does the rest go?
 
-    python benchmarks/encode.py [SOURCE] [--limit N] [--json]
+    python benchmarks/encode.py [SOURCE] [--stages] [--sink none copy crc shm disk] [--writers 1 2 4] [--json]
 
-The limit is a bare forward pass over the same sorted, padded batches with nothing kept: what no store can
-beat. The contender is `fusionkit encode` from planned store to manifest: alignment, conversion to float16,
-checksums, synced files. Both run in this process, in turn, REPEATS times; each pair gives a ratio and their
-median counts, so that a machine that drifts drifts under both.
+The limit is a bare forward pass over the same sorted, padded batches with nothing kept: what no store can beat. The
+contender encodes the parts of a planned store: alignment, conversion, checksums, synced files. Planning has a figure of
+its own. Both sides count the same sub-tokens, those that go through the encoder: no padding, and of repeated sequences
+the first. Both run in this process, in turn, --repeats times; each pair gives a ratio and their median counts, so that
+a machine that drifts drifts under both. Beside it stands the ratio of processor seconds, which other work on the
+machine changes less; on a GPU it says little. A store is deleted after its repeat. Below 20 s an encode says little:
+--copies encodes the text several times, each with a word of its own, so that no sequence repeats another.
+
+--sink leaves work out from the end: `none` computes rows and keeps none, `copy` puts them in order (on a GPU: copies
+them to the host), `crc` also checks and checksums them, `shm` writes to /dev/shm, `disk` to --work. The first three
+write nothing: repeated sequences are read from a store that was encoded before.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import shutil
 import statistics
 import tempfile
 import time
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple, Self
+from unittest import mock
 
 import numpy as np
 import torch
+from memory import write_times  # type: ignore[import-not-found]
+from stages import Stages, watched  # type: ignore[import-not-found]
 
 from fusionkit.bundled import travel_desk
-from fusionkit.encode import encode
 from fusionkit.encode.batches import PartReader
 from fusionkit.encode.batching import Batching
-from fusionkit.encode.part_records import all_parts
+from fusionkit.encode.job import Job, make_job
+from fusionkit.encode.open_plan import open_plan
+from fusionkit.encode.output_blocks import is_finite
+from fusionkit.encode.part_records import PartRecord, all_parts
+from fusionkit.encode.parts import ComputedPart, PartEncoder
+from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.sources import Columns, Source, guess_columns, open_source
-from fusionkit.specs import EncodeSpec
-from fusionkit.store.manifest import read_manifest
+from fusionkit.places import Place
+from fusionkit.sources import Source, guess_columns, open_source
+from fusionkit.specs import COMPUTE_DTYPES, EncodeSpec
+from fusionkit.store.chunks import Checksummed
 
-REPEATS = 3
+SINKS = ("none", "copy", "crc", "shm", "disk")
+SHM = Path("/dev/shm")
+SHORT = 20.0  # seconds
 
 
-def bare_forward(store: Path, encoder: Encoder) -> tuple[int, float]:
-    """Sub-tokens and seconds of the forward passes alone, over the batches of a finished store."""
-    plan = read_manifest(store)
-    reader = PartReader(store, plan)
-    parts = [reader.read(part) for part in all_parts(plan)]
-    prepared = [batch for part in parts for batch in part.all_batches(Batching.of(plan), encoder.pad_id)]
-    began = time.perf_counter()
-    for batch in prepared:
-        encoder.forward(*(tensor.to(encoder.device) for tensor in (batch.token_ids, batch.mask, batch.segments)))
+def wait_for(encoder: Encoder) -> None:
     if encoder.device.type == "cuda":
         torch.cuda.synchronize()
-    return sum(int(batch.mask.sum()) for batch in prepared), time.perf_counter() - began
 
 
-def whole_encode(source: Source, columns: Columns, store: Path, encoder: Encoder) -> tuple[int, float]:
-    """Sub-tokens and seconds of an encode into a new store, planning left out as it runs no forward pass."""
-    began: list[float] = []
+class Seconds(NamedTuple):
+    """Wall and processor seconds of this process, all its threads together."""
 
-    class Watch:
-        def step(self, name: str, total: int, done: int, unit: str) -> None:
-            if name == "encoding":
-                began.append(time.perf_counter())
+    wall: float
+    processor: float
 
-        def advance(self, count: int) -> None:
-            return
+    @classmethod
+    def now(cls) -> Self:
+        return cls(time.perf_counter(), time.process_time())
 
-        def say(self, line: str) -> None:
-            return
+    def since(self, began: Seconds) -> Seconds:
+        return Seconds(self.wall - began.wall, self.processor - began.processor)
 
-    report = encode(source, columns, store, EncodeSpec(), encoder, progress=Watch())
-    return report.tokens, time.perf_counter() - began[0]
+
+def bare_forward(store: Place, plan: dict[str, Any], encoder: Encoder) -> tuple[int, int, Seconds]:
+    """Sub-tokens, padded sub-tokens and seconds of the forward passes alone, over the batches of a planned store."""
+    reader = PartReader(store, plan)
+    tokens, prepared = 0, []
+    for part in map(reader.read, all_parts(plan)):
+        lengths = np.diff(part.offsets)
+        for batch in part.all_batches(Batching.of(plan), encoder.pad_id):
+            tokens += int(lengths[batch.examples].sum())
+            prepared.append(batch)
+    wait_for(encoder)
+    began = Seconds.now()
+    for batch in prepared:
+        encoder.forward(*(tensor.to(encoder.device) for tensor in (batch.token_ids, batch.mask, batch.segments)))
+    wait_for(encoder)
+    return tokens, sum(batch.mask.numel() for batch in prepared), Seconds.now().since(began)
+
+
+def encode_all(store: Place, plan: dict[str, Any], job: Job, writers: int | None) -> Seconds:
+    """Seconds of the parts and, where they were written, the manifest."""
+    began = Seconds.now()
+    run = serial_parts(job.encoder, lambda: False, writers)
+    records = list(run(store, plan, all_parts(plan), job.progress))
+    if all(record.crc32c for record in records):
+        commit(store, plan, str(job.encoder.device))
+    return Seconds.now().since(began)
+
+
+@contextlib.contextmanager
+def nothing_written(sink: str) -> Iterator[None]:
+    """Leave out of :meth:`PartEncoder.write` what comes behind a sink."""
+
+    def write(self: PartEncoder, computed: ComputedPart, *_: Any) -> PartRecord:
+        try:
+            if sink != "none":
+                block = computed.finish_transfer(None)
+            if sink == "crc":
+                is_finite(block)
+                for array in block.arrays().values():
+                    deque(Checksummed(np.ascontiguousarray(array).reshape(-1).view(np.uint8)), maxlen=0)
+        finally:
+            self.free(computed)
+        return PartRecord(computed.part.split, computed.part.chunk, 0, computed.tokens, 0.0, {}, {})
+
+    with mock.patch.object(PartEncoder, "write", write):
+        yield
+
+
+def planned(job: Job) -> tuple[dict[str, Any], float]:
+    """The plan of a new store, and the seconds that it took."""
+    shutil.rmtree(str(job.out), ignore_errors=True)
+    began = time.perf_counter()
+    return open_plan(job, overwrite=False)[0], time.perf_counter() - began
+
+
+def print_stages(stages: Stages, whole: Seconds) -> None:
+    print(f"  {'thread':10} {'stage':28} {'wall, s':>9} {'processor, s':>13} {'of the wall':>12}")
+    for thread, stage, wall, own in stages.rows():
+        if wall >= 0.0005 * whole.wall:
+            print(f"  {thread:10} {stage:28} {wall:9.3f} {own:13.3f} {wall / whole.wall:12.1%}")
+    print(f"  {'all':10} {'the whole process':28} {whole.wall:9.3f} {whole.processor:13.3f}", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="?", default=str(travel_desk("en")))
     parser.add_argument("--limit", type=int, help="examples a split")
+    parser.add_argument("--copies", type=int, default=1, help="times the text, of the first split alone")
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--rows", help="as `fusionkit encode --rows`")
+    parser.add_argument("--compute-dtype", choices=COMPUTE_DTYPES, default="float32")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--sink", nargs="+", choices=SINKS, default=["disk"])
+    parser.add_argument("--writers", nargs="+", type=int, default=[None], help="threads that write; as encode has it")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--stages", action="store_true", help="seconds of each stage, of the last repeat")
+    parser.add_argument(
+        "--trace", type=Path, help="a trace of torch.profiler of one more encode, for Chrome or Perfetto"
+    )
+    parser.add_argument("--work", type=Path, help="where stores are written [default: a temporary folder]")
     parser.add_argument("--json", action="store_true", help="print one object of named ratios last")
     options = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    with tempfile.TemporaryDirectory(dir=options.work) as work, contextlib.ExitStack() as stack:
+        source = open_source(options.source)
+        columns = guess_columns(source)
+        if options.limit:
+            source = Source(source.name, {k: t.slice(0, options.limit) for k, t in source.splits.items()})
+        if options.copies > 1:
+            write_times(next(iter(source.splits.values())), columns, options.copies, Path(work) / "train.jsonl")
+            source = open_source(str(Path(work) / "train.jsonl"))
+            columns = guess_columns(source)
+        words = columns.tokens is not None
+        encoder = load_encoder(options.encoder, device=options.device, words=words, compute_dtype=options.compute_dtype)
+        spec = EncodeSpec(rows=options.rows, compute_dtype=options.compute_dtype)
+        shm = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=SHM))) if "shm" in options.sink else Path(work)
+        job = make_job(source, columns, Path(work) / "bench.store", spec, encoder)
+        plan, _ = planned(job)
+        encode_all(job.out, plan, job, None)  # warms up, and has the rows of repeated sequences
+        ratios: dict[str, float] = {}
+        for sink in options.sink:
+            for writers in options.writers:
+                label = sink if writers is None else f"{sink}, {writers} writers"
+                ratios[label] = compared(job, plan, label, sink, writers, shm, options)
+        if options.trace:
+            with torch.profiler.profile() as profile:
+                kept, _ = planned(make_job(source, columns, Path(work) / "traced.store", spec, encoder))
+                encode_all(Path(work) / "traced.store", kept, job, None)
+            profile.export_chrome_trace(str(options.trace))
+        if options.json:
+            print(json.dumps({f"encode_over_bare_forward, {label}": round(each, 3) for label, each in ratios.items()}))
 
-    source = open_source(options.source)
-    if options.limit:
-        source = Source(source.name, {k: t.slice(0, options.limit) for k, t in source.splits.items()})
-    columns = guess_columns(source)
-    encoder = load_encoder("minilm", device=options.device, words=columns.tokens is not None)
-    contender, limit = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for repeat in range(REPEATS + 1):  # the first warms up
-            store = Path(folder) / f"{repeat}.store"
-            tokens, seconds = whole_encode(source, columns, store, encoder)
-            bare_tokens, bare_seconds = bare_forward(store, encoder)
-            if repeat:
-                contender.append(tokens / seconds)
-                limit.append(bare_tokens / bare_seconds)
-                print(f"encode {contender[-1]:8,.0f} sub-tokens/s   bare forward {limit[-1]:8,.0f}", flush=True)
-    ratio = statistics.median(np.array(contender) / np.array(limit))
-    print(f"{source.name}: encode reaches {ratio:.2f} of the bare forward pass on {encoder.device}")
-    if options.json:
-        print(json.dumps({"encode_over_bare_forward": round(ratio, 3)}))
+
+def compared(
+    job: Job, plan: dict[str, Any], label: str, sink: str, writers: int | None, shm: Path, options: argparse.Namespace
+) -> float:
+    """The median ratio of an encode to a bare forward pass, in turn; prints each pair and, if asked, the stages."""
+    ratios, work = [], []
+    for repeat in range(options.repeats):
+        watch = options.stages and repeat == options.repeats - 1
+        with contextlib.ExitStack() as stack:
+            if sink in ("shm", "disk"):
+                place = (shm if sink == "shm" else job.out.parent) / "repeat.store"
+                own = make_job(job.source, job.columns, place, job.spec, job.encoder)
+                fresh, planning = planned(own)
+            else:
+                stack.enter_context(nothing_written(sink))
+                own, fresh, planning = job, plan, 0.0
+            stages = stack.enter_context(watched()) if watch else Stages()
+            taken = encode_all(own.out, fresh, own, writers)
+            if own is not job:
+                shutil.rmtree(str(own.out))
+        tokens, padded, bare = bare_forward(job.out, plan, job.encoder)
+        ratios.append(bare.wall / taken.wall)
+        work.append(bare.processor / taken.processor)
+        print(
+            f"{label}: encode {tokens / taken.wall:9,.0f} sub-tokens/s ({taken.wall:.1f} s, {taken.processor:.1f} of "
+            f"the processor)   bare forward {tokens / bare.wall:9,.0f} ({bare.wall:.1f}, {bare.processor:.1f})   "
+            f"ratio {ratios[-1]:.2f}, of the processor {work[-1]:.2f}",
+            flush=True,
+        )
+        if watch:
+            print_stages(stages, taken)
+    print(f"  {padded / tokens:.2f} padded sub-tokens for a real one" + f"; planning {planning:.1f} s" * bool(planning))
+    if taken.wall < SHORT:
+        more = int(options.copies * SHORT / taken.wall) + 1
+        print(f"  an encode of {taken.wall:.1f} s is short: --copies {more} says more")
+    ratio = statistics.median(ratios)
+    print(
+        f"{label}: encode reaches {ratio:.2f} of the bare forward pass on {job.encoder.device}, "
+        f"{statistics.median(work):.2f} by processor time"
+    )
+    return ratio
 
 
 if __name__ == "__main__":

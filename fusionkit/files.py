@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,14 @@ REFUSALS = (
 
 
 def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
+    """Write a file; as :func:`write_pieces`."""
+    write_pieces(path, pieces)
+
+
+def write_pieces(path: Place, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a file so that at any moment it is absent, old or complete, also after a power cut.
+
+    A piece is asked for when the piece before it is written.
 
     An object on remote storage is so by nature: it appears when the last of its bytes is there. Where the path is a
     link, what it points to is replaced.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fusionkit.alignment import Rows
-from fusionkit.encode.batches import PaddedBatch, PartInput, batch_rows
+from fusionkit.encode.batches import PaddedBatch, PartInput, batch_rows, gather_of
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.specs import ONE_TOKEN
@@ -125,7 +125,8 @@ def shared_rows(
     kept = rows.mask[at]
     line = np.repeat(np.arange(len(batch.examples)), np.diff(offsets))[kept]
     given = dataclasses.replace(part, rows=rows)
-    found = [each.float() for _, each in batch_rows(states, layers, given, batch, at[kept], line)]
+    gather = gather_of(given, batch, at[kept], line)
+    found = [each.float() for _, each in batch_rows(states, layers, gather)]
     return SharedRows(torch.stack(found, 1), layers, at[kept], offsets_of(kept.astype(np.int64))[offsets], rows, words)
 
 

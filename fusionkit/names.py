@@ -9,9 +9,14 @@ from __future__ import annotations
 TASKS = ("classification", "pair-classification", "tagging", "regression", "multi-label", "mlm", "joint")
 INTERVALS = ("t", "bootstrap")
 TESTS = ("permutation", "bootstrap", "t")
+EVERY_LAYER = "layer:*"  # of a sweep: each stored layer alone
 OVER = ("seeds", "examples", "both")  # what intervals and p-values speak of: others of these
 BLOCKS = ("data_seed", "data")  # what is drawn anew as a whole where groups are compared
 CHOOSERS = ("validation",)
+# What a run costs, each a column of results: seconds of training alone, counts, bytes.
+COSTS = (
+    "seconds_alone", "trained_parameters", "kept_bytes", "peak_memory_alone", "training_flops", "prediction_flops",
+)  # fmt: skip
 CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
 FLOORS = ("majority", "tfidf")  # what a head must beat, trained without an encoder
 SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first

@@ -110,6 +110,21 @@ def segment_mean(values: Tensor, offsets: Tensor) -> Tensor:
     return segment_sum(values, offsets) / offsets.diff().clamp(min=1).unsqueeze(-1).to(values.dtype)
 
 
+def ordered_segment_mean(values: Tensor, offsets: Tensor) -> Tensor:
+    """As :func:`segment_mean` of numbers of 32 bits, and the same numbers again on any device, without gradients.
+
+    Each example's rows are added up in their order. On a CPU ``index_add`` does so too, and in less time; on a GPU it
+    adds them up in any order.
+    """
+    total = segment_sum(values, offsets) if values.device.type == "cpu" else ordered_segment_sum(values, offsets)
+    return total / offsets.diff().clamp(min=1).unsqueeze(-1).to(values.dtype)
+
+
+def ordered_segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
+    """Sum over each example's rows, one after another: ``[rows, d]`` → ``[examples, d]``; no rows give zeros."""
+    return torch.segment_reduce(values, "sum", offsets=offsets, initial=0, unsafe=True)  # the offsets are unchecked
+
+
 def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
     """Largest value over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros."""
     index = segment_ids(offsets).unsqueeze(-1).expand_as(values)

@@ -43,8 +43,8 @@ ORDERS = (SHUFFLE, WINDOW)
 MDL_BLOCKS = 10  # that a run of an online code may code: the first of eleven is told without one
 AUTO = "auto"  # the order that suits the store's size; no run has it
 FROZEN = "frozen"  # the method that trains nothing of the encoder
-FLOAT32 = "float32"
-COMPUTE_DTYPES = (FLOAT32, "bfloat16", "float16")
+FLOAT32, TF32 = "float32", "tf32"
+COMPUTE_DTYPES = (FLOAT32, TF32, "bfloat16", "float16")
 OF_TASKS = ("sampling", "steps_per_epoch", "choose_epoch")  # said of several tasks over several stores alone
 OF_METHODS = ("encoder_lr", "layer_decay", "encoder_dropout", "accumulate", "checkpointing", "from_layer")
 TRAINING_DTYPES = (FLOAT32, "bfloat16")  # float16 would want its losses scaled
@@ -76,7 +76,8 @@ class EncodeSpec:
         "Compression of the stored states: the same numbers in fewer bytes, slower to write and read.",
         choices=COMPRESSIONS,
     )
-    compute_dtype: str = option("float32", "Precision of the forward pass.", choices=COMPUTE_DTYPES)
+    compute_dtype: str = option("float32", "Precision of the forward pass; tf32 is for NVIDIA GPUs alone.",
+                                choices=COMPUTE_DTYPES)  # fmt: skip
     max_length: int | None = option(None, "Sub-tokens an example may have. [default: the encoder's limit]", ge=3,
                                     unit="sub-tokens")  # fmt: skip
     limit: int | None = option(None, "Only the first N examples of each split, for a first try.", ge=1,

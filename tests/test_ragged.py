@@ -12,6 +12,8 @@ from fusionkit.ragged import (
     Ragged,
     flat_rows,
     offsets_of,
+    ordered_segment_mean,
+    ordered_segment_sum,
     pad,
     segment_ids,
     segment_max,
@@ -82,6 +84,14 @@ def test_sums_and_softmax_are_those_of_a_loop(lengths: list[int], size: float) -
     assert torch.allclose(segment_sum(values, offsets), sums)
     shares = torch.cat([piece.softmax(0) for piece in pieces]) if pieces else values
     assert torch.allclose(segment_softmax(values, offsets), shares, atol=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [*LENGTHS, [40, 0, 300]])
+def test_sums_of_a_gpus_encode_are_made_in_the_order_of_a_cpus(lengths: list[int]) -> None:
+    values, offsets = rows_of(lengths)
+    values = values * (16 ** (torch.arange(len(values)) % 5)[:, None])  # in another order the last bits would differ
+    assert torch.equal(ordered_segment_sum(values, offsets), segment_sum(values, offsets))
+    assert torch.equal(ordered_segment_mean(values, offsets), segment_mean(values, offsets))
 
 
 def test_the_maximum_of_negative_rows_is_negative() -> None:

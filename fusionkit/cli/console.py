@@ -24,6 +24,7 @@ from rich.text import Text
 
 from fusionkit.cli.completion import folders
 from fusionkit.errors import StoppedError, UsageError
+from fusionkit.lazy import uncollected
 from fusionkit.places import Place, is_there, place_errors, place_of
 from fusionkit.printable import json_escaped, one_line, printable
 
@@ -121,7 +122,8 @@ def given_store(path: Place, planned: bool = False) -> Store:
                 received="something else" if is_there(path) else "a path that does not exist",
                 remedy="make one with `fusionkit encode SOURCE --out STORE`, or check the path",
             )
-    from fusionkit.store import open_planned, open_store  # loads torch and zarr
+    with uncollected(for_good=True):
+        from fusionkit.store import open_planned, open_store  # loads torch and zarr
 
     return (open_planned if planned else open_store)(path)
 

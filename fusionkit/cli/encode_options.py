@@ -50,6 +50,9 @@ def load_inputs(
     roles = guess_columns(opened, text=text, pair=pair, tokens=tokens)
     say(f"columns: {roles}")
     say(f"first example: {first_example(opened, roles)}")
+    from fusionkit.encoder.lean_import import import_models
+
+    import_models()
     from fusionkit.encode.text_pairs import choose_pair_as
     from fusionkit.encoder import load_encoder
 

@@ -56,13 +56,18 @@ def evaluate(
     one its counts follow. --json has all of it for each run. A label that train lacks counts as an error.
     """
     log().print(f"scoring the heads in {', '.join(heads)} on {data}")
+    from fusionkit.places import place_of
+    from fusionkit.store import is_store
+
+    if not is_store(place_of(data)):
+        from fusionkit.encoder.lean_import import import_models
+
+        import_models()
     from fusionkit.cli.evaluate_tables import print_details, print_scores
     from fusionkit.cli.paper_tables import csv_text
     from fusionkit.evaluation.answers import mistakes_frame
     from fusionkit.evaluation.evaluate import evaluate as score
     from fusionkit.files import write_durably
-    from fusionkit.places import place_of
-    from fusionkit.store import is_store
 
     if keep and not is_store(place_of(data)):
         raise UsageError(

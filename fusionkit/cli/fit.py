@@ -14,6 +14,7 @@ from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_js
 from fusionkit.cli.sweep_options import given_sweep, stores_or_file, sweep_options
 from fusionkit.cli.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job, working_options
 from fusionkit.errors import FusionkitError, UsageError
+from fusionkit.lazy import uncollected
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def fit(
     if print_job:
         print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
         return
-    from fusionkit.cli.commands import CliCommands  # loads torch
+    with uncollected(for_good=True):
+        from fusionkit.cli.commands import CliCommands
 
     commands = CliCommands(settings, workers, threads, device, retry_failed, log_to, save_every=save_every)
     if dry_run:

@@ -11,12 +11,14 @@ import pandas as pd
 from fusionkit.metrics import is_share
 from fusionkit.runs.comparison import COMPARED
 from fusionkit.runs.floors import BEATS, FLOORED, MARK
+from fusionkit.runs.pareto import COST, PARETO
 from fusionkit.runs.probing import PROBED
+from fusionkit.runs.ranks import RANKED
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
 from fusionkit.runs.ties import TIED
 
-NOTHING = "–"
+NOTHING, WORTH_IT = "–", "◆"
 THOUSANDS = 10_000  # from here on digits are grouped
 MARKS = {0.001: "***", 0.01: "**", 0.05: "*"}  # the first that a p-value does not exceed
 
@@ -27,7 +29,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def group_keys(summary: pd.DataFrame) -> list[str]:
     """The columns of a summary that tell its groups apart."""
-    others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, TIED, *chosen_columns(summary))
+    others = (*COLUMNS, *COMPARED, *FLOORED, *PROBED, TIED, PARETO, COST, *RANKED, *chosen_columns(summary))
     return [name for name in summary.columns if name not in others]
 
 
@@ -65,9 +67,15 @@ def score_text(mean: float, std: float = nan, times: float = 100.0) -> str:
 
 
 def mark_of(row: dict[str, Any]) -> str:
-    """The mark of a group that does not beat the majority."""
+    """The marks of a group that does not beat the majority, and of one that is worth its cost."""
     beats = row.get(BEATS)
-    return "" if beats is None or pd.isna(beats) or beats else f" {MARK}"
+    floored = "" if beats is None or pd.isna(beats) or beats else f" {MARK}"
+    return floored + (f" {WORTH_IT}" if is_worth_it(row) else "")
+
+
+def is_worth_it(row: dict[str, Any]) -> bool:
+    worth = row.get(PARETO)
+    return worth is not None and not pd.isna(worth) and bool(worth)
 
 
 def _error_text(error: float, times: float) -> str:
@@ -118,6 +126,12 @@ def texts_of(row: dict[str, Any]) -> dict[str, str]:
         "record": NOTHING if any(map(pd.isna, counts)) else "–".join(f"{count:.0f}" for count in counts),
         "pairs": "" if pd.isna(row["pairs"]) else f"{row['pairs']:.0f}",
     }
+
+
+def rank_text(row: dict[str, Any]) -> str:
+    """``2`` or ``2–4``; a group without rivals has none."""
+    low, high = (row[name] for name in RANKED)
+    return NOTHING if pd.isna(low) else f"{low}" if low == high else f"{low}–{high}"
 
 
 def runs_text(row: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
+from fusionkit.lazy import uncollected
 from fusionkit.printable import printable
 
 COMMANDS = {
@@ -43,7 +44,8 @@ class Lazy(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"fusionkit.cli.{name}"), name)
+        with uncollected():
+            command = getattr(importlib.import_module(f"fusionkit.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -13,11 +13,13 @@ import pandas as pd
 
 from fusionkit.cli.format_cells import (
     NOTHING,
+    WORTH_IT,
     cell,
     chosen_columns,
     head_of,
     mark_of,
     naming_columns,
+    rank_text,
     rows_of,
     runs_text,
     texts_of,
@@ -25,6 +27,8 @@ from fusionkit.cli.format_cells import (
 )
 from fusionkit.metrics import is_share, metric_name
 from fusionkit.printable import one_line, printable, spreadsheet_safe
+from fusionkit.runs.floors import MARK
+from fusionkit.runs.ranks import BEST_RANK
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.ties import TIED
 
@@ -36,6 +40,7 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     keys, compared = naming_columns(summary), "difference" in summary.columns
     unit = " (\\%)" if all(map(is_share, summary["metric"])) else ""
     header = [*(_latex_escape(head_of(name, summary)) for name in keys), f"score{unit}", "95\\,\\% interval"]
+    header += ["rank"] if BEST_RANK in summary else []
     selective, coded = ("selectivity" in summary.columns, "code_bits" in summary.columns)
     header += ["control", "selectivity", "95\\,\\% interval"] if selective else []
     header += ["code, kbit", "compression"] if coded else []
@@ -46,7 +51,7 @@ def latex(summary: pd.DataFrame, notes: Sequence[str] = ()) -> str:
     lines += [" & ".join(header) + " \\\\", "\\midrule"]
     for row, bold in _rows(summary):
         texts = texts_of(row)
-        numbers = [texts["interval"]]
+        numbers = [texts["interval"], *([rank_text(row).replace("–", "--")] if BEST_RANK in row else [])]
         if selective:
             numbers += [texts["control"], *map(_signed, (texts["selectivity"], texts["selectivity_interval"]))]
         if coded:
@@ -101,7 +106,8 @@ def _latex_score(row: dict[str, Any], stars: str, bold: bool) -> str:
     text = f"\\textbf{{{text}}}" if bold else text
     text += f"$^{{{stars}}}$" if stars else ""
     text += "" if pd.isna(row["std"]) else f" $\\pm$ {times * row['std']:.1f}"
-    return text + ("$^\\dagger$" if mark_of(row) else "")
+    marks = {MARK: "\\dagger", WORTH_IT: "\\blacklozenge"}
+    return text + "".join(f"$^{sign}$" for mark, sign in marks.items() if mark in mark_of(row))
 
 
 def _latex_escape(text: str) -> str:
@@ -154,7 +160,8 @@ def _head(column: str) -> str:
 
 def _markdown_score(row: dict[str, Any], bold: bool) -> str:
     texts = texts_of(row)
-    return (f"**{texts['score']}**" if bold else texts["score"]) + texts["stars"].replace("*", "\\*")
+    rank = f" ({rank_text(row)})" if BEST_RANK in row else ""
+    return (f"**{texts['score']}**" if bold else texts["score"]) + texts["stars"].replace("*", "\\*") + rank
 
 
 def _markdown_escape(text: str) -> str:

@@ -65,7 +65,10 @@ def predict(
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
     log().print(f"loading the heads in {', '.join(places)}")
-    from fusionkit.predict import load  # loads torch and transformers
+    from fusionkit.encoder.lean_import import import_models
+
+    import_models()
+    from fusionkit.predict import load
 
     predictor = load(*places, trust_modules=trusted, **loading)
     if (passes := len(predictor.passes)) > 1:

@@ -9,7 +9,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, log, out, print_json, say_at_once
 from fusionkit.errors import UsageError
-from fusionkit.names import BLOCKS, CHOOSERS, CORRECTIONS, INTERVALS, OVER, SHOWN_SPLITS, TESTS
+from fusionkit.names import BLOCKS, CHOOSERS, CORRECTIONS, COSTS, INTERVALS, OVER, SHOWN_SPLITS, TESTS
 from fusionkit.plural import counted
 
 FORMATS = ("table", "csv", "json", "latex")
@@ -38,6 +38,8 @@ FORMATS = ("table", "csv", "json", "latex")
 @click.option("--simultaneous", is_flag=True, help="Intervals of differences that hold for all of them together.")
 @click.option("--test", type=click.Choice(TESTS), help="Of paired differences over seeds. [default: permutation]")
 @click.option("--correction", type=click.Choice(CORRECTIONS), help="Of all p-values together. [default: holm]")
+@click.option("--pareto", type=click.Choice(COSTS), help="Mark groups that are better than all that cost less of this.")
+@click.option("--ranks", is_flag=True, help="Rank groups as far as paired tests tell them apart.")
 @click.option("--choose-by", type=click.Choice(CHOOSERS), help="What chooses among several rates, epochs and layers.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
@@ -54,6 +56,8 @@ def results(
     simultaneous: bool,
     test: str | None,
     correction: str | None,
+    pareto: str | None,
+    ranks: bool,
     choose_by: str | None,
     kind: str,
     as_json: bool,
@@ -87,8 +91,8 @@ def results(
     frame = folder.frame(metric, each_test=True)
     summary = tabulate(
         frame, by, split=split, choose_by=choose_by, baseline=baseline or None, average=average, over=over, block=block,
-        interval=interval, simultaneous=simultaneous, test=test, correction=correction or "holm",
-        answers=ExampleScores(folder.answers),
+        interval=interval, simultaneous=simultaneous, test=test, correction=correction or "holm", pareto=pareto,
+        ranks=ranks, answers=ExampleScores(folder.answers),
     )  # fmt: skip
     notes = [*summary.attrs[NOTES], *(comparison_notes(summary) if baseline else [])]
     if stopped := frame.loc[frame["status"] == "stopped", "digest"].nunique():

@@ -13,11 +13,14 @@ from fusionkit.cli.format_cells import (
     cell,
     head_of,
     naming_columns,
+    rank_text,
     rows_of,
     runs_text,
     texts_of,
     with_unit,
 )
+from fusionkit.runs.pareto import COST, PARETO
+from fusionkit.runs.ranks import BEST_RANK
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER
 
@@ -25,6 +28,7 @@ PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
 # What a narrow terminal loses first: costs, then columns that the others imply, then what can be read off the rest.
 ERRORS = ("SE seeds", "SE examples")  # of the mean, or of the difference where there is one
 COSTS, READ_OFF = ("s alone", "parameters"), ("pairs", "W–T–L", PERCENT, *ERRORS, RANGE)
+SHOWN_COSTS = ("seconds_alone", "trained_parameters")  # whatever marks are by
 KEPT = ("fusion", "label", "data", "scored on")
 OVER_WORDS = {"seeds": "seeds", "examples": "examples", "both": "seeds and examples"}
 SAID = (SCORED_ON, "metric")  # above the table, also above one of a single row
@@ -44,6 +48,8 @@ def summary_table(summary: pd.DataFrame) -> Table:
     rows: list[list[str]] = []
     for row in rows_of(summary):
         numbers = _numbers(row)
+        if (cost := summary.attrs.get(PARETO)) and cost not in SHOWN_COSTS:
+            numbers[cost.replace("_", " ")] = NOTHING if pd.isna(row[COST]) else f"{row[COST]:,.0f}"
         rows.append([*(_cell(name, row[name]) for name in shown), *numbers.values()])
         if len(rows) == 1:
             header += [(name, "right") for name in numbers]
@@ -62,6 +68,8 @@ def _numbers(row: dict[str, Any]) -> dict[str, str]:
     texts = texts_of(row)
     errors = dict(zip(ERRORS, (texts["se_seeds"], texts["se_examples"]), strict=True))
     found = {"mean ± std": texts["score"], PERCENT: texts["interval"]}
+    if BEST_RANK in row:
+        found["rank"] = rank_text(row)
     if "selectivity" in texts:
         found |= {
             "control": texts["control"],

@@ -15,6 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fusions import fusion_usages
 from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.lazy import uncollected
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.places import place_of
@@ -92,8 +93,9 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Stores
     judges = values["evaluate_on"] or map(place_of, file.evaluate_on)
     shares = [given_share(text) for text in stores or file.stores]
     tasks = [(task, given_store(place_of(task["store"]), planned=True)) for task in file.tasks]
-    from fusionkit.fit.sweep.blocks import expand_blocks  # loads torch
-    from fusionkit.fit.sweep.multi import opened
+    with uncollected(for_good=True):
+        from fusionkit.fit.sweep.blocks import expand_blocks  # loads torch
+        from fusionkit.fit.sweep.multi import opened
 
     trained, blocks = opened(shares, [given_store(place, planned=True) for place in judges], blocks, tasks)
     sweep = expand_blocks(trained, blocks)

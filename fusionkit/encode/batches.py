@@ -19,7 +19,7 @@ from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.places import Place
-from fusionkit.ragged import IntArray, flat_rows, segment_mean
+from fusionkit.ragged import IntArray, flat_rows, ordered_segment_mean
 from fusionkit.specs import MASKED
 from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, small_arrays
 from fusionkit.store.manifest import sequences_of, split_layout
@@ -50,6 +50,19 @@ class PaddedBatch:
     token_ids: Tensor
     mask: Tensor
     segments: Tensor
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Where the rows that are wanted of a padded batch lie.
+
+    Attributes:
+        tokens: int64 ``[m]``, the rows' sub-tokens as places in ``[batch · length]``. ends: int64 ``[n + 1]``, each
+            row's offsets into them; None where every row has one sub-token.
+    """
+
+    tokens: Tensor
+    ends: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -180,36 +193,37 @@ def forward(encoder: Encoder, batch: PaddedBatch) -> tuple[Tensor, ...]:
     return encoder.forward(*(tensor.to(encoder.device) for tensor in inputs))
 
 
-def batch_rows(
-    states: tuple[Tensor, ...],
-    layers: Sequence[int],
-    inputs: PartInput,
-    batch: PaddedBatch,
-    picked: IntArray,
-    batch_index: IntArray,
-) -> Iterator[tuple[int, Tensor]]:
-    """The rows of one batch, layer by layer.
+def gather_of(inputs: PartInput, batch: PaddedBatch, picked: IntArray, batch_index: IntArray) -> Gather:
+    """Where rows of one batch lie in it.
 
     Args:
-        layers: those to keep; their order gives their positions (:mod:`fusionkit.store.layer_positions`).
         picked: int64 ``[n]``, rows of ``inputs`` that are not masked. batch_index: int64 ``[n]``, each
             row's example as an index into the batch.
-
-    Yields:
-        a layer's position and its rows ``[n, hidden]``.
     """
     # From a sub-token's place in the part to its place in the padded batch.
     starts = inputs.offsets[batch.examples[batch_index]]
     padded_index = inputs.rows.first[picked] - starts + batch_index * batch.mask.shape[1]
     spans = (inputs.rows.last - inputs.rows.first)[picked]
-    device, ends = states[0].device, None
-    if not bool((spans == 1).all()):
-        # Each span's start and stop side by side are the offsets of the even pieces.
-        bounds = np.stack([padded_index, padded_index + spans], axis=1).ravel()
-        padded_index, offsets = flat_rows(bounds, 2 * np.arange(len(spans)))
-        ends = torch.from_numpy(offsets).to(device)
-    source = torch.from_numpy(padded_index).to(device)
+    if bool((spans == 1).all()):
+        return Gather(torch.from_numpy(padded_index), None)
+    # Each span's start and stop side by side are the offsets of the even pieces.
+    bounds = np.stack([padded_index, padded_index + spans], axis=1).ravel()
+    padded_index, offsets = flat_rows(bounds, 2 * np.arange(len(spans)))
+    return Gather(torch.from_numpy(padded_index), torch.from_numpy(offsets))
+
+
+def batch_rows(states: tuple[Tensor, ...], layers: Sequence[int], gather: Gather) -> Iterator[tuple[int, Tensor]]:
+    """The rows of one batch, layer by layer.
+
+    Args:
+        layers: those to keep; their order gives their positions (:mod:`fusionkit.store.layer_positions`).
+
+    Yields:
+        a layer's position and its rows ``[n, hidden]``.
+    """
+    device = states[0].device
+    source, ends = gather.tokens.to(device), None if gather.ends is None else gather.ends.to(device)
     for position, layer in enumerate(layers):
         # [batch, length, hidden] → [batch · length, hidden] → the sub-tokens wanted
         tokens = states[layer].flatten(0, 1).index_select(0, source)
-        yield position, tokens if ends is None else segment_mean(tokens.float(), ends)
+        yield position, tokens if ends is None else ordered_segment_mean(tokens.float(), ends)

@@ -21,7 +21,7 @@ from fusionkit.encode.batching import Batching
 from fusionkit.encode.job import make_job
 from fusionkit.encode.part_records import all_parts
 from fusionkit.encode.parts import PartEncoder
-from fusionkit.encode.pipeline import BUFFERS
+from fusionkit.encode.pipeline import WRITERS, buffers_of
 from fusionkit.encode.plan import write_plan
 from fusionkit.encode.repeats import CACHED_BYTES
 from fusionkit.encode.text_pairs import choose_pair_as, paired
@@ -99,9 +99,12 @@ def estimate(source: Source, columns: Columns, spec: EncodeSpec, encoder: Encode
         files += 2 * is_two(plan)
         padded = sum(batch.mask.numel() for batch in batches[split])
         seconds += (planning * fields["examples"] / sampled + padded * per_token) * scale
-    fragmented = FRAGMENTED_BATCHES * plan["batch_tokens"] * plan["hidden"] * 4 if encoder.device.type == "cpu" else 0
-    # Buffers, the block that is being written (a second time where it is compressed), rows of repeated sequences.
-    blocks = (BUFFERS + 1 + (spec.compress != "none")) * max(layout.chunk_bytes for layout in layouts)
+    on_cpu = encoder.device.type == "cpu"
+    fragmented = FRAGMENTED_BATCHES * plan["batch_tokens"] * plan["hidden"] * 4 if on_cpu else 0
+    # Buffers, blocks that are being written (on a GPU the buffers' own), compressed ones, rows of repeated sequences.
+    writers = WRITERS.get(encoder.device.type, 1)
+    held = buffers_of(writers) + writers * (on_cpu + (spec.compress != "none"))
+    blocks = held * max(layout.chunk_bytes for layout in layouts)
     return Estimate(
         rows=plan["rows"],
         splits=splits,

@@ -7,7 +7,7 @@ the next part is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -88,12 +88,12 @@ class PartBuffer:
             assert scales is not None
             self.states[position, at], self.scales[position, at] = values, scales
 
-    def put_rounded(self, block: RowBlock) -> None:
-        """Add rows of all layers that are in the store's precision already."""
-        at = slice(self._filled, self._filled + block.states.shape[1])
-        self.states[:, at] = block.states
-        if self.scales is not None and block.scales is not None:
-            self.scales[:, at] = block.scales
+    def put_rounded(self, blocks: Sequence[RowBlock]) -> None:
+        """Add rows of all layers that are in the store's precision already, of blocks on one device."""
+        at = slice(self._filled, self._filled + sum(block.states.shape[1] for block in blocks))
+        _join(self.states[:, at], [block.states for block in blocks])
+        if self.scales is not None:
+            _join(self.scales[:, at], [block.scales for block in blocks if block.scales is not None])
 
     def assign(self, targets: IntArray) -> None:
         """Say which rows ``[n]`` of the chunk the rows just added are."""
@@ -138,6 +138,14 @@ class PartBuffer:
         if self.scales is not None and block.scales is not None:
             np.take(self.scales.numpy(), self._order, axis=1, out=block.scales.numpy(), mode="clip")
         return block
+
+
+def _join(target: Tensor, pieces: list[Tensor]) -> None:
+    """Put pieces ``[layers, n, …]`` side by side into ``[layers, rows, …]``; between devices in one copy."""
+    if pieces[0].device == target.device:
+        torch.cat(pieces, 1, out=target)
+    else:
+        target.copy_(torch.cat(pieces, 1))
 
 
 def _first_rows(states: Tensor, scales: Tensor, layers: int, rows: int, hidden: int) -> RowBlock:

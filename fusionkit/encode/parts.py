@@ -5,26 +5,28 @@ An example that crosses a chunk's edge is encoded by both parts; each keeps its 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fusionkit.encode.batches import Part, PartInput, PartReader, batch_rows, forward
+from fusionkit.encode.batches import Part, PartInput, PartReader, batch_rows, forward, gather_of
 from fusionkit.encode.batching import Batching
 from fusionkit.encode.output_blocks import TORCH_DTYPES, PartBuffer, RowBlock, is_finite
 from fusionkit.encode.part_records import PartRecord
 from fusionkit.encode.repeats import RepeatCache
+from fusionkit.encode.upload import BatchWork, on_device
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError
 from fusionkit.files import write_json
 from fusionkit.memory import trim_freed_memory
 from fusionkit.places import Place
-from fusionkit.ragged import flat_rows
+from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import split_layout
@@ -56,8 +58,8 @@ class ComputedPart(NamedTuple):
 class PartEncoder:
     """Encodes parts of one store, each in three steps: read, compute, write.
 
-    :meth:`encode` calls them one after another. They may also run in three threads on different parts; each step
-    takes the parts in the same order.
+    :meth:`encode` calls them one after another. They may also run in threads of their own on different parts: reading
+    and computing in one thread each, writing in several.
 
     Args:
         buffers: how many parts may be computed and not yet written.
@@ -67,6 +69,7 @@ class PartEncoder:
     def __init__(
         self, store: Place, plan: dict[str, Any], encoder: Encoder, buffers: int = 1, dtype: str | None = None
     ) -> None:
+        encoder.refuse_device()
         self._store, self._plan, self._encoder = store, plan, encoder
         self._layouts = {split: split_layout(plan, split) for split in plan["splits"]}
         self._dtype = TORCH_DTYPES[dtype or plan["dtype"]]
@@ -76,7 +79,7 @@ class PartEncoder:
         self._buffers: queue.LifoQueue[PartBuffer | None] = queue.LifoQueue()
         for _ in range(buffers):
             self._buffers.put(None)
-        self._block: RowBlock | None = None  # used again for each part that is written
+        self._blocks: queue.LifoQueue[RowBlock] = queue.LifoQueue()  # those that no thread is writing
         self._computed = 0
 
     def read(self, part: Part) -> PartInput:
@@ -105,28 +108,39 @@ class PartEncoder:
 
     def _encode_unique(self, inputs: PartInput, buffer: PartBuffer, on_tokens: Callable[[int], None]) -> None:
         lengths = np.diff(inputs.offsets)
-        for batch in inputs.batches(inputs.unique(), Batching.of(self._plan), self._encoder.pad_id):
+        for batch, gather, targets in on_device(self._work(inputs, buffer.capacity), self._encoder.device):
             states = forward(self._encoder, batch)
-            picked, ends = flat_rows(inputs.rows.row_offsets, batch.examples)
-            batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
-            target = picked + inputs.first_row
-            keep = inputs.rows.mask[picked] & (target >= 0) & (target < buffer.capacity)
-            kept = (picked[keep], batch_index[keep])
-            for position, rows in batch_rows(states, self._plan["layers"], inputs, batch, *kept):
+            for position, rows in batch_rows(states, self._plan["layers"], gather):
                 buffer.put(position, rows)
             # Freed before the next pass, which then gets the same memory, still in the CPU's caches.
             del states, rows
-            buffer.assign(target[keep])
+            buffer.assign(targets)
             on_tokens(int(lengths[batch.examples].sum()))
+
+    def _work(self, inputs: PartInput, capacity: int) -> Iterator[BatchWork]:
+        """The batches of sequences that come once, and the rows of them that lie in a part of so many rows."""
+        for batch in inputs.batches(inputs.unique(), Batching.of(self._plan), self._encoder.pad_id):
+            picked, ends = flat_rows(inputs.rows.row_offsets, batch.examples)
+            batch_index = np.repeat(np.arange(len(batch.examples)), np.diff(ends))
+            target = picked + inputs.first_row
+            keep = inputs.rows.mask[picked] & (target >= 0) & (target < capacity)
+            yield BatchWork(batch, gather_of(inputs, batch, picked[keep], batch_index[keep]), target[keep])
 
     def _copy_repeated(self, part: Part, inputs: PartInput, buffer: PartBuffer) -> None:
         repeated = inputs.repeated()
-        blocks = self._repeats.rows_of(part, inputs, np.unique(inputs.first_alike[repeated]))
+        known = self._repeats.rows_of(part, inputs, np.unique(inputs.first_alike[repeated]))
+        # Rows that this process has just computed lie on its device, those of earlier parts in the CPU's memory.
+        found: dict[torch.device, tuple[list[RowBlock], list[IntArray]]] = {}
         for example in repeated.tolist():
             start, stop = (inputs.rows.row_offsets[example : example + 2] + inputs.first_row).tolist()
             low, high = max(start, 0), min(stop, buffer.capacity)  # it may cross the part's edges
-            buffer.put_rounded(blocks[int(inputs.first_alike[example])].part(slice(low - start, high - start)))
-            buffer.assign(np.arange(low, high))
+            block = known[int(inputs.first_alike[example])].part(slice(low - start, high - start))
+            blocks, targets = found.setdefault(block.states.device, ([], []))
+            blocks.append(block)
+            targets.append(np.arange(low, high))
+        for blocks, targets in found.values():
+            buffer.put_rounded(blocks)
+            buffer.assign(np.concatenate(targets))
 
     def write(self, computed: ComputedPart, check: Callable[[], object] = lambda: None) -> PartRecord:
         """Write a part's chunks durably, then its record; its buffer is free afterwards.
@@ -139,8 +153,11 @@ class PartEncoder:
         """
         part = computed.part
         layout = self._layouts[part.split]
+        block = None
+        with contextlib.suppress(queue.Empty):
+            block = self._blocks.get_nowait()
         try:
-            self._block = block = computed.finish_transfer(self._block)
+            block = computed.finish_transfer(block)
             check()
             if not is_finite(block):
                 raise NotFiniteError(f"part {part.chunk} of {part.split} is not finite in {self._plan['dtype']}")
@@ -169,7 +186,13 @@ class PartEncoder:
             self._repeats.written(part)
             return record
         finally:
-            self._buffers.put(computed.buffer)
+            if block is not None:
+                self._blocks.put(block)
+            self.free(computed)
+
+    def free(self, computed: ComputedPart) -> None:
+        """Let the next part have a part's buffer."""
+        self._buffers.put(computed.buffer)
 
     def encode(
         self, part: Part, on_tokens: Callable[[int], None] = lambda _: None, check: Callable[[], object] = lambda: None
@@ -189,7 +212,7 @@ class PartEncoder:
     def block(self, part: Part) -> RowBlock:
         """A part's rows, which are not written; valid until the next part is computed."""
         computed = self.compute(part, self.read(part), time.perf_counter(), lambda _: None)
-        self._buffers.put(computed.buffer)
+        self.free(computed)
         return computed.finish_transfer(None)
 
     def not_finite(self, part: Part) -> NotFiniteError:

@@ -36,9 +36,16 @@ from fusionkit.store.verify import refuse_changed_files
 # The map over parts: it encodes these parts of a planned store and yields the record of each.
 PartsRunner = Callable[[Place, dict[str, Any], list[Part], EncodeProgress], Iterator[PartRecord]]
 
-# One part is computed while another is written; then the encoder waits. With a third buffer, the peak of memory would
-# depend on the speed of the disk.
-BUFFERS = 2
+# Threads that write parts. On a CPU one keeps up with the encoder. A GPU computes a part in less time than it takes to
+# make one durable.
+WRITERS = {"cpu": 1, "cuda": 4}
+
+
+def buffers_of(writers: int) -> int:
+    """Parts in memory: one is computed while others are written; then the encoder waits. With one more, the peak of
+    memory would depend on the speed of the disk.
+    """
+    return writers + 1
 
 
 def encode(
@@ -67,7 +74,8 @@ def encode(
         stop: asked between parts; True ends the work there with :class:`StoppedError`.
 
     Raises:
-        IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files.
+        IdentityError: ``out`` holds a store of something else. UsageError: ``out`` holds other files, or the device
+            has not the precision that is asked for.
         FusionkitError: the disk is full, the encoder's numbers are not finite; finished parts are kept.
     """
     job = make_job(source, columns, out, spec, encoder, progress, budget, device)
@@ -79,6 +87,8 @@ def encode_job(
 ) -> EncodeReport:
     """Do a job, or finish it; arguments and errors as :func:`encode`."""
     out = job.out
+    if run_parts is None:
+        job.encoder.refuse_device()
     with place_errors(out), only_encoder(out) as check_lock:
         began = time.perf_counter()
         clear_leftovers(out)
@@ -103,17 +113,19 @@ def encode_job(
         return EncodeReport("resumed" if resumed else "encoded", time.perf_counter() - began, tokens, manifest)
 
 
-def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
+def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None = None) -> PartsRunner:
     """A map over parts that encodes one part after another.
 
-    The next part is read and the last one is written while a part is computed.
+    The next part is read and the last ones are written while a part is computed.
 
     Args:
-        stop: asked before each part; True ends the work with :class:`StoppedError`.
+        stop: asked before each part; True ends the work with :class:`StoppedError`. writers: threads that write; None
+            for as many as the encoder's device needs.
     """
+    writers = writers or WRITERS.get(encoder.device.type, 1)
 
     def run(store: Place, plan: dict[str, Any], parts: list[Part], progress: EncodeProgress) -> Iterator[PartRecord]:
-        part_encoder = PartEncoder(store, plan, encoder, BUFFERS)
+        part_encoder = PartEncoder(store, plan, encoder, buffers_of(writers))
         waiting = deque(parts)
         writes: deque[tuple[Part, Future[PartRecord]]] = deque()
 
@@ -124,7 +136,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool]) -> PartsRunner:
             except NotFiniteError as error:  # encoded again here: the writer's thread must not use the encoder
                 raise part_encoder.not_finite(part) from error
 
-        with ThreadPoolExecutor(1, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
+        with ThreadPoolExecutor(writers, "writer") as writer, ThreadPoolExecutor(1, "reader") as reader:
             reads: deque[Future[PartInput]] = deque(reader.submit(part_encoder.read, part) for part in parts[:1])
             while waiting and not stop():
                 start = time.perf_counter()

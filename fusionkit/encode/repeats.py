@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.encode.batches import NONE, PaddedBatch, Part, PartInput, PartReader, batch_rows, forward
+from fusionkit.encode.batches import NONE, PaddedBatch, Part, PartInput, PartReader, batch_rows, forward, gather_of
 from fusionkit.encode.batching import Batching
 from fusionkit.encode.output_blocks import TORCH_DTYPES, RowBlock, rounded
 from fusionkit.encoder import Encoder, Tokenized
@@ -135,7 +135,7 @@ class RepeatCache:
         return found
 
     def _stored(self, number: int, split: str) -> RowBlock | None:
-        """A sequence's rows read from the chunks that hold them, or None unless these are finished and undamaged."""
+        """A sequence's rows read from chunks into the CPU's memory; None unless these are finished and undamaged."""
         if not self._mapped or not isinstance(self._store, Path):
             return None
         layout = split_layout(self._plan, split)
@@ -151,9 +151,7 @@ class RepeatCache:
             pieces.append([found[:, inside].copy() for found in maps])
         states = torch.from_numpy(np.concatenate([piece[0] for piece in pieces], axis=1)).view(self._dtype)
         scales = [piece[1] for piece in pieces if len(piece) > 1]
-        device = self._encoder.device
-        joined = torch.from_numpy(np.concatenate(scales, axis=1)).to(device) if scales else None
-        return RowBlock(states.to(device), joined)
+        return RowBlock(states, torch.from_numpy(np.concatenate(scales, axis=1)) if scales else None)
 
     def _is_valid(self, part: Part) -> bool:
         """Whether a part is finished and undamaged; its bytes are checked once, so that damage is not copied."""
@@ -199,7 +197,8 @@ class RepeatCache:
             torch.zeros(shape, device=device) if self._dtype == torch.int8 else None,
         )
         layers = self._plan["layers"]
-        for position, rows in batch_rows(states, layers, owner, batch, picked[unmasked], batch_index[unmasked]):
+        gather = gather_of(owner, batch, picked[unmasked], batch_index[unmasked])
+        for position, rows in batch_rows(states, layers, gather):
             values, scales = rounded(rows, self._dtype)
             block.states[position, target] = values
             if block.scales is not None and scales is not None:

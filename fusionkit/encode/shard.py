@@ -60,6 +60,8 @@ def encode_shard(job: Job, shard: Shard, stop: Callable[[], bool] = lambda: Fals
         HeldError: another process encodes this share. Otherwise as :func:`fusionkit.encode.encode`.
     """
     out, began = job.out, time.perf_counter()
+    if shard.number:
+        job.encoder.refuse_device()
     with place_errors(out), only_encoder(out, f"{shard.number}-of-{shard.of}") as check_lock:
         with _store_lock(job, stop):
             if not is_store(out):

@@ -17,7 +17,7 @@ from fusionkit.encode.batches import Part
 from fusionkit.encode.part_records import PartRecord, finished_part
 from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder, load_encoder
-from fusionkit.errors import EncoderError, StoreError
+from fusionkit.errors import EncoderError, StoreError, UsageError
 from fusionkit.object_storage import UnansweredError
 from fusionkit.places import Place, place_errors, place_of
 from fusionkit.specs import digest_of
@@ -123,9 +123,11 @@ def _encoder(loading: dict[str, Any]) -> Encoder:
     if not _encoders or _encoders[0].loading != loading:
         _encoders.clear()
         try:
-            _encoders.append(load_encoder(**loading))
-        except EncoderError as error:
+            encoder = load_encoder(**loading)
+            encoder.refuse_device()
+        except (EncoderError, UsageError) as error:
             raise UnfitWorkerError(
                 f"{socket.gethostname()} cannot load the encoder", received=error.what, remedy=error.remedy
             ) from error
+        _encoders.append(encoder)
     return _encoders[0]

@@ -26,7 +26,7 @@ from fusionkit.encoder.refusals import (
     refuse_random_weights,
 )
 from fusionkit.errors import EncoderError
-from fusionkit.specs import parse_untrained, untrained_name
+from fusionkit.specs import TF32, parse_untrained, untrained_name
 
 # For an encoder without a limit of its own (T5 has relative positions): BERT's.
 DEFAULT_MAX_LENGTH = 512
@@ -48,6 +48,8 @@ def load_encoder(
     Encoder-only and decoder-only models are taken whole, of encoder–decoder models the encoder half.
 
     Args:
+        compute_dtype: of weights and products, ``float32``, ``bfloat16`` or ``float16``; ``tf32`` is float32 with the
+            factors of products rounded to 11 bits, which a GPU alone can do: elsewhere they are not rounded.
         words: the texts are lists of words (byte-level tokenizers then need a space before each).
         masked_lm: its mask token and LM head too. untrained: the seed of random weights in the place of the trained
             ones: those that the architecture begins its training with. A name that tells a seed has the same meaning.
@@ -69,7 +71,7 @@ def load_encoder(
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, **options, **({"add_prefix_space": True} if words else {})
         )
-        dtype = getattr(torch, compute_dtype)
+        dtype = torch.float32 if compute_dtype == TF32 else getattr(torch, compute_dtype)
         if untrained is None:
             model, report = transformers.AutoModel.from_pretrained(
                 place, **options, use_safetensors=True, dtype=dtype, output_loading_info=True
@@ -109,6 +111,7 @@ def load_encoder(
         accepts=_accepted(model, tokenizer),
         masked_lm=load_masked_lm(reference, place, tokenizer, options) if masked_lm else None,
         causal=causal,
+        tf32=compute_dtype == TF32,
         of_sentences=pooling is not None,
         loading={
             "reference": str(Path(place).resolve()) if named_folder else reference,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.encoder.masked_lm import MaskedLm
+from fusionkit.errors import UsageError
 from fusionkit.ragged import IntArray, offsets_of
 
 
@@ -37,6 +39,7 @@ class Tokenized:
 # first, and up to so many times as much where it has too few sub-tokens. What a tokenizer cuts off it keeps in pieces
 # of the maximum length; with two of them behind it the end of a text has the sub-tokens that it has in all of it.
 ROOM_CHARACTERS, ROOM_WORDS, MOST_ROOM, PIECES = 16, 2, 128, 2
+AMPERE = (8, 0)  # compute capability
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Encoder:
         identity: what determines its numbers: hashes of weights and tokenizer, revision.
         masked_lm: its mask token and LM head, where they were asked for.
         causal: True where a token sees those before it alone, as in decoder-only models.
+        tf32: True where a GPU rounds the factors of its products to TF32.
         of_sentences: True where its folder says that it was trained as a sentence encoder.
         loading: arguments by which ``load_encoder`` makes the same in another process; None where it did not make it.
     """
@@ -67,6 +71,7 @@ class Encoder:
     accepts: frozenset[str] = field(default_factory=frozenset)
     masked_lm: MaskedLm | None = None
     causal: bool = False
+    tf32: bool = False
     of_sentences: bool = False
     loading: dict[str, Any] | None = None
 
@@ -85,9 +90,25 @@ class Encoder:
             "device": torch.cuda.get_device_name(self.device) if gpu else platform.machine(),
             "instructions": None if gpu else torch.backends.cpu.get_cpu_capability(),
             "threads": torch.get_num_threads(),
-            "tf32": gpu and torch.backends.cuda.matmul.allow_tf32,
+            "tf32": gpu and self.tf32,
             "attention": getattr(self.model.config, "_attn_implementation", None),
         }
+
+    def refuse_device(self) -> None:
+        """Refuse a device that has not the precision of the products: its numbers would not be what the identity says.
+
+        Raises:
+            UsageError: TF32 on another device than an NVIDIA GPU of the Ampere generation or a later one.
+        """
+        device = self.device
+        if not self.tf32 or (device.type == "cuda" and torch.cuda.get_device_capability(device) >= AMPERE):
+            return
+        raise UsageError(
+            "--compute-dtype tf32 needs an NVIDIA GPU",
+            expected="a GPU of compute capability 8.0 or more",
+            received=f"the device {str(device)!r}",
+            remedy="choose --compute-dtype float32 or bfloat16, or --device cuda where there is a GPU",
+        )
 
     def tokenize(
         self, texts: Sequence[str] | Sequence[Sequence[str]], pairs: Sequence[str] | None, max_length: int
@@ -158,7 +179,7 @@ class Encoder:
 
     def forward(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
         """One padded batch through the frozen encoder, without gradients; as :meth:`states`."""
-        with torch.inference_mode():
+        with torch.inference_mode(), _products_in_tf32(self.tf32, self.device):
             return self.states(token_ids, attention_mask, segments)
 
     def states(self, token_ids: Tensor, attention_mask: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
@@ -177,6 +198,20 @@ class Encoder:
             inputs["use_cache"] = False  # type: ignore[assignment]
         states = self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states
         return tuple(states) if states is not None else ()
+
+
+@contextmanager
+def _products_in_tf32(rounds: bool, device: torch.device) -> Iterator[None]:
+    """Whether a GPU rounds the factors of float32 products inside the block, whatever the program has set."""
+    if device.type != "cuda":
+        yield
+        return
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, rounds
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = before
 
 
 def _beginning(text: Any, read: int, most: int) -> Any:

@@ -33,7 +33,7 @@ _GIVEN: dict[str, tuple[OptionInfo, ...]] = {
     "fusion": (
         replace(
             _RUN["fusion"],
-            help="A fusion, or your own, MODULE:CLASS; several times. "
+            help="A fusion, or your own, MODULE:CLASS; layer:* is each layer alone; several times. "
             "[default: last, linear, concat, attention; of mlm concat-affine for concat]",
             parameter="fusions",
             lists=SWEPT,

@@ -19,6 +19,7 @@ from fusionkit.report.display_names import METHOD_AXES, bounds_of, times_of, uni
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison import COMPARED, compare
 from fusionkit.runs.floors import MAJORITY, MARK
+from fusionkit.runs.rivals import Rivals
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
 from fusionkit.runs.summary import OVER, error_notes, scores_of, summarise
 from fusionkit.runs.ties import TIED, with_ties
@@ -72,7 +73,7 @@ def compared(study: ReportData, baseline: str | None = None) -> tuple[pd.DataFra
         table = summarise(frame, CELL, answers=study.answers)
         table[list(COMPARED)] = None
     notes += [f"{note[0].upper()}{note[1:]}." for note in error_notes(table, table.attrs[OVER])]
-    table = with_ties(table, frame, CELL, answers=study.answers, same=CELL[:2])
+    table = with_ties(table, Rivals(table, frame, CELL, answers=study.answers, same=CELL[:2]))
     table, beaten = beside_floors(table, floor_scores(study))
     if (table[SCORED_ON] == VALIDATION).any():
         notes.append("Scores on validation are of the examples that chose the epoch: they flatter.")

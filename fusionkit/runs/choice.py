@@ -154,30 +154,27 @@ def listed_runs(frame: pd.DataFrame) -> str:
 
 def _best(group: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The finished rows of the setting that counts; all rows of a group that has none."""
-    best: pd.DataFrame | None = None
-    rank = (0, False)
-    for setting in _settings(group, columns):
-        good = setting[setting["status"] == "finished"]
+    # In the order of their values: of equal scores the first counts, whichever run ended first.
+    setting = group.groupby(list(columns), sort=True, dropna=False).ngroup().to_numpy()
+    finished, scores = (group["status"] == "finished").to_numpy(), group["validation_score"].to_numpy(dtype=np.float64)
+    seeds = list(group[[*SEEDS]].itertuples(index=False, name=None))
+    best, rank, best_mean = None, (0, False), np.nan
+    for number in range(int(setting.max(initial=-1)) + 1):
+        of_setting = np.flatnonzero(setting == number)
+        good = of_setting[finished[of_setting]]
         if not len(good):
             continue
-        own = len(_seeds(good)), len(good) == len(setting)
-        if best is None or own > rank or (own == rank and _is_better(good, best)):
-            best, rank = good, own
-    return group if best is None else best
-
-
-def _settings(group: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
-    # In the order of their values: of equal scores the first counts, whichever run ended first.
-    return (setting for _, setting in group.groupby(list(columns), sort=True, dropna=False))
+        own, known = (len({seeds[at] for at in good}), len(good) == len(of_setting)), scores[good]
+        known = known[~np.isnan(known)]
+        mean = float(known.mean()) if len(known) else np.nan
+        better = np.isnan(best_mean) or is_better(str(group["metric"].iloc[good[0]]), mean, best_mean)
+        if best is None or own > rank or (own == rank and better):
+            best, rank, best_mean = good, own, mean
+    return group if best is None else group.iloc[best]
 
 
 def _seeds(runs: pd.DataFrame) -> set[tuple[int, int]]:
     return set(runs[[*SEEDS]].itertuples(index=False, name=None))
-
-
-def _is_better(runs: pd.DataFrame, others: pd.DataFrame) -> bool:
-    mean, other = (float(each["validation_score"].astype(float).mean()) for each in (runs, others))
-    return bool(np.isnan(other)) or is_better(str(runs["metric"].iloc[0]), mean, other)
 
 
 def _edges(group: pd.DataFrame, best: pd.DataFrame, columns: Sequence[str]) -> Iterator[str]:

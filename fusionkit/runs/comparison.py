@@ -21,7 +21,7 @@ from fusionkit.runs.errors_of_means import BOTH, EXAMPLES
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.pairing import DATA, DATA_SEED, Pairs, pair_runs
+from fusionkit.runs.pairing import DATA, DATA_SEED, Pairs, pair_runs, sides_of
 from fusionkit.runs.summary import AXES, FREE, OVER, SEEDS, group_columns, prepared, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 
@@ -94,7 +94,8 @@ def compare(
         raise UsageError(f"no run has {_written(fixed)} together", received=baseline, remedy="choose another baseline")
     # By its place each group that is compared, with the place of the one that it is compared with.
     others = {place: places[label] for place, label in enumerate(against) if label in places and label != labels[place]}
-    found = {ours: pair_runs(groups[ours], groups[other], list(fixed), chosen, block) for ours, other in others.items()}
+    sides = sides_of(groups)
+    found = {ours: pair_runs(sides[ours], sides[other], list(fixed), chosen, block) for ours, other in others.items()}
     names = [_written(dict(zip(keys, label, strict=True))) for label in labels]
     _check(found, others, groups, names, fixed, over)
     # Of floors the difference is told and not tested: it would correct the p-values of the heads.

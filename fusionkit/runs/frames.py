@@ -39,14 +39,16 @@ class Results(pd.DataFrame):
         simultaneous: bool = False,
         test: str | None = None,
         correction: str = "holm",
+        pareto: str | None = None,
+        ranks: bool = False,
     ) -> pd.DataFrame:
         """One row a group: mean and standard deviation over seeds and draws and nothing else, and the 95 % interval.
 
         Args:
             by: columns to group by; none are all that differ. An option on which runs of one group differ is a column
                 too, unless ``average`` names it or ``choose_by="validation"`` chooses its value.
-            split, choose_by, baseline, average, over, block, interval, simultaneous, test, correction: as the options
-                of ``fusionkit results``.
+            split, choose_by, baseline, average, over, block, interval, simultaneous, test, correction, pareto,
+                ranks: as the options of ``fusionkit results``.
 
         Returns:
             the columns of ``fusionkit results --format csv``, scores as fractions; ``attrs["notes"]`` is what stands
@@ -65,6 +67,8 @@ class Results(pd.DataFrame):
             simultaneous=simultaneous,
             test=test,
             correction=correction,
+            pareto=pareto,
+            ranks=ranks,
             answers=answers_of(dict(zip(self["digest"], self["folder"], strict=True))) if "folder" in self else None,
         )
 

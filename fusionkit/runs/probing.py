@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.runs.folder import CODE
-from fusionkit.runs.pairing import pair_runs
+from fusionkit.runs.pairing import pair_runs, sides_of
 from fusionkit.runs.summary import AXES, SEEDS, group_columns, without_stopped
 from fusionkit.specs import MDL_BLOCKS
 from fusionkit.statistics import INTERVALS
@@ -87,7 +87,8 @@ def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _selectivity(group: pd.DataFrame, control: pd.DataFrame, interval: str, chosen: Sequence[str]) -> dict[str, float]:
-    pairs = pair_runs(group, control, [CONTROL], chosen)
+    heads, controls = sides_of([group, control])
+    pairs = pair_runs(heads, controls, [CONTROL], chosen)
     low, high = INTERVALS[interval](pairs.differences)
     some = len(pairs.ours) > 0
     return {

@@ -10,7 +10,12 @@ from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.comparison import check_over, compare
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.pairing import DATA_SEED
+from fusionkit.runs.pareto import LEGEND as PARETO_LEGEND
+from fusionkit.runs.pareto import with_pareto
 from fusionkit.runs.probing import plain_runs, with_probing
+from fusionkit.runs.ranks import LEGEND as RANKS_LEGEND
+from fusionkit.runs.ranks import with_ranks
+from fusionkit.runs.rivals import Rivals
 from fusionkit.runs.shown_split import TEST, with_scores_of
 from fusionkit.runs.summary import NOTES, summarise
 from fusionkit.runs.ties import with_ties
@@ -30,6 +35,8 @@ def tabulate(
     simultaneous: bool = False,
     test: str | None = None,
     correction: str = "holm",
+    pareto: str | None = None,
+    ranks: bool = False,
     answers: ExampleScores | None = None,
 ) -> pd.DataFrame:
     """One row a group of runs.
@@ -41,6 +48,8 @@ def tabulate(
             score; those in ``by`` or ``average`` are not chosen.
         baseline, block, interval, simultaneous, test, correction: as of :func:`fusionkit.runs.comparison.compare`.
             average, over, answers: as of :func:`fusionkit.runs.summary.summarise`.
+        pareto: a cost (:data:`fusionkit.names.COSTS`) by which groups get a mark (:mod:`fusionkit.runs.pareto`).
+        ranks: whether groups get their ranks (:mod:`fusionkit.runs.ranks`).
 
     Returns:
         the table of one of these two, with what probing runs say
@@ -68,7 +77,12 @@ def tabulate(
             simultaneous=simultaneous,
             answers=answers,
         )
-    table = with_ties(table, chosen.frame, list(by) or None, chosen.columns, average, answers)
+    rivals = Rivals(table, chosen.frame, list(by) or None, chosen.columns, average, answers)
+    table = with_ties(table, rivals)
+    table = table if pareto is None else with_pareto(table, rivals, pareto)
+    table = with_ranks(table, rivals) if ranks else table
     table = with_probing(table, chosen.frame, every, list(by) or None, interval, chosen.columns, average)
-    table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES]]
+    marked = [] if pareto is None else [PARETO_LEGEND.format(pareto)]
+    marked += [RANKS_LEGEND] if ranks else []
+    table.attrs[NOTES] = [*chosen.notes, *table.attrs[NOTES], *marked]
     return table

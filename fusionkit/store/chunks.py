@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,11 @@ from numcodecs import zstd
 from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
-from fusionkit.files import write_durably
+from fusionkit.files import write_pieces
 from fusionkit.places import Place, read_bytes
 from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged
+
+PIECE_BYTES = 1 << 20
 
 
 class Stamp(NamedTuple):
@@ -38,10 +41,31 @@ def write_chunk(path: Place, block: NDArray[Any], array: ChunkedArray, compressi
         block = whole
     # Uncompressed, the block's memory is checksummed and written without a copy.
     raw = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-    written = raw if compression == "none" else compressed(raw)
-    checksum = int(google_crc32c.value(written))
-    write_durably(path, written.data, struct.pack("<I", checksum))
-    return Stamp(checksum, len(written) + CHECKSUM_BYTES)
+    written = Checksummed(raw if compression == "none" else compressed(raw))
+    write_pieces(path, written)
+    return Stamp(written.crc32c, len(written.content) + CHECKSUM_BYTES)
+
+
+class Checksummed:
+    """Bytes in pieces, each checksummed just before it is written, and behind them their CRC-32C.
+
+    google_crc32c holds Python's lock, and a write lets go of it. So no other thread waits for longer than the checksum
+    of a piece takes (0.1 ms), and a piece is still in the core's cache when it is written.
+
+    Attributes:
+        content: uint8 ``[bytes]``. crc32c: of what was taken so far.
+    """
+
+    def __init__(self, content: NDArray[np.uint8]) -> None:
+        self.content, self.crc32c = content, 0
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        self.crc32c = 0
+        for start in range(0, len(self.content), PIECE_BYTES):
+            piece = self.content[start : start + PIECE_BYTES]
+            self.crc32c = int(google_crc32c.extend(self.crc32c, piece))
+            yield piece.data
+        yield struct.pack("<I", self.crc32c)
 
 
 def compressed(raw: NDArray[np.uint8]) -> NDArray[np.uint8]:

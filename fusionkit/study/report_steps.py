@@ -81,7 +81,7 @@ def summary_of(
     comparison: Comparison, frame: pd.DataFrame, commands: Commands, answers: ExampleScores
 ) -> tuple[pd.DataFrame, list[str]]:
     """The summary, and what stands below it; one that cannot be compared is made all the same, and says why."""
-    names = ("by", "split", "choose_by", "average", "over", "interval")
+    names = ("by", "split", "choose_by", "average", "over", "interval", "pareto", "ranks")
     told = {name: getattr(comparison, name) for name in names}
     choice = {name: getattr(comparison, name) for name in ("baseline", "block", "simultaneous", "test", "correction")}
     if comparison.baseline is None:
@@ -101,11 +101,12 @@ def command_of(comparison: Comparison, work: StudyFolder) -> str:
     folder = work.runs(comparison.sweeps[0]) if len(comparison.sweeps) == 1 else work.path / "runs" / "SWEEP"
     options = [word for name in comparison.by for word in ("--by", name)]
     options += [word for name in comparison.average for word in ("--average", name)]
-    names = ["metric", *(["split"] if comparison.split != TEST else []), "over", "interval", "choose_by"]
+    names = ["metric", *(["split"] if comparison.split != TEST else []), "over", "interval", "choose_by", "pareto"]
     names += ["baseline", "block", "test", "correction"] if comparison.baseline is not None else []
     for name in names:
         if (value := getattr(comparison, name)) is not None:
             options += [f"--{name.replace('_', '-')}", value]
+    options += ["--ranks"] if comparison.ranks else []
     options += ["--simultaneous"] if comparison.baseline is not None and comparison.simultaneous else []
     return shlex.join(["fusionkit", "results", str(folder), *options])
 

@@ -14,7 +14,7 @@ from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.fit.sweep.multi import TASK
 from fusionkit.fusions import FUSIONS, fusion_class, options_of
 from fusionkit.heads import HEADS, LM_HEADS
-from fusionkit.names import FIGURES
+from fusionkit.names import EVERY_LAYER, FIGURES
 from fusionkit.options.entry import NONE, OptionInfo
 from fusionkit.options.spelling import Option
 from fusionkit.options.tables import FIT, STORES
@@ -98,7 +98,7 @@ def _keys(block: Mapping[str, OptionInfo]) -> Schema:
 def _single(flag: str, entry: OptionInfo) -> Schema:
     if flag == "fusion":
         plain = [kind for kind in FUSIONS if re.fullmatch(fusion_pattern(), kind)]
-        return {"anyOf": [{"enum": plain}, {"type": "string", "pattern": fusion_pattern()}]}
+        return {"anyOf": [{"enum": [*plain, EVERY_LAYER]}, {"type": "string", "pattern": fusion_pattern()}]}
     if flag == "head":
         one = f"([a-z-]+|{IMPORT_PATTERN})"
         each = {"type": "string", "pattern": f"^{one}([+]{one})+$"}

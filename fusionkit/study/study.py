@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.fit.sweep.file import Block
-from fusionkit.names import BLOCKS, CHOOSERS, OVER, SHOWN_SPLITS
+from fusionkit.names import BLOCKS, CHOOSERS, COSTS, OVER, SHOWN_SPLITS
 from fusionkit.options.entry import WHOLE, about, option, options_of
 from fusionkit.specs import EncodeSpec
 from fusionkit.statistics import CORRECTIONS, INTERVALS, TESTS
@@ -97,6 +97,8 @@ class Comparison:
         None, "What chooses among several rates, epochs and layers. [default: each is a group]", choices=CHOOSERS
     )
     correction: str = option("holm", "Of all p-values together.", choices=tuple(CORRECTIONS))
+    ranks: bool = option(False, "Rank groups as far as paired tests tell them apart.")
+    pareto: str | None = option(None, "Mark groups that are better than all that cost less of this.", choices=COSTS)
 
 
 @dataclass(frozen=True)

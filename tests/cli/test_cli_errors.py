@@ -19,6 +19,7 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "encode {ragged} --out {out}": (1, "train, example 1: 'tags' does not match 'tokens'", "2 tags, one a word"),
     "encode {corpus} --out {out} --encoder minilmm": (2, "unknown encoder 'minilmm'", "did you mean 'minilm'?"),
     "encode {corpus} --out {out} --layers 0,9": (2, "these layers do not exist", "within 0…6"),
+    "encode {text} --out {out} --device cpu --compute-dtype tf32": (2, "tf32 needs an NVIDIA GPU", "or bfloat16"),
     "encode {text} --out {out} --rows words": (2, "rows of words need words", "choose --rows tokens, cls or mean"),
     "encode {text} --out {folder}": (2, "folder exists and is no store", "nothing was touched"),
     "encode {text} --out {small}": (2, "holds something else", "--overwrite to replace it"),
@@ -112,7 +113,7 @@ def test_a_mistake_is_one_message_and_changes_nothing(
 
 
 def test_every_place_and_both_exit_codes_are_tried(places: dict[str, Path]) -> None:
-    assert len(MISTAKES) == 38
+    assert len(MISTAKES) == 39
     assert set(LEFT_OUT) <= set(MISTAKES)
     assert {name for name in places if any(f"{{{name}}}" in line for line in MISTAKES)} == set(places)
     assert {code for code, *_ in MISTAKES.values()} == {1, 2}

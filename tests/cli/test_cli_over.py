@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def keep(tmp_path: Path) -> Keep:
         seeds: Sequence[tuple[int, int]] | None = None,
         data: str = "corpus",
         answers: bool = True,
+        seconds: Mapping[str, float] | None = None,
     ) -> Path:
         runs = RunsFolder(tmp_path / "runs")
         for fusion, found in right.items():
@@ -41,6 +42,7 @@ def keep(tmp_path: Path) -> Keep:
                     "spec": spec.to_dict(), "status": "finished", "data": data, "encoder": "minilm", "rows": "mean",
                     "metric": "accuracy", "score": scores["accuracy"], "validation_score": 0.5,
                     "scores": {"validation": scores, "test": scores}, "fusion_parameters": 8, "head_parameters": 100,
+                    "seconds_alone": (seconds or {}).get(fusion),
                 }  # fmt: skip
                 told = np.arange(len(hits), dtype=np.uint8) % 2
                 kept = KeptAnswers(CLASS, {"told": told, "found": np.where(hits, told, 1 - told)}, ("a", "b"))
@@ -96,6 +98,45 @@ def test_seeds_that_agree_are_no_new_test_examples(fusionkit: Command, keep: Kee
         "last": True,
         "attention": True,
     }
+
+
+def test_a_group_is_worth_its_cost_where_it_is_better_than_all_that_costs_less(fusionkit: Command, keep: Keep) -> None:
+    last, linear, attention, concat = (np.ones((3, EXAMPLES), dtype=bool) for _ in range(4))
+    last[:, :100], linear[:, :60], attention[:, 2:60], concat[:, :20] = False, False, False, False
+    dear = last.copy()
+    rights = {"last": last, "linear": linear, "attention": attention, "concat": concat, "dwatt": dear, "majority": last}
+    seconds = {"last": 1.0, "linear": 2.0, "attention": 3.0, "concat": 4.0, "dwatt": 5.0, "majority": 0.0}
+    runs = keep(rights, seconds=seconds)
+    done = fusionkit("results", runs, "--pareto", "seconds_alone")
+    assert "◆: better than every group with less seconds_alone, each by a paired test (p at most 0.05)" in done.out
+    rows = fusionkit("results", runs, "--pareto", "seconds_alone", "--json").json
+    marks = {row["fusion"]: row["pareto"] for row in rows}
+    # attention is 2 questions better than linear, which costs less: no difference that stands.
+    assert marks == {
+        "last": True, "linear": True, "attention": False, "concat": True, "dwatt": False, "majority": None,
+    }  # fmt: skip
+    assert {row["fusion"]: row["pareto_cost"] for row in rows if row["fusion"] != "majority"} == {
+        name: cost for name, cost in seconds.items() if name != "majority"
+    }
+    lines = [line for line in done.out.splitlines() if "◆" in line and "%" not in line and "better" not in line]
+    assert [line.split()[0] for line in lines] == ["last", "linear", "concat"]
+    assert "$^\\blacklozenge$" in fusionkit("results", runs, "--pareto", "seconds_alone", "--format", "latex").out
+    # attention and linear are not told apart, nor are last and what is its copy.
+    ranks = fusionkit("results", runs, "--ranks", "--json").json
+    assert {row["fusion"]: (row["best_rank"], row["worst_rank"]) for row in ranks if row["fusion"] != "majority"} == {
+        "last": (4, 6), "linear": (2, 3), "attention": (2, 3), "concat": (1, 1), "dwatt": (4, 6),
+    }  # fmt: skip
+    shown = [line.split() for line in fusionkit("results", runs, "--ranks").out.splitlines()]
+    assert {line[0]: line[-6] for line in shown if line and line[0] in ("concat", "linear")} == {
+        "concat": "1",
+        "linear": "2–3",
+    }
+    # All have as many weights: who is better has the mark, and who is not told from the best.
+    equal = fusionkit("results", runs, "--pareto", "trained_parameters", "--json").json
+    assert {row["fusion"] for row in equal if row["pareto"]} == {"concat"}
+    refused = fusionkit("results", runs, "--pareto", "kept_bytes")
+    assert refused.code == 2
+    assert "no run tells its kept_bytes" in refused.err
 
 
 def test_one_run_a_side_is_compared_over_examples_alone(fusionkit: Command, keep: Keep) -> None:

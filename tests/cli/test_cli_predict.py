@@ -185,6 +185,7 @@ def test_one_head_is_shown_class_by_class_with_its_confusions(
         (("RUNS", "FILE", "--label", "intents=x"), 2, "unknown column that these heads learned 'intents'"),
         (("RUNS", "FILE", "--label", "intent", "--label", "slots"), 2, "--label does not say"),
         (("RUNS", "WORDS"), 2, "has no labels of these heads"),
+        (("RUNS", "FILE", "--keep"), 2, "--keep is for a store"),
     ],
 )
 def test_a_mistake_in_evaluating_is_one_message(

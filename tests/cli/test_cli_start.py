@@ -1,4 +1,4 @@
-"""A misspelt name, file or option is told before torch, which takes seconds to import."""
+"""A misspelt name, file or option is told before torch, which takes seconds to import; commands import little else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 # Command lines about a source `some.jsonl` and a folder of runs `runs`, with what the error says.
 MISTAKES = {
@@ -101,3 +103,33 @@ for words in json.loads(sys.argv[1]):
     os.close(master)
     assert said[:4] == ["opening s", "reading the runs in runs", "opening s", "exporting runs"], said
     assert done.returncode == 0, said
+
+
+UNUSED = """
+import json, sys
+from fusionkit.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+unused = ("torch._dynamo", "torch.distributed.tensor", "torch.distributed.fsdp", "scipy.optimize")
+assert not [name for name in unused if name in sys.modules]
+"""
+# What such a process can still do.
+STILL = """
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch.distributed.tensor import DTensor
+from transformers.utils import is_scipy_available, is_torch_distributed_available
+assert is_scipy_available() and is_torch_distributed_available()
+assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item() == 2
+assert "torch._dynamo" in sys.modules
+"""
+
+
+@pytest.mark.parametrize("more", ["", pytest.param(STILL, marks=pytest.mark.soak("products"))], ids=["", "still"])
+def test_an_encode_imports_little_of_what_transformers_can_use(tmp_path: Path, more: str) -> None:
+    (tmp_path / "some.jsonl").write_text('{"text": "one"}\n{"text": "two three"}\n')
+    command = [sys.executable, "-c", UNUSED + more, "encode", "some.jsonl", "--out", "new.store"]
+    subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert (tmp_path / "new.store" / "manifest.json").is_file()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fusionkit.encode import EncodeProgress, EncodeReport
@@ -19,11 +20,13 @@ from fusionkit.encode.part_records import PartRecord, all_parts
 from fusionkit.encode.parts import ComputedPart, PartEncoder
 from fusionkit.encode.pipeline import serial_parts
 from fusionkit.encode.plan import write_plan
+from fusionkit.encode.upload import BatchWork, in_one_copy
 from fusionkit.encoder import Encoder
-from fusionkit.errors import StoppedError
+from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout, open_store
+from fusionkit.store.chunks import write_chunk
 from fusionkit.store.manifest import read_plan
 
 Same = Callable[[Path, Path], None]
@@ -122,12 +125,13 @@ def test_parts_that_were_lost_are_made_again(
     assert_same(tmp_path / "s", whole)
 
 
+@pytest.mark.parametrize("writers", [1, 4])
 def test_parts_in_any_order_and_from_anyone_give_the_same_bytes(
-    source: Source, encoder: Encoder, encoded: Encoding, content: Content, whole: Path, tmp_path: Path
+    source: Source, encoder: Encoder, encoded: Encoding, content: Content, whole: Path, tmp_path: Path, writers: int
 ) -> None:
     def backwards(*of: Any) -> Iterator[PartRecord]:
         store, plan, parts, watch = of
-        return serial_parts(encoder, stop=lambda: False)(store, plan, parts[::-1], watch)
+        return serial_parts(encoder, stop=lambda: False, writers=writers)(store, plan, parts[::-1], watch)
 
     encoded(source, tmp_path / "s", run_parts=backwards)
     assert of_chunks(content(tmp_path / "s")) == of_chunks(content(whole))
@@ -150,6 +154,44 @@ def test_an_encode_asked_to_stop_ends_between_two_parts(
 def test_a_stop_after_the_last_part_is_no_stop(source: Source, encoded: Encoding, tmp_path: Path) -> None:
     asked = iter([False] * 10)
     assert encoded(source, tmp_path / "s", stop=lambda: next(asked, True)).outcome == "encoded"
+
+
+@pytest.mark.parametrize("rows", ["tokens", "words-mean"])
+def test_batches_that_came_to_the_device_in_one_copy_give_the_same_bytes(
+    source: Source, encoded: Encoding, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str
+) -> None:
+    encoded(source, tmp_path / "one-by-one", rows=rows)
+    counts = []
+
+    def packed(work: Iterator[BatchWork], device: torch.device) -> Iterator[BatchWork]:
+        counts.append(len(whole := list(work)))
+        return in_one_copy(whole, device)
+
+    monkeypatch.setattr("fusionkit.encode.parts.on_device", packed)  # as on a GPU
+    encoded(source, tmp_path / "packed", rows=rows)
+    assert max(counts) > 1
+    assert of_chunks(content(tmp_path / "packed")) == of_chunks(content(tmp_path / "one-by-one"))
+
+
+def test_a_part_that_cannot_be_written_ends_the_work_of_all_writers_and_the_others_stay(
+    source: Source, encoder: Encoder, encoded: Encoding, assert_same: Same, whole: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def broken(path: Path, *given: Any) -> Any:
+        if "/c/4/" in str(path):
+            raise FusionkitError("the disk is full")
+        return write_chunk(path, *given)
+
+    def several(*of: Any) -> Iterator[PartRecord]:
+        return serial_parts(encoder, stop=lambda: False, writers=3)(*of)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fusionkit.encode.parts.write_chunk", broken)
+        with pytest.raises(FusionkitError, match="the disk is full"):
+            encoded(source, tmp_path / "s", run_parts=several)
+    assert {f"train-0000{i}.json" for i in range(4)} <= {file.name for file in (tmp_path / "s" / "parts").iterdir()}
+    assert encoded(source, tmp_path / "s", run_parts=several).outcome == "resumed"
+    assert_same(tmp_path / "s", whole)
 
 
 def test_no_more_parts_are_computed_and_unwritten_than_there_are_buffers(

@@ -16,6 +16,7 @@ import zarr
 
 from fusionkit.errors import UsageError
 from fusionkit.store import layout, open_store
+from fusionkit.store.chunks import Checksummed
 from fusionkit.store.layout import Appender, balanced_rows_per_chunk
 
 
@@ -69,6 +70,17 @@ def test_a_chunk_file_is_the_rows_layer_by_layer_and_a_checksum(known: Any) -> N
                 kept = pa.decompress(kept, decompressed_size=len(content), codec="zstd").to_pybytes()
             assert kept == content
             assert int.from_bytes(raw[-4:], "little") == google_crc32c.value(raw[:-4])
+
+
+def test_a_checksum_taken_piece_by_piece_is_that_of_all_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = np.random.default_rng(0).integers(0, 256, 10_001, dtype=np.uint8)
+    monkeypatch.setattr("fusionkit.store.chunks.PIECE_BYTES", 1000)
+    for size in (0, 1, 999, 1000, 1001, 10_001):
+        written = Checksummed(content[:size])
+        for _ in range(2):  # an upload may be tried again
+            *pieces, last = written
+            assert b"".join(pieces) == content[:size].tobytes()
+            assert int.from_bytes(last, "little") == written.crc32c == google_crc32c.value(content[:size].tobytes())
 
 
 def test_zarr_itself_writes_the_same_chunk_files(known: Any, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fusionkit.dataset.share import parse_share
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.method_choices import asked_layer, check_encoder_rate, method_spelling
 from fusionkit.fusions import fusion_name
-from fusionkit.names import FLOORS
+from fusionkit.names import EVERY_LAYER, FLOORS
 from fusionkit.options.tables import FIT
 from fusionkit.options.yaml_file import Checks
 from fusionkit.tasks.head_check import check_name
@@ -75,7 +75,7 @@ def read_floors(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
 CHECKS: Checks = {
     "task": check_task,
     "head": check_name,
-    "fusion": fusion_name,
+    "fusion": lambda name: name if name == EVERY_LAYER else fusion_name(name),
     "method": method_spelling,
     "encoder-lr": check_encoder_rate,
     "from-layer": asked_layer,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusionkit.dataset.draws import check_draw
-from fusionkit.dataset.infer_task import choose_fusion, choose_pool, choose_tasks
+from fusionkit.dataset.infer_task import StoreFacts, choose_fusion, choose_pool, choose_tasks
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores
@@ -22,6 +22,7 @@ from fusionkit.fit.sweep.method_choices import method_spelling, options_for, ref
 from fusionkit.fit.sweep.multi import check_multi, refuse_of_tasks
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.fusions import fusion_layers as layers_of
+from fusionkit.names import EVERY_LAYER
 from fusionkit.options.entry import SWEPT, joined
 from fusionkit.options.tables import FIT
 from fusionkit.specs import AUTO, FROZEN, MASKED, MDL_BLOCKS, SHUFFLE, RunSpec, parse_layers
@@ -127,6 +128,7 @@ def expand(
         _check_mdl(methods, tasks, heads, draw, shots, bool(starts) or bool(draws))
         kinds += [(False, block) for block in range(1, MDL_BLOCKS + 1)]
     fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
+    fusions = [each for name in fusions for each in layer_by_layer(store, name)]
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
@@ -178,6 +180,11 @@ def expand(
         raise UsageError("--init-part says what to take of a run", expected="--init-from RUN", received="none")
     # A choice given twice is one run: counted twice, it would narrow the interval of the mean.
     return list(dict.fromkeys(runs))
+
+
+def layer_by_layer(store: StoreFacts, fusion: str) -> list[str]:
+    """The fusions that a name stands for: :data:`EVERY_LAYER` is each stored layer alone, another is itself."""
+    return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
 
 
 def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:

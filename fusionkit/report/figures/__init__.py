@@ -14,6 +14,7 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 
 SPREAD = "mean and 95 % t interval over the seeds, cut at 0 and 100 %"
+RINGS = "A ring: better than every method that costs less, each by a paired test (p at most 0.05)."
 BANDS = f"mean over the seeds; bands are 95 % t intervals, drawn for at most {curves.MOST_BANDS} methods"
 
 
@@ -56,7 +57,7 @@ FIGURES: dict[str, Figure] = {
     "parameters": Figure(
         "Score by parameters",
         f"Test score by how many parameters a head and its fusion learn, on a logarithmic axis: {SPREAD}. "
-        "The upper left is best.",
+        f"The upper left is best. {RINGS}",
         "a finished run",
         scores.by_cost,
         partial(scores.cost_chart, "parameters"),
@@ -64,7 +65,7 @@ FIGURES: dict[str, Figure] = {
     "seconds": Figure(
         "Score by time",
         f"Test score by the seconds that one head takes when it is trained alone, on a logarithmic axis: {SPREAD}. "
-        "The upper left is best.",
+        f"The upper left is best. {RINGS}",
         "a finished run",
         scores.by_cost,
         partial(scores.cost_chart, "seconds"),

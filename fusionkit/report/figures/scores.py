@@ -5,10 +5,12 @@ A row of data is the mean score of some runs of one task with its 95 % t interva
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
 
+from fusionkit.errors import UsageError
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import ALL, family, times_of
 from fusionkit.report.figures.encodings import (
@@ -25,7 +27,9 @@ from fusionkit.report.figures.encodings import (
 )
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
-from fusionkit.runs.summary import scores_of
+from fusionkit.runs.pareto import PARETO, with_pareto
+from fusionkit.runs.rivals import Rivals
+from fusionkit.runs.summary import scores_of, summarise
 
 COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "seconds of one head trained alone"}
 PROBE = "layer"  # the method that the line of single layers is drawn as
@@ -57,8 +61,10 @@ def by_epochs(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
 
 
 def by_cost(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
-    """A row a task and method of the largest draw: its score, mean parameters and seconds."""
-    rows = []
+    """A row a task and method of the largest draw: its score, mean parameters and seconds, and by which of these it is
+    worth its cost.
+    """
+    rows, worth = [], _worth_it(study)
     for (task, method), runs in study.whole.groupby(["task_name", "method"], sort=False):
         score = score_of(study, task, runs)
         every = (runs["fusion_parameters"] + runs["head_parameters"]).astype(float)
@@ -68,8 +74,25 @@ def by_cost(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
             "seconds": runs["seconds_alone"].astype(float).mean(),
             "runs": score.pop("runs"),
         }
-        rows.append({"task": study.task_with_unit(task), "method": method, **score, **costs})
+        marks = {f"worth_{cost}": (task, method) in worth[cost] for cost in COSTS}
+        rows.append({"task": study.task_with_unit(task), "method": method, **score, **costs, **marks})
     return pd.DataFrame(rows) if rows else None
+
+
+def _worth_it(study: ReportData) -> dict[str, set[tuple[str, str]]]:
+    """By cost the tasks and methods that are better than all that cost less (:mod:`fusionkit.runs.pareto`)."""
+    by, found = ["task_name", "method"], dict[str, set[tuple[str, str]]]()
+    if study.whole.empty:
+        return {cost: set() for cost in COSTS}
+    table = summarise(study.whole, by, answers=study.answers)
+    rivals = Rivals(table, study.whole, by, answers=study.answers, same=by[:1])
+    for cost, column in zip(COSTS, ("trained_parameters", "seconds_alone"), strict=True):
+        found[cost] = set()
+        with suppress(UsageError):  # of early releases no run tells its seconds
+            marked = with_pareto(table, rivals, column)
+            marked = marked[marked[PARETO].fillna(False)]
+            found[cost] = set(marked[by].astype(str).itertuples(index=False, name=None))
+    return found
 
 
 def by_layer(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
@@ -107,7 +130,7 @@ def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
 
 
 def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
-    """A point a method with its interval, the cost on a logarithmic axis."""
+    """A point a method with its interval, the cost on a logarithmic axis; a ring where a method is worth its cost."""
     alt = altair()
     methods = methods_of(data)
     # A frozen LM head under `last` learns nothing, which a logarithm cannot show.
@@ -122,7 +145,10 @@ def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     points = base.mark_point(filled=True, size=75, opacity=1).encode(
         y=_score_axis(), shape=shapes_of(methods), tooltip=told
     )  # fmt: skip
-    return panels(alt.layer(bars, points), data, "task")
+    # Hidden and not left out: of a panel without any a scale would have no extent.
+    shown = alt.condition(f"datum.worth_{x}", alt.value(1), alt.value(0))
+    rings = base.mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=_score_axis(), opacity=shown)
+    return panels(alt.layer(bars, points, rings), data, "task")
 
 
 def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:

@@ -39,6 +39,11 @@ def partial(corpus_store: CorpusStore, minilm: Encoder) -> Store:
     return open_store(path)
 
 
+def test_a_star_is_each_stored_layer_alone(partial: Store) -> None:
+    runs = expand(partial, label="tags", fusions=["layer:*", "last"])
+    assert [run.fusion for run in runs] == ["layer:0", "layer:3", "layer:6", "last"]
+
+
 @pytest.mark.parametrize(
     ("fusion", "layers", "chosen"),
     [

@@ -14,7 +14,7 @@ from scipy import stats
 from fusionkit.errors import UsageError
 from fusionkit.fit import compare
 from fusionkit.runs.folder import flat_record
-from fusionkit.runs.pairing import pair_runs
+from fusionkit.runs.pairing import Pairs, pair_runs, sides_of
 from fusionkit.specs import RunSpec
 
 LAST = [0.50, 0.61, 0.55, 0.58, 0.52]
@@ -136,11 +136,16 @@ def test_pairs_of_one_draw_are_one_trial() -> None:
     assert apart["pairs"].tolist()[2:] == [5, 5]
 
 
+def pairs_of(ours: pd.DataFrame, theirs: pd.DataFrame, told: list[str]) -> Pairs:
+    one, other = sides_of([ours, theirs])
+    return pair_runs(one, other, told)
+
+
 def test_runs_pair_by_both_seeds() -> None:
     seeds, inits = [0, 0, 1, 1], [0, 1, 0, 1]
     ours = runs("linear", [0.5, 0.6, 0.7, 0.8], seeds, init_seeds=inits)
     theirs = runs("last", [0.1, 0.3, 0.2, 0.8], seeds, init_seeds=inits)
-    pairs = pair_runs(ours, theirs, ["fusion"])
+    pairs = pairs_of(ours, theirs, ["fusion"])
     assert pairs.ours.tolist() == [0.5, 0.6, 0.7, 0.8]
     assert pairs.theirs.tolist() == [0.1, 0.3, 0.2, 0.8]
     assert pairs.differences.tolist() == pytest.approx([0.35, 0.25])
@@ -149,7 +154,7 @@ def test_runs_pair_by_both_seeds() -> None:
 def test_other_init_seeds_are_averaged_under_one_draw() -> None:
     ours = runs("linear", [0.5, 0.7, 0.8], [0, 0, 1], init_seeds=[10, 11, 12])
     theirs = runs("last", [0.1, 0.3, 0.2], [0, 0, 1], init_seeds=[20, 21, 22])
-    pairs = pair_runs(ours, theirs, ["fusion"])
+    pairs = pairs_of(ours, theirs, ["fusion"])
     assert pairs.ours.tolist() == pytest.approx([0.6, 0.8])
     assert pairs.theirs.tolist() == pytest.approx([0.2, 0.2])
     assert pairs.unpaired == 0
@@ -186,23 +191,23 @@ def test_what_else_tells_two_groups_apart_is_said() -> None:
 def test_other_tasks_and_data_never_pair() -> None:
     fields: list[dict[str, Any]] = [{"label": "pos"}, {"data": "b"}, {"evaluated": "b"}, {"metric": "accuracy"}]
     for field in fields:
-        pairs = pair_runs(runs("linear", LINEAR, **field), runs("last", LAST), ["fusion"])
+        pairs = pairs_of(runs("linear", LINEAR, **field), runs("last", LAST), ["fusion"])
         assert len(pairs.ours) == 0
         assert pairs.unpaired == 10
-    told = pair_runs(runs("last", LINEAR, data="other", evaluated="corpus"), runs("last", LAST), ["data"])
+    told = pairs_of(runs("last", LINEAR, data="other", evaluated="corpus"), runs("last", LAST), ["data"])
     assert len(told.ours) == 5
 
 
 def test_runs_that_begin_from_other_runs_pair_all_the_same() -> None:
     ours = table(*(runs("linear", [score], [seed], init_from=f"a{seed}") for seed, score in enumerate(LINEAR)))
     theirs = table(*(runs("last", [score], [seed], init_from=f"b{seed}") for seed, score in enumerate(LAST)))
-    assert len(pair_runs(ours, theirs, ["fusion"]).ours) == 5
+    assert len(pairs_of(ours, theirs, ["fusion"]).ours) == 5
 
 
 def test_a_score_on_test_and_one_on_validation_are_no_pair() -> None:
     ours, theirs = runs("linear", LINEAR), runs("last", LAST)
     ours["score"] = math.nan
-    assert len(pair_runs(ours, theirs, ["fusion"]).ours) == 0
+    assert len(pairs_of(ours, theirs, ["fusion"]).ours) == 0
 
 
 def test_the_order_of_runs_changes_nothing() -> None:

@@ -1,0 +1,51 @@
+"""A part's batches on the encoder's device: on a GPU all of them in one copy, so that no batch waits for its input.
+
+A copy from memory that is not pinned waits until the GPU has done all that it was told before. Three such copies a
+batch, and one for the places of its rows, left the GPU without work while the next batch was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fusionkit.encode.batches import Gather, PaddedBatch
+from fusionkit.ragged import IntArray
+
+
+class BatchWork(NamedTuple):
+    """A batch, where the rows wanted of it lie, and their places in the part: int64 ``[n]``."""
+
+    batch: PaddedBatch
+    gather: Gather
+    targets: IntArray
+
+
+def on_device(work: Iterable[BatchWork], device: torch.device) -> Iterator[BatchWork]:
+    """The same work with its tensors on a device. On a CPU it is made one by one."""
+    if device.type == "cpu":
+        yield from work
+        return
+    yield from in_one_copy(list(work), device)
+
+
+def in_one_copy(work: list[BatchWork], device: torch.device) -> Iterator[BatchWork]:
+    """As :func:`on_device`: all tensors are views of one, which is copied without waiting for it."""
+    flat = [tensor.reshape(-1) for each in work for tensor in _tensors(each)]
+    packed = torch.empty(sum(map(len, flat)), dtype=torch.int64, pin_memory=device.type == "cuda")
+    pieces = iter(torch.split(torch.cat(flat, out=packed).to(device, non_blocking=True), list(map(len, flat))))
+    for batch, gather, targets in work:
+        token_ids, mask, segments = (next(pieces).view(batch.mask.shape) for _ in range(3))
+        tokens = next(pieces)
+        ends = None if gather.ends is None else next(pieces)
+        yield BatchWork(PaddedBatch(batch.examples, token_ids, mask, segments), Gather(tokens, ends), targets)
+
+
+def _tensors(work: BatchWork) -> Iterator[Tensor]:
+    """All tensors of a batch's work, each int64."""
+    yield from (work.batch.token_ids, work.batch.mask, work.batch.segments, work.gather.tokens)
+    if work.gather.ends is not None:
+        yield work.gather.ends

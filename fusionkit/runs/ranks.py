@@ -1,0 +1,32 @@
+"""Ranks of groups as far as tests tell them: of groups that are not told apart none is before the other."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from fusionkit.runs.rivals import Rivals
+from fusionkit.statistics import LEVEL
+
+BEST_RANK, WORST_RANK = "best_rank", "worst_rank"
+RANKED = (BEST_RANK, WORST_RANK)  # columns
+LEGEND = (
+    f"rank 2–4: one group is better by a paired test (p at most {1 - LEVEL:.2g}, not corrected), and all after the "
+    "fourth are worse"
+)
+
+
+def with_ranks(table: pd.DataFrame, rivals: Rivals) -> pd.DataFrame:
+    """A summary with ``best_rank``, 1 + the number of rivals that are better by a test, and ``worst_rank``, the number
+    of rivals, itself included, less those that it is better than; none where nothing competes. Runs that do not pair
+    tell nothing.
+    """
+    best: list[int | None] = [None] * len(table)
+    worst = list(best)
+    for places in rivals.contests:
+        for place in places if len(places) > 1 else ():
+            told = [other for other in places if other != place and rivals.differ(place, other)]
+            beaten = sum(rivals.is_better(place, other) for other in told)
+            best[place], worst[place] = 1 + len(told) - beaten, len(places) - beaten
+    whole = table.assign(best_rank=pd.Series(best, dtype="Int64"), worst_rank=pd.Series(worst, dtype="Int64"))
+    whole.attrs |= table.attrs
+    return whole
