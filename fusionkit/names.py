@@ -23,6 +23,6 @@ SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, t
 FIGURES = (
     "shots", "epochs", "parameters", "seconds", "score-by-epoch", "score-by-seconds", "loss-by-step",
     "loss-by-seconds", "single-layers", "layers-needed", "layer-weights", "layer-weights-by-seed",
-    "layer-weights-by-label", "layer-weights-by-language", "break-even", "confusion",
+    "layer-weights-by-label", "layer-weights-by-language", "ablation", "break-even", "confusion",
 )  # fmt: skip
 LOGS = ("tensorboard", "mlflow", "wandb")

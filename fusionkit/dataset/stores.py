@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.dataset.task_stores import TaskStores
+from fusionkit.dataset.share import Share
+from fusionkit.dataset.task_stores import TaskChoice, TaskStores
+from fusionkit.errors import UsageError
+from fusionkit.specs import RunSpec
 from fusionkit.store import Store
+from fusionkit.tasks import parts_of
 
 Stores = Store | Mix | TaskStores
 
@@ -14,3 +18,26 @@ Stores = Store | Mix | TaskStores
 def stores_of(stores: Stores) -> Sequence[Store]:
     """Each store once, the first one first."""
     return (stores,) if isinstance(stores, Store) else stores.stores
+
+
+def source_of(spec: RunSpec, stores: Mapping[str, Store]) -> Stores:
+    """What a run was trained over, of stores by their digests; UsageError where one is not there."""
+
+    def one(digest: str) -> Store:
+        if digest not in stores:
+            raise UsageError(
+                f"the store {digest} is not there",
+                expected="the stores that the run was fitted on",
+                received=", ".join(str(store.path) for store in stores.values()) or "none",
+                remedy="name their folder with --store",
+            )
+        return stores[digest]
+
+    if spec.is_multi:
+        parts = parts_of(spec).items()
+        return TaskStores([TaskChoice(name, one(part.store), part.task, part.label, part.head) for name, part in parts])
+    if spec.mix is None and spec.evaluate_on is None:
+        return one(spec.store)
+    shares = [part.partition(":") for part in (spec.mix or spec.store).split(",")]
+    judges = [one(digest) for digest in (spec.evaluate_on or "").split(",") if digest]
+    return Mix([Share(one(digest), part or None) for digest, _, part in shares], judges)

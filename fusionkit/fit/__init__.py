@@ -7,6 +7,7 @@ from fusionkit.lazy import lazily
 if TYPE_CHECKING:
     from fusionkit.dataset.mixture import Mix, mix_of
     from fusionkit.dataset.share import Share
+    from fusionkit.dataset.task_stores import TaskChoice, TaskStores
     from fusionkit.fit.executor.estimate import forecast
     from fusionkit.fit.executor.run import fit
     from fusionkit.fit.executor.scheduler import FitProgress
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
     from fusionkit.runs.summary import summarise
 
 __all__ = [
-    "FitProgress", "Mix", "RunsFolder", "Share", "compare", "expand", "fit", "forecast", "is_runs", "mix_of",
-    "open_starts",
-    "summarise",
+    "FitProgress", "Mix", "RunsFolder", "Share", "TaskChoice", "TaskStores", "compare", "expand", "fit", "forecast",
+    "is_runs", "mix_of", "open_starts", "summarise",
 ]  # fmt: skip
 
 # Most of these load torch, and the modules below this package that check what a user wrote do not.
@@ -28,6 +28,7 @@ __getattr__ = lazily(
     {
         "fusionkit.dataset.mixture": ("Mix", "mix_of"),
         "fusionkit.dataset.share": ("Share",),
+        "fusionkit.dataset.task_stores": ("TaskChoice", "TaskStores"),
         "fusionkit.fit.executor.estimate": ("forecast",),
         "fusionkit.fit.executor.run": ("fit",),
         "fusionkit.fit.executor.scheduler": ("FitProgress",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,19 @@ from fusionkit.errors import StoreError, UsageError
 from fusionkit.methods.structure import Structure
 
 PARTS = "method_parts"  # the name that a method's own modules have in the model
+
+
+class SkippedLayers:
+    """The layers whose parts are out of effect; called with others, these."""
+
+    def __init__(self) -> None:
+        self._layers: Collection[int] = ()
+
+    def __call__(self, layers: Collection[int]) -> None:
+        self._layers = frozenset(layers)
+
+    def __contains__(self, layer: int) -> bool:
+        return layer in self._layers
 
 
 @dataclass(eq=False)
@@ -34,6 +47,8 @@ class Attached:
         hooks: taken off by ``detach``. switched: called when training mode or evaluation mode begins. read, write: the
             delta, where it is another one than the trainables. read_state, write_state: all that resuming needs, where
             that is more than the trainables. fold, undo: ``merge`` and ``detach``, where weights have been replaced.
+        part_layers: the layers that have parts which can be taken out of effect; skip: takes out those of some layers
+            and puts in the others.
         use: puts the own weights of a task into the model, where several tasks have some each
             (:mod:`fusionkit.methods.per_task`).
     """
@@ -54,6 +69,8 @@ class Attached:
     write_state: Callable[[Mapping[str, Tensor]], None] | None = None
     fold: Callable[[], None] | None = None
     undo: Callable[[], None] | None = None
+    part_layers: Sequence[int] = ()
+    skip: Callable[[Collection[int]], None] | None = None
     use: Callable[[str], None] | None = None
 
     @classmethod

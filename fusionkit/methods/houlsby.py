@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.methods.attached import Attached, attached_parts
+from fusionkit.methods.attached import Attached, SkippedLayers, attached_parts
 from fusionkit.methods.structure import Structure, layer_span
 
 STD = 0.02
@@ -65,13 +65,18 @@ class Houlsby:
         places = [place for n in span for place in _ends(structure, n)]
         together = {"no": 1, "layer": 2, "three": 2 * THREE}[self.share]  # places of one adapter
         adapters = nn.ModuleList(Adapter(structure.hidden, self.m) for _ in range(-(-len(places) // together)))
-        hooks = [place.register_forward_hook(_through(adapters[k // together])) for k, place in enumerate(places)]
+        skipped = SkippedLayers()
+        hooks = [
+            place.register_forward_hook(_through(adapters[k // together], span[k // 2], skipped))
+            for k, place in enumerate(places)
+        ]
         norms = {
             name: parameter
             for name, (layer, parameter) in structure.parameters().items()
             if self.norms and layer in span and structure.is_norm(name)
         }
-        return attached_parts(model, structure, adapters, span[0], norms, hooks=hooks)
+        layers: dict[str, Any] = {"part_layers": tuple(span), "skip": skipped}
+        return attached_parts(model, structure, adapters, span[0], norms, hooks=hooks, **layers)
 
 
 def _ends(structure: Structure, layer: int) -> tuple[nn.Module, nn.Module]:
@@ -79,5 +84,5 @@ def _ends(structure: Structure, layer: int) -> tuple[nn.Module, nn.Module]:
     return place.attention, place.feed_forward
 
 
-def _through(adapter: nn.Module) -> Any:
-    return lambda module, inputs, output: adapter(output)
+def _through(adapter: nn.Module, layer: int, skipped: SkippedLayers) -> Any:
+    return lambda module, inputs, output: output if layer in skipped else adapter(output)

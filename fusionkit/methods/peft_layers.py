@@ -5,6 +5,7 @@ An architecture is a table of names: what the linear maps of attention are calle
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from torch import nn
@@ -78,7 +79,20 @@ def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **se
     def undo() -> None:
         _replace(model, merged=False)
 
-    return Attached(model, structure, trains(model, mine), lowest, fold=fold, undo=undo)
+    tuned = {module: structure.layer_of(module) for module in model.modules() if _is_tuned(module)}
+
+    def skip(layers: Collection[int]) -> None:
+        for module, layer in tuned.items():
+            module._disable_adapters = layer in layers  # its own switch would let weights train again
+
+    found = tuple(sorted(set(tuned.values())))
+    return Attached(model, structure, trains(model, mine), lowest, fold=fold, undo=undo, part_layers=found, skip=skip)
+
+
+def _is_tuned(module: nn.Module) -> bool:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return isinstance(module, BaseTunerLayer)
 
 
 def _is_leaf(module: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionkit.errors import UsageError
-from fusionkit.methods.attached import Attached, attached_parts
+from fusionkit.methods.attached import Attached, SkippedLayers, attached_parts
 from fusionkit.methods.structure import Structure, run_trace
 
 STD = 0.02
@@ -25,8 +25,9 @@ _met: list[tuple[nn.Module, Tensor]] = []  # attention modules with their keys, 
 class KeysAndValues(nn.Module):
     """``K^p`` and ``V^p`` of one layer. Parameters: 2 P d."""
 
-    def __init__(self, heads: int, positions: int, width: int) -> None:
+    def __init__(self, heads: int, positions: int, width: int, layer: int, skipped: SkippedLayers) -> None:
         super().__init__()
+        self.layer, self.skipped = layer, skipped
         self.keys, self.values = (nn.Parameter(STD * torch.randn(heads, positions, width)) for _ in range(2))
 
 
@@ -47,7 +48,11 @@ class Prefix:
         """UsageError for an encoder whose attention cannot be given more keys."""
         before = model.config._attn_implementation
         modules = _attention_modules(model, structure)
-        parts = nn.ModuleList(KeysAndValues(keys.shape[1], self.positions, keys.shape[3]) for _, keys in modules)
+        skipped, numbers = SkippedLayers(), range(1, len(modules) + 1)
+        parts = nn.ModuleList(
+            KeysAndValues(keys.shape[1], self.positions, keys.shape[3], layer, skipped)
+            for layer, (_, keys) in zip(numbers, modules, strict=True)
+        )
         for (module, _), own in zip(modules, parts, strict=True):
             module.__dict__[OWN] = own  # no child of the module: it is one of the model's parts
 
@@ -56,7 +61,8 @@ class Prefix:
             for module, _ in modules:
                 del module.__dict__[OWN]
 
-        return attached_parts(model, structure, parts, 1, {}, undo=undo)
+        layers: dict[str, Any] = {"part_layers": tuple(numbers), "skip": skipped}
+        return attached_parts(model, structure, parts, 1, {}, undo=undo, **layers)
 
 
 def attend(
@@ -68,7 +74,7 @@ def attend(
     own = module.__dict__.get(OWN)
     if own is None:
         _met.append((module, key))
-    else:
+    elif own.layer not in own.skipped:
         batch, _, length, _ = key.shape
         keys, values = (p.to(key.dtype).expand(batch, -1, -1, -1) for p in (own.keys, own.values))
         key, value = torch.cat([keys, key], 2), torch.cat([values, value], 2)  # [batch, heads, P + length, w]

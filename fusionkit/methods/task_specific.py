@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fusionkit.methods.attached import Attached, attached_parts
+from fusionkit.methods.attached import Attached, SkippedLayers, attached_parts
 from fusionkit.methods.structure import Structure
 
 # A layer's input [batch, length, hidden], and where it is real [batch, length] or None → what is added to it.
@@ -30,6 +30,7 @@ def attach_functions(
     Args:
         parts: the modules of the functions. functions: by layer, 1 … L. encoder_trains: all of the encoder trains too.
     """
+    skipped = SkippedLayers()
     seen: dict[str, Tensor | None] = {"mask": None}
     waiting = {layer: list[Tensor]() for layer in functions}  # a layer's input, until it is added
 
@@ -53,9 +54,13 @@ def attach_functions(
             output: Tensor,
             kept: list[Tensor] = kept,
             function: Function = function,
+            layer: int = layer,
         ) -> Tensor:
-            return output + function(kept.pop(), seen["mask"])  # [batch, length, hidden]
+            h = kept.pop()
+            return output if layer in skipped else output + function(h, seen["mask"])  # [batch, length, hidden]
 
         hooks += [place.first.register_forward_pre_hook(keep_input), place.feed_forward.register_forward_hook(add)]
     encoder = {name: parameter for name, (_, parameter) in structure.parameters().items() if encoder_trains}
-    return attached_parts(model, structure, parts, 0 if encoder_trains else min(functions), encoder, hooks=hooks)
+    layers: dict[str, Any] = {"part_layers": tuple(functions), "skip": skipped}
+    lowest = 0 if encoder_trains else min(functions)
+    return attached_parts(model, structure, parts, lowest, encoder, hooks=hooks, **layers)

@@ -30,7 +30,7 @@ SECTIONS = (
     (
         "weights",
         "Where the fusions look",
-        ("layer-weights", "layer-weights-by-language", "layer-weights-by-label", "layer-weights-by-seed"),
+        ("layer-weights", "layer-weights-by-language", "layer-weights-by-label", "layer-weights-by-seed", "ablation"),
     ),
     ("encoding", "Encoding once", ("break-even",)),
 )

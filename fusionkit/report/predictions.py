@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.dataset.mixture import Mix
-from fusionkit.dataset.share import Share
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.dataset.stores import Stores, stores_of
+from fusionkit.dataset.stores import Stores, source_of, stores_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import SweepContext
@@ -35,7 +34,6 @@ from fusionkit.report.texts import Texts
 from fusionkit.runs.folder import layer_weights_of
 from fusionkit.runs.records_file import TAKEN_FROM
 from fusionkit.specs import RunSpec
-from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tags import are_span_tags
 
@@ -145,7 +143,7 @@ def predictions_of(
     spec = RunSpec.from_dict(study.records[digest]["spec"])
     key = (spec.store, spec.mix, spec.evaluate_on)
     if key not in contexts:
-        contexts[key] = SweepContext(_source(study, spec))
+        contexts[key] = SweepContext(source_of(spec, study.stores))
     source = contexts[key].store
     # The report needs no draw and no start: only the split that is scored.
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest
@@ -198,16 +196,3 @@ def _texts_of(
     of_examples = [rows[start:stop] for start, stop in pairwise(offsets)]
     tokens = [texts.rows(each) for each in of_examples]
     return tokens, [texts.whole(each) for each in of_examples], [np.ones(len(one), dtype=bool) for one in tokens]
-
-
-def _source(study: ReportData, spec: RunSpec) -> Stores:
-    def one(digest: str) -> Store:
-        if digest not in study.stores:
-            raise FusionkitError(f"the store {digest} is not there")
-        return study.stores[digest]
-
-    if spec.mix is None and spec.evaluate_on is None:
-        return one(spec.store)
-    parts = [part.partition(":") for part in (spec.mix or spec.store).split(",")]
-    shares = [Share(one(digest), part or None) for digest, _, part in parts]
-    return Mix(shares, [one(digest) for digest in (spec.evaluate_on or "").split(",") if digest])

@@ -11,6 +11,7 @@ from fusionkit.plural import counted
 from fusionkit.runs.example_scores import ExampleScores, ScoredRun
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.shown_split import SCORED_ON, TEST
+from fusionkit.runs.task_rows import MEAN
 from fusionkit.statistics.examples import Answered, TwoWay, two_way
 from fusionkit.statistics.intervals import Floats
 from fusionkit.statistics.seeds import SeedError
@@ -30,7 +31,7 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
     """
     if over == SEEDS:
         return SEEDS, ""
-    runs = frame[(frame["status"] == "finished") & ~are_floors(frame)]
+    runs = frame[(frame["status"] == "finished") & ~are_floors(frame) & ~are_means(frame)]
     on_test = runs[runs[SCORED_ON] == TEST]
     lacking = [run for run in scored_runs(on_test) if answers is None or answers.of(run) is None]
     if over is None:
@@ -47,6 +48,13 @@ def chosen_over(over: str | None, frame: pd.DataFrame, answers: ExampleScores | 
             remedy="`fusionkit evaluate RUNS STORE --keep` adds them; or compare with --over seeds",
         )
     return over, ""
+
+
+def are_means(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Rows of the mean of tasks over stores of their own, whose examples have nothing in common."""
+    if "task_stores" not in frame:
+        return pd.Series(data=False, index=frame.index)
+    return frame["task_stores"].notna() & (frame["task"] == MEAN)
 
 
 def scored_runs(runs: pd.DataFrame) -> list[ScoredRun]:

@@ -44,8 +44,9 @@ def with_better_tasks(
     weights, kept = dict({} if best is None else best.weights), dict(delta)
     scores = {name: found[name] if name in better else known[name] for name in tasks}
     for name in better:
-        weights |= model_of_task(now.weights, name, tasks)
-        kept |= {f"{weight}{OF}{name}": value for weight, value in of_task(trained, name).items()}
+        # Each task has memory of its own: a file of weights takes no tensor under two names.
+        weights |= {weight: value.clone() for weight, value in model_of_task(now.weights, name, tasks).items()}
+        kept |= {f"{weight}{OF}{name}": value.clone() for weight, value in of_task(trained, name).items()}
     means = joint_means(scores, None) if "mean" in now.scores else now.scores
     return BestEpoch(next(iter(means.values())), now.epoch, weights, scores=means), kept, better
 

@@ -199,8 +199,8 @@ def test_every_figure_is_drawn_or_says_what_it_needs(
     made: Any, study: ReportData, looks: AllPredictions, tmp_path: Path
 ) -> None:
     names = {Path(path).name.split(".")[0] for path in made.told["figures"]}
-    # One language alone, one number of epochs, one choice of layers.
-    assert set(FIGURES) - names == {"layer-weights-by-language", "epochs", "layers-needed"}
+    # One language alone, one number of epochs, one choice of layers, no adapters taken away.
+    assert set(FIGURES) - names == {"layer-weights-by-language", "epochs", "layers-needed", "ablation"}
     for name in names:
         for suffix, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".csv", b"")):
             assert (made.figures / f"{name}{suffix}").read_bytes().startswith(start)

@@ -1,6 +1,6 @@
 """Trains runs in forked children, each killed at a random moment, until one comes to the end.
 
-    killer.py STORE FOLDER KILLS SEED SPECS.json
+    killer.py STORE,… FOLDER KILLS SEED SPECS.json
 
 Imports are loaded once; each child runs the real :func:`fusionkit.fit.fit` and keeps its state after every second step.
 Run k of the list is there undisturbed at ``FOLDER/k/whole`` and killed at ``FOLDER/k/killed``. What is said, as JSON:
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from fusionkit.dataset.stores import source_of
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.through_encoder import trainer
 from fusionkit.specs import RunSpec
@@ -29,10 +30,12 @@ from fusionkit.tuning.state import read_state
 
 STORE, FOLDER, KILLS, SEED, SPECS = sys.argv[1:]
 torch.set_num_threads(1)
-store, rng, listed = open_store(STORE), random.Random(int(SEED)), json.loads(Path(SPECS).read_text())
+stores = {store.digest: store for store in map(open_store, STORE.split(","))}
+rng, listed = random.Random(int(SEED)), json.loads(Path(SPECS).read_text())
 # What each child would import anew: the trainer, and the encoder's code.
 trainer()
-assert load_tuned(store, RunSpec.from_dict(listed[0]), torch.device("cpu"))
+first = RunSpec.from_dict(listed[0])
+assert load_tuned(source_of(first, stores), first, torch.device("cpu"))
 
 
 class Nobody:
@@ -46,7 +49,7 @@ def begin(spec: RunSpec, out: Path) -> int:
     if child == 0:
         status = 1
         try:
-            (record,) = fit(store, [spec], RunsFolder(out), Nobody(), save_every="2")
+            (record,) = fit(source_of(spec, stores), [spec], RunsFolder(out), Nobody(), save_every="2")
             status = int(record["status"] != "finished")
         finally:
             os._exit(status)

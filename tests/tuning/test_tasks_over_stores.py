@@ -171,6 +171,8 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
 def test_each_task_may_keep_its_own_best_epoch(stores: TaskStores, tmp_path: Path) -> None:
     choices: dict[str, Any] = {"methods": ["full"], "encoder_lrs": (3e-3,), "fusions": ["linear"], "epochs": (4,)}
     runs = {how: trained(stores, run_of(stores, choose_epoch=how, **choices), tmp_path) for how in ("mean", "each")}
+    short = trained(stores, run_of(stores, choose_epoch="each", **{**choices, "epochs": (1,)}), tmp_path)
+    assert short["best_epochs"] == {"tags": 1, "kind": 1}  # one encoder for both, kept twice
     epochs, scores = runs["each"]["best_epochs"], {how: run["scores"]["validation"] for how, run in runs.items()}
     assert len(set(epochs.values())) == 2, "both tasks were best in one epoch: nothing is tried"
     assert runs["each"]["curve"] == runs["mean"]["curve"]

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import torch
 
+from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import StoreError, UsageError
+from fusionkit.fit import expand
 from fusionkit.fit.executor.through_encoder import StateFile
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -32,10 +34,10 @@ def kept(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     return record, {file.name: file.read_bytes() for file in path.parent.iterdir() if file != path}
 
 
-def assert_the_same(store: Store, specs: list[RunSpec], folder: Path, kills: int, seed: int) -> None:
+def assert_the_same(stores: Iterable[Store], specs: list[RunSpec], folder: Path, kills: int, seed: int) -> None:
     """Kill each run so often, and compare what it comes to with what it is undisturbed."""
     (folder / "specs.json").write_text(json.dumps([spec.to_dict() for spec in specs]))
-    given = map(str, (store.path, folder, kills, seed, folder / "specs.json"))
+    given = map(str, (",".join(str(store.path) for store in stores), folder, kills, seed, folder / "specs.json"))
     ours = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, str(KILLER), *given], capture_output=True, text=True, check=False, env=ours
@@ -66,12 +68,23 @@ def chosen(store: Store, specs: Specs, names: Iterable[str], epochs: int) -> lis
 
 
 def test_three_kills_leave_the_same_bytes(store: Store, specs: Specs, tmp_path: Path) -> None:
-    assert_the_same(store, chosen(store, specs, ("float32", "bfloat16"), 8), tmp_path, 3, seed=1)
+    assert_the_same([store], chosen(store, specs, ("float32", "bfloat16"), 8), tmp_path, 3, seed=1)
 
 
 @pytest.mark.soak("kills")
 def test_ten_kills_leave_the_same_bytes(store: Store, specs: Specs, tmp_path: Path) -> None:
-    assert_the_same(store, chosen(store, specs, CHOICES, 40), tmp_path, 10, seed=2)
+    assert_the_same([store], chosen(store, specs, CHOICES, 40), tmp_path, 10, seed=2)
+
+
+@pytest.mark.soak("kills")
+def test_ten_kills_of_several_tasks_leave_the_same_bytes(store: Store, weather: Store, tmp_path: Path) -> None:
+    tasks = [TaskChoice("tags", store, label="tags"), TaskChoice("kind", weather)]
+    usual: dict[str, Any] = {"fusions": ["last"], "epochs": (30,), "batch_sizes": (8,), "dropout": 0.1}
+    runs = [
+        *expand(TaskStores(tasks), methods=["pals:6"], sampling="annealed", **usual),
+        *expand(TaskStores(tasks), methods=["full"], sampling="uniform", choose_epoch="each", **usual),
+    ]
+    assert_the_same([store, weather], runs, tmp_path, 10, seed=3)
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.figures import break_even, confusions, curves, layers_needed, scores, weights
+from fusionkit.report.figures import ablation, break_even, confusions, curves, layers_needed, scores, weights
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 
@@ -149,6 +149,14 @@ FIGURES: dict[str, Figure] = {
         "runs over data sets whose names tell two languages or more, as travel-desk-de",
         weights.by_language,
         partial(weights.heat_by, "language"),
+    ),
+    "ablation": Figure(
+        "Without the parts of some layers",
+        "Share of the validation score that is lost where the parts of layers first … last are taken away, without "
+        "training again (Houlsby et al. 2019, figure 6).",
+        "runs that `fusionkit ablate` has scored",
+        ablation.data,
+        ablation.chart,
     ),
     "break-even": Figure(
         "Encoding once",

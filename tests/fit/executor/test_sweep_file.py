@@ -142,7 +142,15 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
         (True, None),
         *((False, k) for k in range(1, 11)),
     ]
-    assert {*values, *through, "data-seeds", "init-seeds", "draw-from", "pool", "control", "mdl"} == set(FIT)
+    of_tasks = {"sampling": "[uniform, annealed]", "steps-per-epoch": "9", "choose-epoch": "each"}
+    tasks = "tasks: [{name: a, store: x.store, label: tags, batch-size: 4}, {name: b, store: s3://bucket/y}]\n"
+    several = read_sweep(written(tasks + "\n".join(f"{name}: {value}" for name, value in of_tasks.items())))
+    assert several.blocks == ({"sampling": ("uniform", "annealed"), "steps_per_epoch": 9, "choose_epoch": "each"},)
+    beside = str(tmp_path / "x.store")
+    assert several.tasks == (
+        {"name": "a", "store": beside, "label": "tags", "batch_size": 4}, {"name": "b", "store": "s3://bucket/y"},
+    )  # fmt: skip
+    assert {*values, *through, *of_tasks, "data-seeds", "init-seeds", "draw-from", "pool", "control", "mdl"} == set(FIT)
     pooled = read_sweep(written("label: label\npool: max\nfusion: last\nfloor: none\n")).blocks
     assert [s.pool for s in expand_blocks(store, pooled).specs] == ["max"]
 

@@ -1,0 +1,64 @@
+"""``fusionkit ablate``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fusionkit.cli.completion import folders
+from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
+from fusionkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusionkit.runs.ablations import Ablation
+
+
+@click.command()
+@click.argument("run", metavar="RUN", shell_complete=folders)
+@click.option("--split", type=click.Choice(["validation", "test"]), default="validation", show_default=True,
+              help="What is scored.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only N examples of validation, of each task.")
+@click.option("--store", "stores", multiple=True, type=FOLDER, help="Where its stores are, if not beside the run.")
+@JSON_OPTION
+def ablate(run: str, split: str, limit: int | None, stores: tuple[Path, ...], as_json: bool) -> None:
+    """Score RUN without the adapters of every span of layers; nothing is trained again.
+
+    RUN is a run of a method that adds parts to layers. The table has the share of the score that is lost; the same is
+    kept beside the run, and `fusionkit report` draws it.
+    """
+    from fusionkit.report.report_data import find_stores  # loads pandas
+    from fusionkit.runs.find_run import find_run
+    from fusionkit.tuning.ablation import ablate as score_without  # loads torch and transformers
+
+    places = find_run(run)
+    if len(places) > 1:
+        raise UsageError(f"{run} holds {len(places)} runs", expected="one", remedy="name one of them, RUNS/DIGEST")
+    if split == "test" and limit is not None:
+        raise UsageError("--limit is of validation", received="--split test", remedy="leave one of them out")
+    folder = places[0]
+    log().print(f"scoring {folder} on {split} without the parts of every span of layers")
+
+    def tell(done: int, of: int) -> None:
+        if done % 10 == 0 or done == of:
+            log().print(f"{done} of {of} spans")
+
+    found = score_without(folder, find_stores([folder.parent], stores), split, limit, tell)
+    if as_json:
+        print_json(asdict(found))
+        return
+    for task in found.whole:
+        _print(found, task)
+
+
+def _print(found: Ablation, task: str) -> None:
+    falls = found.falls(task)
+    columns = [("first \\ last", "left"), *((str(layer), "right") for layer in found.layers)]
+    rows = [
+        [str(a), *(f"{100 * falls[a, b]:.1f}" if (a, b) in falls else "" for b in found.layers)] for a in found.layers
+    ]
+    name = f"{task}: " if task else ""
+    told = f"{found.metrics[task]} {found.whole[task]:.4f} with all, {found.examples:,} examples of {found.split}"
+    out().print(table(f"{name}{told}; % of it lost without layers first … last", columns, rows))

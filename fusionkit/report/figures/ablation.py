@@ -1,0 +1,47 @@
+"""Scores without the parts of a span of layers: a heat map of first and last layer, for each ablated run and task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.report.altair import altair
+from fusionkit.report.figures.encodings import panels, shade, tooltip
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
+from fusionkit.runs.ablations import read_ablation
+
+MOST = 12  # maps
+
+
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+    """A row a run, task and span, of the first runs that `fusionkit ablate` has scored."""
+    rows: list[dict[str, Any]] = []
+    for digest, folder in study.frame.drop_duplicates("digest")[["digest", "folder"]].itertuples(index=False):
+        if (found := read_ablation(Path(folder) / digest)) is None:
+            continue
+        for task in found.whole:
+            name = f"{task or study.frame.loc[study.frame['digest'] == digest, 'task_name'].iloc[0]} · {found.method}"
+            told = {"task": f"{name} · {digest[:4]}", "metric": found.metrics[task]}
+            rows += [{**told, "first": a, "last": b, "fall": fall} for (a, b), fall in found.falls(task).items()]
+    if not rows:
+        return None
+    frame = pd.DataFrame(rows)
+    return frame[frame["task"].isin(frame["task"].drop_duplicates()[:MOST])]
+
+
+def chart(study: ReportData, data: pd.DataFrame) -> Any:
+    """A cell a span, darker the more of the score is lost."""
+    alt = altair()
+    base = alt.Chart().encode(
+        x=alt.X("last:O", title="last layer taken away", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("first:O", title="first layer taken away"),
+    )
+    told = tooltip(first="first", last="last", fall__n="share of the score that is lost")
+    cells = base.mark_rect(style="heat").encode(fillOpacity=shade("fall"), tooltip=told)
+    texts = base.mark_text(style="on-heat", fontSize=8).encode(text=alt.Text("percent:N"))
+    data["percent"] = [f"{100 * fall:.0f}" for fall in data["fall"]]
+    size = 26 * max(data.groupby("task")["last"].nunique())
+    return panels(alt.layer(cells, texts), data, "task", size=(max(size, 120), max(size, 120)), columns=3, square=True)

@@ -1,0 +1,122 @@
+"""A trained run scored without its parts in a span of layers, for every span; nothing is trained again.
+
+    fall(a, b) = 1 − score without the parts of layers a … b / score with all
+
+Symbols: ``a ≤ b`` layers that have parts; scores are the tasks' own, on validation unless test is asked for.
+Source: figure 8 of the adapters report, after Houlsby et al. (2019), figure 6.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from fusionkit.dataset.draws import watched_split
+from fusionkit.dataset.stores import source_of
+from fusionkit.encode.batching import Batching
+from fusionkit.errors import UsageError
+from fusionkit.files import read_json
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.model.checkpoint import open_run
+from fusionkit.fit.train.decisions import score
+from fusionkit.methods.per_task import all_own
+from fusionkit.runs.ablations import Ablation, write_ablation
+from fusionkit.runs.folder import RECORD
+from fusionkit.runs.task_rows import MEAN
+from fusionkit.specs import RunSpec
+from fusionkit.store import Store
+from fusionkit.store.layer_positions import positions_of
+from fusionkit.tasks import ALONE, parts_of
+from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tuning.live import live_data
+from fusionkit.tuning.tokens import TokenSource
+from fusionkit.tuning.trained import delta_of
+
+
+def ablate(
+    folder: Path,
+    stores: Mapping[str, Store],
+    split: str = "validation",
+    limit: int | None = None,
+    tell: Callable[[int, int], None] = lambda done, of: None,
+) -> Ablation:
+    """Score a run without its parts in every span of layers, and keep that beside its record.
+
+    Args:
+        folder: of the run. stores: those that it was fitted on, by digest. split: ``validation`` or ``test``.
+        limit: so many examples of validation, of each task. tell: called after each span.
+
+    Raises:
+        UsageError: a run whose method has no parts by layer, or a store or split that is not there. EncoderError: its
+            encoder is not to be had. StoreError: its delta is damaged.
+    """
+    run, spec = open_run(folder), RunSpec.from_dict(read_json(folder / RECORD)["spec"])
+    plain = dataclasses.replace(spec, checkpointing=False)
+    if run.delta is None:
+        raise _without_parts(spec)
+    source = source_of(spec, stores)
+    with torch.random.fork_rng(devices=[]):
+        tuned = load_tuned(source, plain, torch.device("cpu"))
+    attached = tuned.attached if spec.choose_epoch == MEAN else all_own(tuned.attached, list(parts_of(spec)))
+    if attached.skip is None:
+        raise _without_parts(spec)
+    attached.load_delta(delta_of(run))
+    attached.train(False)
+    data = SweepContext(source).load(spec)
+    how = (source.layers, Batching.on("cpu"))
+    live = live_data(data, TokenSource(source), tuned.encoder, *how, use=attached.use)
+    chosen = live.test if split == "test" else watched_split(dataclasses.replace(spec, validate_on=limit), live)
+    if chosen is None or not len(chosen):
+        raise UsageError(f"the run's data has no {split} split with labels", remedy="choose the other --split")
+    positions, layers = positions_of(run.layers, source.layers), sorted(attached.part_layers)
+
+    def scored(without: Sequence[int]) -> dict[str, tuple[str, float]]:
+        assert attached.skip is not None
+        attached.skip(without)
+        with torch.no_grad():
+            found = score(run.whole, live, chosen, positions)
+        return _own_scores(found, list(live.parts))
+
+    whole = scored(())
+    every = [(a, b) for at, a in enumerate(layers) for b in layers[at:]]
+    spans = []
+    for number, (a, b) in enumerate(every, 1):
+        found = scored([layer for layer in layers if a <= layer <= b])
+        spans.append((a, b, {task: value for task, (_, value) in found.items()}))
+        tell(number, len(every))
+    made = Ablation(
+        spec.digest,
+        spec.method,
+        split,
+        sum(map(len, chosen.streams)),
+        layers,
+        {task: metric for task, (metric, _) in whole.items()},
+        {task: value for task, (_, value) in whole.items()},
+        spans,
+    )
+    write_ablation(folder, made)
+    return made
+
+
+def _own_scores(found: Mapping[str, float], tasks: Sequence[str]) -> dict[str, tuple[str, float]]:
+    """Each task's own score with its name, and of several their mean."""
+    if tasks == [ALONE]:
+        return {ALONE: next(iter(found.items()))}
+    own: dict[str, tuple[str, float]] = {MEAN: (MEAN, found[MEAN])}
+    for name, value in found.items():
+        if of := [task for task in tasks if name.startswith(f"{task}_")]:
+            task = max(of, key=len)  # of two tasks `a` and `a_b` the score `a_b_f1` is the second one's
+            own.setdefault(task, (name.removeprefix(f"{task}_"), value))
+    return own
+
+
+def _without_parts(spec: RunSpec) -> UsageError:
+    return UsageError(
+        f"the method {spec.method} has no parts by layer that could be taken away",
+        expected="a run of houlsby, pals, low-rank, prefix, lora or ia3",
+        received=spec.method,
+        remedy="choose such a run",
+    )

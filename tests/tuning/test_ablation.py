@@ -1,0 +1,107 @@
+"""A run without its adapters in a span of layers scores as one whose adapters there do nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from fusionkit.cli.ablate import ablate as command
+from fusionkit.encode.batching import Batching
+from fusionkit.errors import UsageError
+from fusionkit.fit import expand
+from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.model.checkpoint import open_run
+from fusionkit.fit.train.decisions import score
+from fusionkit.report import FIGURES
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import read_report_data
+from fusionkit.runs.ablations import read_ablation
+from fusionkit.store import Store
+from fusionkit.tuning.ablation import ablate
+from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tuning.live import live_data
+from fusionkit.tuning.tokens import TokenSource
+from fusionkit.tuning.trained import delta_of
+
+Train = Callable[..., dict[str, Any]]
+
+
+def test_a_span_is_scored_as_if_its_adapters_did_nothing(store: Store, train: Train) -> None:
+    found = train(store, methods=["houlsby:6"], encoder_lrs=(3e-3,), lrs=(0.1,), epochs=(8,))
+    made = ablate(found["folder"], {store.digest: store})
+    assert made.layers == [1, 2, 3]
+    assert [span[:2] for span in made.spans] == [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3)]
+    assert made.whole == {"": pytest.approx(found["validation_score"])}
+    assert read_ablation(found["folder"]) == dataclasses.replace(made, layers=[1, 2, 3])
+
+    run = open_run(found["folder"])
+    context = SweepContext(store)
+    data = context.load(run.spec)
+    for first, last, scores in made.spans:
+        delta = delta_of(run)
+        for layer in range(first, last + 1):
+            for name in delta:  # two adapters a layer, behind attention and behind the feed-forward network
+                if name.split(".")[1] in (str(2 * layer - 2), str(2 * layer - 1)) and ".up." in name:
+                    delta[name] = torch.zeros_like(delta[name])
+        tuned = load_tuned(store, run.spec, torch.device("cpu"))
+        tuned.attached.load_delta(delta)
+        tuned.attached.train(False)
+        live = live_data(data, TokenSource(store), tuned.encoder, store.layers, Batching.on("cpu"))
+        with torch.no_grad():
+            expected = score(run.whole, live, live.validation, context.positions(run.spec))
+        assert scores[""] == pytest.approx(next(iter(expected.values())))
+    assert len({scores[""] for _, _, scores in made.spans}) > 1, "no span changes anything: nothing is tried"
+
+
+@pytest.mark.parametrize("method", ["pals:6", "low-rank:4", "prefix:2"])
+def test_parts_that_are_taken_away_everywhere_leave_the_encoder(store: Store, method: str) -> None:
+    (spec,) = expand(store, task="tagging", fusions=["last"], methods=[method])
+    tuned = load_tuned(store, spec, torch.device("cpu"))
+    attached, ids = tuned.attached, torch.tensor([[2, 6, 7, 8, 3]])
+    given = (ids, torch.ones_like(ids), torch.zeros_like(ids))
+    attached.train(False)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        plain = tuned.encoder.states(*given)[-1] if method != "prefix:2" else None
+        for weights in attached.parts.parameters() if attached.parts is not None else ():
+            weights.normal_()
+        changed = tuned.encoder.states(*given)[-1]
+        assert attached.skip is not None
+        attached.skip([1])
+        one = tuned.encoder.states(*given)
+        attached.skip(attached.part_layers)
+        without = tuned.encoder.states(*given)[-1]
+        attached.skip(())
+        torch.testing.assert_close(tuned.encoder.states(*given)[-1], changed, rtol=0, atol=0)
+    assert attached.part_layers == (1, 2, 3)
+    assert not torch.allclose(one[-1], changed)
+    if plain is not None:  # it began as the encoder
+        torch.testing.assert_close(without, plain, rtol=0, atol=0)
+    assert not torch.allclose(without, one[-1])
+
+
+def test_the_command_prints_a_table_and_the_report_draws_it(
+    store: Store, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = train(store, tmp_path / "runs", methods=["low-rank:4"], epochs=(1,))
+    where = ["--store", str(store.path), "--limit", "6"]
+    done = CliRunner().invoke(command, [str(found["folder"]), *where, "--json"], catch_exceptions=False)
+    told = json.loads(done.stdout)
+    assert (told["examples"], told["method"], len(told["spans"])) == (6, "low-rank:4", 6)
+    study = read_report_data([tmp_path / "runs"])
+    data = FIGURES["ablation"].data(study, AllPredictions(study))
+    assert data is not None
+    assert data[["first", "last"]].to_numpy().tolist() == [[1, 1], [1, 2], [1, 3], [2, 2], [2, 3], [3, 3]]
+    FIGURES["ablation"].chart(study, data).to_dict()
+    full = train(store, tmp_path / "full", methods=["top:1"], max_steps=(1,))
+    with pytest.raises(UsageError, match="has no parts by layer"):
+        ablate(full["folder"], {store.digest: store})
+    with pytest.raises(UsageError, match=r"the store .* is not there"):
+        ablate(found["folder"], {})
