@@ -39,7 +39,7 @@ def test_an_option_left_out_is_what_expand_makes_of_it(store: Path) -> None:
     assert made == {name: value[0] if isinstance(value, tuple) else value for name, value in defaults.items()}
     assert (shown["order"].default, run.order) == ("auto", "shuffle")
     assert (shown["from-layer"].default, run.from_layer) == ("auto", None)
-    assert len(made) == 17
+    assert len(made) == 19
 
 
 def test_lists_are_where_options_may_be_given_several_times() -> None:

@@ -134,7 +134,7 @@ def test_a_wrong_share_is_one_message(
         (("--init-from", "nowhere"), "nowhere holds no finished run"),
         (("--init-part", "head"), "--init-part says what to take of a run"),
         (("--evaluate-on", "nowhere"), "nowhere is no store"),
-        (("--freeze", "encoder"), "Invalid value for '--freeze'"),
+        (("--freeze", "layers"), "Invalid value for '--freeze'"),
     ],
 )
 def test_a_wrong_option_is_one_message(

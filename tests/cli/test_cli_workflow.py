@@ -26,6 +26,8 @@ FIT_KEYS = {
     "trained_parameters", "evaluated", "init_data", "draw", "draw_ids", "validate_on", "order",
     "validate_every", "compute_dtype", "max_steps", "steps", "method", "encoder_lr", "layer_decay", "encoder_dropout",
     "accumulate", "checkpointing", "from_layer", "scored_on", "control", "mdl",
+    "task_stores", "task_batches", "sampling", "steps_per_epoch", "choose_epoch", "parameters_per_task",
+    "total_parameters", "encoder_multiple",
 }  # fmt: skip
 
 
