@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fusionkit.cli.sweep_table import SweepTable
+from fusionkit.cli.tables.sweep_table import SweepTable
 from fusionkit.encode import encode
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit

@@ -37,8 +37,8 @@ import pandas as pd
 import torch
 
 from fusionkit.cli.commands import CliCommands
-from fusionkit.cli.format_cells import cell
-from fusionkit.cli.paper_tables import markdown
+from fusionkit.cli.tables.format_cells import cell
+from fusionkit.cli.tables.paper_tables import markdown
 from fusionkit.errors import FusionkitError, unknown_name
 from fusionkit.files import write_durably
 from fusionkit.machine import cores

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusionkit.cli.completion import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
+from fusionkit.cli.options.completion import folders
 from fusionkit.errors import UsageError
 
 if TYPE_CHECKING:

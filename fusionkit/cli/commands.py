@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from fusionkit.cli.comparison_notes import comparison_notes
 from fusionkit.cli.console import log, stopped_by_sigterm
 from fusionkit.cli.encode import encode_into
-from fusionkit.cli.paper_tables import csv_text, latex, markdown
-from fusionkit.cli.sweep_table import SweepTable
-from fusionkit.cli.work_options import on_cpus
+from fusionkit.cli.options.work_options import on_cpus
+from fusionkit.cli.tables.comparison_notes import comparison_notes
+from fusionkit.cli.tables.paper_tables import csv_text, latex, markdown
+from fusionkit.cli.tables.sweep_table import SweepTable
 from fusionkit.dataset.stores import Stores
 from fusionkit.fit import RunsFolder, fit, forecast
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
-from fusionkit.runs.ties import LEGEND
+from fusionkit.runs.comparison.ties import LEGEND
 
 if TYPE_CHECKING:
     from fusionkit.cluster import ClusterSettings

@@ -22,7 +22,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 from rich.text import Text
 
-from fusionkit.cli.completion import folders
+from fusionkit.cli.options.completion import folders
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.lazy import uncollected
 from fusionkit.places import Place, is_there, place_errors, place_of

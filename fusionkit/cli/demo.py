@@ -61,7 +61,7 @@ def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, float, pd.DataFra
     import pandas as pd
     import torch
 
-    from fusionkit.cli.sweep_table import SweepTable
+    from fusionkit.cli.tables.sweep_table import SweepTable
     from fusionkit.encode import encode
     from fusionkit.fit import RunsFolder, expand, fit
     from fusionkit.runs.folder import flat_record
@@ -91,8 +91,8 @@ def encode_and_fit(folder: Path, encoder: Any) -> tuple[float, float, pd.DataFra
 
 def print_comparison(frame: pd.DataFrame, answers: ExampleScores) -> None:
     """Each fusion's mean over the seeds, the paired difference to the last layer alone, and what a head costs."""
-    from fusionkit.cli.format_cells import rows_of, texts_of
-    from fusionkit.runs.comparison import compare
+    from fusionkit.cli.tables.format_cells import rows_of, texts_of
+    from fusionkit.runs.comparison.compare import compare
 
     rows = []
     for row in rows_of(compare(frame, "last", ["label", "fusion"], answers=answers)):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_json, stop_on_sigterm
-from fusionkit.cli.encode_options import encoding_options, load_inputs
-from fusionkit.cli.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job
+from fusionkit.cli.options.encode_options import encoding_options, load_inputs
+from fusionkit.cli.options.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job
 from fusionkit.errors import UsageError
 from fusionkit.places import Place, place_errors
 from fusionkit.specs import parse_bytes

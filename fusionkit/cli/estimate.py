@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fusionkit.cli.console import JSON_OPTION, ProgressBars, count_table, out, print_json, table
-from fusionkit.cli.encode_options import encoding_options, load_inputs
+from fusionkit.cli.options.encode_options import encoding_options, load_inputs
 
 
 @click.command()

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.completion import files
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
+from fusionkit.cli.options.completion import files
 from fusionkit.errors import UsageError
 from fusionkit.plural import counted
 
@@ -63,8 +63,8 @@ def evaluate(
         from fusionkit.encoder.lean_import import import_models
 
         import_models()
-    from fusionkit.cli.evaluate_tables import print_details, print_scores
-    from fusionkit.cli.paper_tables import csv_text
+    from fusionkit.cli.tables.evaluate_tables import print_details, print_scores
+    from fusionkit.cli.tables.paper_tables import csv_text
     from fusionkit.evaluation.answers import mistakes_frame
     from fusionkit.evaluation.evaluate import evaluate as score
     from fusionkit.files import write_durably

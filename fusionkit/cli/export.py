@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.completion import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, out, print_json, say_at_once
+from fusionkit.cli.options.completion import folders
 from fusionkit.errors import UsageError
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.completion import folders
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
-from fusionkit.cli.sweep_options import given_sweep, stores_or_file, sweep_options
-from fusionkit.cli.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job, working_options
+from fusionkit.cli.options.completion import folders
+from fusionkit.cli.options.sweep_options import given_sweep, stores_or_file, sweep_options
+from fusionkit.cli.options.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job, working_options
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.lazy import uncollected
 from fusionkit.plural import counted
@@ -131,7 +131,7 @@ def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs:
 def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
     import pandas as pd
 
-    from fusionkit.cli.summary_table import summary_table
+    from fusionkit.cli.tables.summary_table import summary_table
     from fusionkit.fit import summarise
     from fusionkit.runs.example_scores import ExampleScores
     from fusionkit.runs.folder import RunsFolder, flat_record, flat_tests

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.completion import files, folders
 from fusionkit.cli.console import log
+from fusionkit.cli.options.completion import files, folders
 from fusionkit.errors import UsageError
 
 

@@ -79,9 +79,9 @@ def results(
         if given and not baseline:
             raise UsageError(f"{name} compares nothing without a baseline", remedy="name one: --baseline last")
     say_at_once(f"reading the runs in {runs}")
-    from fusionkit.cli.comparison_notes import comparison_notes
-    from fusionkit.cli.paper_tables import csv_text, latex
-    from fusionkit.cli.summary_table import summary_table
+    from fusionkit.cli.tables.comparison_notes import comparison_notes
+    from fusionkit.cli.tables.paper_tables import csv_text, latex
+    from fusionkit.cli.tables.summary_table import summary_table
     from fusionkit.runs.example_scores import ExampleScores
     from fusionkit.runs.folder import RunsFolder
     from fusionkit.runs.summary import NOTES

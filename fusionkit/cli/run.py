@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
-from fusionkit.cli.work_options import cluster_options, given_cluster, print_slurm_job, working_options
+from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job, working_options
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:

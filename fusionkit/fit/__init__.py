@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fusionkit.fit.executor.scheduler import FitProgress
     from fusionkit.fit.model.warm_start import open_starts
     from fusionkit.fit.sweep.grid import expand
-    from fusionkit.runs.comparison import compare
+    from fusionkit.runs.comparison.compare import compare
     from fusionkit.runs.folder import RunsFolder, is_runs
     from fusionkit.runs.summary import summarise
 
@@ -34,7 +34,7 @@ __getattr__ = lazily(
         "fusionkit.fit.executor.scheduler": ("FitProgress",),
         "fusionkit.fit.model.warm_start": ("open_starts",),
         "fusionkit.fit.sweep.grid": ("expand",),
-        "fusionkit.runs.comparison": ("compare",),
+        "fusionkit.runs.comparison.compare": ("compare",),
         "fusionkit.runs.folder": ("RunsFolder", "is_runs"),
         "fusionkit.runs.summary": ("summarise",),
     },

@@ -17,12 +17,12 @@ from fusionkit.errors import UsageError
 from fusionkit.metrics import LESS_IS_BETTER, is_better, metric_name
 from fusionkit.report.display_names import METHOD_AXES, bounds_of, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
-from fusionkit.runs.comparison import COMPARED, compare
+from fusionkit.runs.comparison.compare import COMPARED, compare
+from fusionkit.runs.comparison.rivals import Rivals
+from fusionkit.runs.comparison.ties import TIED, with_ties
 from fusionkit.runs.floors import MAJORITY, MARK
-from fusionkit.runs.rivals import Rivals
 from fusionkit.runs.shown_split import SCORED_ON, VALIDATION
 from fusionkit.runs.summary import OVER, error_notes, scores_of, summarise
-from fusionkit.runs.ties import TIED, with_ties
 
 TESTED = {
     "seeds": "a permutation test over these pairs",

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import UsageError
+from fusionkit.runs.comparison.pairing import DATA_SEED
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, layer_weights_of, timed_curve
-from fusionkit.runs.pairing import DATA_SEED
 from fusionkit.runs.shown_split import TEST
 from fusionkit.runs.tabulate import tabulate
 

@@ -5,8 +5,8 @@
                                                                        (Voita and Titov 2020)
 
 A pair is a run and its control run, which agree in all options and both seeds: a paired difference with its interval,
-as :mod:`fusionkit.runs.pairing` makes every other. Codes are those of the blocks that agree with a run in the same way
-(:mod:`fusionkit.dataset.online_code`): one code a seed, with the interval of their mean.
+as :mod:`fusionkit.runs.comparison.pairing` makes every other. Codes are those of the blocks that agree with a run in
+the same way (:mod:`fusionkit.dataset.online_code`): one code a seed, with the interval of their mean.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from fusionkit.runs.comparison.pairing import pair_runs, sides_of
 from fusionkit.runs.folder import CODE
-from fusionkit.runs.pairing import pair_runs, sides_of
 from fusionkit.runs.summary import AXES, SEEDS, group_columns, without_stopped
 from fusionkit.specs import MDL_BLOCKS
 from fusionkit.statistics import INTERVALS

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fusionkit.runs.choice import chosen_by
-from fusionkit.runs.comparison import check_over, compare
+from fusionkit.runs.comparison.compare import check_over, compare
+from fusionkit.runs.comparison.pairing import DATA_SEED
+from fusionkit.runs.comparison.pareto import LEGEND as PARETO_LEGEND
+from fusionkit.runs.comparison.pareto import with_pareto
+from fusionkit.runs.comparison.ranks import LEGEND as RANKS_LEGEND
+from fusionkit.runs.comparison.ranks import with_ranks
+from fusionkit.runs.comparison.rivals import Rivals
+from fusionkit.runs.comparison.ties import with_ties
 from fusionkit.runs.example_scores import ExampleScores
-from fusionkit.runs.pairing import DATA_SEED
-from fusionkit.runs.pareto import LEGEND as PARETO_LEGEND
-from fusionkit.runs.pareto import with_pareto
 from fusionkit.runs.probing import plain_runs, with_probing
-from fusionkit.runs.ranks import LEGEND as RANKS_LEGEND
-from fusionkit.runs.ranks import with_ranks
-from fusionkit.runs.rivals import Rivals
 from fusionkit.runs.shown_split import TEST, with_scores_of
 from fusionkit.runs.summary import NOTES, summarise
-from fusionkit.runs.ties import with_ties
 
 
 def tabulate(
@@ -46,14 +46,16 @@ def tabulate(
         split: whose score counts, ``test`` (validation's where there is no test) or ``validation``.
         choose_by: ``validation`` takes of several rates, epochs and layers the setting with the best mean validation
             score; those in ``by`` or ``average`` are not chosen.
-        baseline, block, interval, simultaneous, test, correction: as of :func:`fusionkit.runs.comparison.compare`.
-            average, over, answers: as of :func:`fusionkit.runs.summary.summarise`.
-        pareto: a cost (:data:`fusionkit.names.COSTS`) by which groups get a mark (:mod:`fusionkit.runs.pareto`).
-        ranks: whether groups get their ranks (:mod:`fusionkit.runs.ranks`).
+        baseline, block, interval, simultaneous, test, correction: as of
+            :func:`fusionkit.runs.comparison.compare.compare`.
+        average, over, answers: as of :func:`fusionkit.runs.summary.summarise`.
+        pareto: a cost (:data:`fusionkit.names.COSTS`) by which groups get a mark
+            (:mod:`fusionkit.runs.comparison.pareto`).
+        ranks: whether groups get their ranks (:mod:`fusionkit.runs.comparison.ranks`).
 
     Returns:
-        the table of one of these two, with what probing runs say
-        (:mod:`fusionkit.runs.probing`), and which groups are ``tied`` with the best (:mod:`fusionkit.runs.ties`);
+        the table of one of these two, with what probing runs say (:mod:`fusionkit.runs.probing`), and which groups are
+        ``tied`` with the best (:mod:`fusionkit.runs.comparison.ties`);
         ``attrs["notes"]`` are lines for below it. Errors are theirs.
     """
     every = with_scores_of(frame, split)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from fusionkit.cli import results as command
-from fusionkit.cli import summary_table
+from fusionkit.cli.tables import summary_table
 from fusionkit.fit import RunsFolder
 from fusionkit.specs import RunSpec
 

@@ -13,7 +13,7 @@ import pytest
 
 from fusionkit.cli import console
 from fusionkit.cli.main import main
-from fusionkit.cli.paper_tables import csv_text, latex, markdown
+from fusionkit.cli.tables.paper_tables import csv_text, latex, markdown
 from fusionkit.printable import CONTROL, one_line, printable, spreadsheet_safe
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj.exe\r\udc80"

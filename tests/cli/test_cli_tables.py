@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from fusionkit.cli.console import out
-from fusionkit.cli.format_cells import score_text
-from fusionkit.cli.paper_tables import latex
-from fusionkit.cli.summary_table import summary_table
+from fusionkit.cli.tables.format_cells import score_text
+from fusionkit.cli.tables.paper_tables import latex
+from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.fit import RunsFolder, summarise
 from fusionkit.runs.folder import flat_record
 from fusionkit.runs.tabulate import tabulate

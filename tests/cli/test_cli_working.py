@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from fusionkit.cli.console import clock
-from fusionkit.cli.sweep_table import SweepTable, frame, headline
-from fusionkit.cli.sweep_tally import Tally
+from fusionkit.cli.tables.sweep_table import SweepTable, frame, headline
+from fusionkit.cli.tables.sweep_tally import Tally
 from fusionkit.specs import RunSpec
 
 Command = Callable[..., Any]

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from fusionkit.cli.main import group
-from fusionkit.cli.paper_tables import latex
-from fusionkit.cli.summary_table import summary_table
+from fusionkit.cli.tables.paper_tables import latex
+from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.errors import DataError, EncoderError
 from fusionkit.sources import open_source
 

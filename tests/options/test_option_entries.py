@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from fusionkit.cli.flags import flag
+from fusionkit.cli.options.flags import flag
 from fusionkit.errors import UsageError
 from fusionkit.options.entry import NONE, OptionInfo, about, check_options, documented, option, options_of
 from fusionkit.options.tables import ENCODE, FIT

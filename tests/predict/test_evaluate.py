@@ -14,7 +14,7 @@ from seqeval.metrics import classification_report
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 import fusionkit
-from fusionkit.cli.paper_tables import csv_text
+from fusionkit.cli.tables.paper_tables import csv_text
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.answers import RunEvaluation, mistakes_frame
 from fusionkit.evaluation.counts import (

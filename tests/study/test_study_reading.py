@@ -10,7 +10,7 @@ import click
 import pytest
 
 from fusionkit.cli.encode import encode
-from fusionkit.cli.work_options import given_cluster
+from fusionkit.cli.options.work_options import given_cluster
 from fusionkit.cluster import ClusterSettings
 from fusionkit.errors import UsageError
 from fusionkit.study.keys import ENCODING

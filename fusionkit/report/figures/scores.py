@@ -27,8 +27,8 @@ from fusionkit.report.figures.encodings import (
 )
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
-from fusionkit.runs.pareto import PARETO, with_pareto
-from fusionkit.runs.rivals import Rivals
+from fusionkit.runs.comparison.pareto import PARETO, with_pareto
+from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.summary import scores_of, summarise
 
 COSTS = {"parameters": "parameters learned, fusion and head", "seconds": "seconds of one head trained alone"}
@@ -80,7 +80,7 @@ def by_cost(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
 
 
 def _worth_it(study: ReportData) -> dict[str, set[tuple[str, str]]]:
-    """By cost the tasks and methods that are better than all that cost less (:mod:`fusionkit.runs.pareto`)."""
+    """By cost the tasks and methods better than all that cost less (:mod:`fusionkit.runs.comparison.pareto`)."""
     by, found = ["task_name", "method"], dict[str, set[tuple[str, str]]]()
     if study.whole.empty:
         return {cost: set() for cost in COSTS}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fusionkit.cli.paper_tables import latex, markdown
+from fusionkit.cli.tables.paper_tables import latex, markdown
 from fusionkit.errors import UsageError
 from fusionkit.fit import compare, summarise
 from fusionkit.runs.choice import best_run, choose, chosen_by

@@ -13,8 +13,8 @@ from scipy import stats
 
 from fusionkit.errors import UsageError
 from fusionkit.fit import compare
+from fusionkit.runs.comparison.pairing import Pairs, pair_runs, sides_of
 from fusionkit.runs.folder import flat_record
-from fusionkit.runs.pairing import Pairs, pair_runs, sides_of
 from fusionkit.specs import RunSpec
 
 LAST = [0.50, 0.61, 0.55, 0.58, 0.52]

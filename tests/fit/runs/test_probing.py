@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fusionkit.cli.paper_tables import latex, markdown
-from fusionkit.cli.summary_table import summary_table
+from fusionkit.cli.tables.paper_tables import latex, markdown
+from fusionkit.cli.tables.summary_table import summary_table
 from fusionkit.runs.choice import best_run
 from fusionkit.runs.folder import flat_record
 from fusionkit.runs.probing import plain_runs, with_probing

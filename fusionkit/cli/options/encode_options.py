@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.completion import files, folders
-from fusionkit.cli.flags import flags, with_all
+from fusionkit.cli.options.completion import files, folders
+from fusionkit.cli.options.flags import flags, with_all
 from fusionkit.options.tables import ENCODE
 from fusionkit.specs import EncodeSpec
 

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.metrics import is_share
-from fusionkit.runs.comparison import COMPARED
+from fusionkit.runs.comparison.compare import COMPARED
+from fusionkit.runs.comparison.pareto import COST, PARETO
+from fusionkit.runs.comparison.ranks import RANKED
+from fusionkit.runs.comparison.ties import TIED
 from fusionkit.runs.floors import BEATS, FLOORED, MARK
-from fusionkit.runs.pareto import COST, PARETO
 from fusionkit.runs.probing import PROBED
-from fusionkit.runs.ranks import RANKED
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import CHOSEN, COLUMNS
-from fusionkit.runs.ties import TIED
 
 NOTHING, WORTH_IT = "–", "◆"
 THOUSANDS = 10_000  # from here on digits are grouped

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fusionkit.cli.console import PLAIN_SECONDS, clock, log, table
-from fusionkit.cli.format_cells import score_text, times_of
-from fusionkit.cli.sweep_tally import Tally, TallyRow
+from fusionkit.cli.tables.format_cells import score_text, times_of
+from fusionkit.cli.tables.sweep_tally import Tally, TallyRow
 from fusionkit.plural import counted
 from fusionkit.printable import one_line
 from fusionkit.specs import RunSpec

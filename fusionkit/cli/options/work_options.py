@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fusionkit.cli.completion import names
-from fusionkit.cli.flags import with_all
+from fusionkit.cli.options.completion import names
+from fusionkit.cli.options.flags import with_all
 from fusionkit.errors import UsageError
 from fusionkit.names import LOGS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fusionkit.runs.rivals import Rivals
+from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.statistics import LEVEL
 
 TIED = "tied"  # a column: True of the best group of its rivals, and of those that are not told from it

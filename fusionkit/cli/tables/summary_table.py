@@ -8,7 +8,7 @@ import pandas as pd
 from rich.table import Table
 
 from fusionkit.cli.console import out, table
-from fusionkit.cli.format_cells import (
+from fusionkit.cli.tables.format_cells import (
     NOTHING,
     cell,
     head_of,
@@ -19,8 +19,8 @@ from fusionkit.cli.format_cells import (
     texts_of,
     with_unit,
 )
-from fusionkit.runs.pareto import COST, PARETO
-from fusionkit.runs.ranks import BEST_RANK
+from fusionkit.runs.comparison.pareto import COST, PARETO
+from fusionkit.runs.comparison.ranks import BEST_RANK
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER
 

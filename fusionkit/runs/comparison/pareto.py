@@ -7,8 +7,8 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.names import COSTS
+from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.rivals import Rivals
 from fusionkit.statistics import LEVEL
 
 PARETO, COST = "pareto", "pareto_cost"  # columns: whether a group is worth its cost; the mean cost of its runs

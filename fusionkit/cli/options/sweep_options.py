@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from fusionkit.cli.completion import files, folders, names
 from fusionkit.cli.console import PLACE, given_share, given_store, log
-from fusionkit.cli.flags import flags, with_all
+from fusionkit.cli.options.completion import files, folders, names
+from fusionkit.cli.options.flags import flags, with_all
 from fusionkit.errors import UsageError
 from fusionkit.fusions import fusion_usages
 from fusionkit.heads import LM_HEADS

@@ -16,12 +16,12 @@ import pandas as pd
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.names import BLOCKS
 from fusionkit.plural import counted
-from fusionkit.runs.errors_of_differences import error_of_difference, p_over_examples
+from fusionkit.runs.comparison.errors_of_differences import error_of_difference, p_over_examples
+from fusionkit.runs.comparison.pairing import DATA, DATA_SEED, Pairs, pair_runs, sides_of
 from fusionkit.runs.errors_of_means import BOTH, EXAMPLES
 from fusionkit.runs.errors_of_means import SEEDS as SEEDS_ALONE
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.floors import are_floors
-from fusionkit.runs.pairing import DATA, DATA_SEED, Pairs, pair_runs, sides_of
 from fusionkit.runs.summary import AXES, FREE, OVER, SEEDS, group_columns, prepared, summarise
 from fusionkit.statistics import CORRECTIONS, INTERVALS, LEVEL, TESTS, corrected
 

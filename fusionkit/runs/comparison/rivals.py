@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.metrics import is_better
-from fusionkit.runs.errors_of_differences import error_of_difference
+from fusionkit.runs.comparison.errors_of_differences import error_of_difference
+from fusionkit.runs.comparison.pairing import pair_runs, sides_of
 from fusionkit.runs.errors_of_means import SEEDS
 from fusionkit.runs.example_scores import ExampleScores
-from fusionkit.runs.pairing import pair_runs, sides_of
 from fusionkit.runs.shown_split import SCORED_ON
 from fusionkit.runs.summary import OVER, group_columns, prepared
 from fusionkit.statistics import LEVEL

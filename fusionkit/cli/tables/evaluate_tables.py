@@ -8,7 +8,7 @@ from operator import itemgetter
 from rich.console import Console
 
 from fusionkit.cli.console import table
-from fusionkit.cli.format_cells import NOTHING, times_of
+from fusionkit.cli.tables.format_cells import NOTHING, times_of
 from fusionkit.evaluation.answers import HeadAnswers, RunEvaluation
 from fusionkit.evaluation.counts import SPANS, ClassCounts, class_counts, confusions, most_frequent
 from fusionkit.evaluation.span_errors import KINDS, count_kinds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fusionkit.runs.rivals import Rivals
+from fusionkit.runs.comparison.rivals import Rivals
 from fusionkit.statistics import LEVEL
 
 BEST_RANK, WORST_RANK = "best_rank", "worst_rank"

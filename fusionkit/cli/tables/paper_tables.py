@@ -1,7 +1,7 @@
 """A summary as a ``booktabs`` table for a paper, or as a Markdown table; scores in percent.
 
 In both the best mean of each task and number of shots is bold, with those that are not told from it
-(:mod:`fusionkit.runs.ties`), and a score that differs significantly has stars.
+(:mod:`fusionkit.runs.comparison.ties`), and a score that differs significantly has stars.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.cli.format_cells import (
+from fusionkit.cli.tables.format_cells import (
     NOTHING,
     WORTH_IT,
     cell,
@@ -27,10 +27,10 @@ from fusionkit.cli.format_cells import (
 )
 from fusionkit.metrics import is_share, metric_name
 from fusionkit.printable import one_line, printable, spreadsheet_safe
+from fusionkit.runs.comparison.ranks import BEST_RANK
+from fusionkit.runs.comparison.ties import TIED
 from fusionkit.runs.floors import MARK
-from fusionkit.runs.ranks import BEST_RANK
 from fusionkit.runs.shown_split import SCORED_ON
-from fusionkit.runs.ties import TIED
 
 Rows = list[tuple[dict[str, Any], bool]]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fusionkit.runs.comparison.pairing import Pairs, Trial
 from fusionkit.runs.errors_of_means import EXAMPLES, without_examples
 from fusionkit.runs.example_scores import ExampleScores, ScoredRun
-from fusionkit.runs.pairing import Pairs, Trial
 from fusionkit.statistics.examples import Answered, TwoWay, mcnemar_p, randomisation_p, two_way
 from fusionkit.statistics.intervals import Floats
 
