@@ -52,7 +52,7 @@ def store_of(data: Path, work: Path, case: str, kind: str) -> Path:
     """The case's store, encoded with this machine's instructions or with AVX2."""
     name, rows, _ = CASES[case]
     path = work / f"{name}-{rows}{'-avx2' if kind == 'avx2' else ''}.store"
-    command = ["fusionkit", "encode", str(data / name), "--rows", rows, "--out", str(path)]
+    command = [sys.executable, "-m", "fusionkit", "encode", str(data / name), "--rows", rows, "--out", str(path)]
     subprocess.run(command, check=True, env={**os.environ, **(AVX2 if kind == "avx2" else {})}, capture_output=True)
     return path
 
