@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fusionkit.direct_io import write_past_cache
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.object_storage import ask
 from fusionkit.places import Place, place_errors, read_bytes
@@ -30,10 +31,10 @@ def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
     write_pieces(path, pieces)
 
 
-def write_pieces(path: Place, pieces: Iterable[bytes | memoryview]) -> None:
+def write_pieces(path: Place, pieces: Iterable[bytes | memoryview], *, past_cache: bool = False) -> None:
     """Write a file so that at any moment it is absent, old or complete, also after a power cut.
 
-    A piece is asked for when the piece before it is written.
+    A piece is asked for when the piece before it is written or, with ``past_cache``, in a buffer.
 
     An object on remote storage is so by nature: it appears when the last of its bytes is there. Where the path is a
     link, what it points to is replaced.
@@ -60,11 +61,13 @@ def write_pieces(path: Place, pieces: Iterable[bytes | memoryview]) -> None:
     with disk_errors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with aside.open("wb") as file:
-                for piece in pieces:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
+            if past_cache:
+                write_past_cache(aside, pieces)
+            else:
+                with aside.open("wb") as file:
+                    file.writelines(pieces)
+                    file.flush()
+                    os.fsync(file.fileno())
             aside.replace(path)
             sync_folder(path.parent)
         except BaseException:

@@ -19,6 +19,7 @@ from fusionkit.places import Place, read_bytes
 from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged
 
 PIECE_BYTES = 1 << 20
+LARGE_BYTES = 8 << 20  # of a chunk that is written past the page cache: a shorter one is written before that pays
 
 
 class Stamp(NamedTuple):
@@ -42,7 +43,7 @@ def write_chunk(path: Place, block: NDArray[Any], array: ChunkedArray, compressi
     # Uncompressed, the block's memory is checksummed and written without a copy.
     raw = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
     written = Checksummed(raw if compression == "none" else compressed(raw))
-    write_pieces(path, written)
+    write_pieces(path, written, past_cache=len(written.content) >= LARGE_BYTES)
     return Stamp(written.crc32c, len(written.content) + CHECKSUM_BYTES)
 
 

@@ -1,0 +1,77 @@
+"""Writing past the page cache (O_DIRECT): for large files that are synced anyway.
+
+A write through the cache copies every byte into pages that the kernel must find and clear first, on a core that the
+encoder needs too. Past the cache the disk reads the writer's own memory (`benchmarks/write_ceiling.py` has both).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+# O_DIRECT wants addresses, places and sizes that are multiples of the disk's block; a page is one of every disk's.
+PAGE = mmap.PAGESIZE
+BUFFER_BYTES = 1 << 20  # larger writes were slower: the buffer no longer stays in the core's cache
+O_DIRECT = getattr(os, "O_DIRECT", 0)  # Linux alone has it
+
+
+def write_past_cache(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a new file from pieces of any size, and sync it. Where the file system has no such writes, as usual.
+
+    Raises:
+        OSError: as of ``open`` and ``write``.
+    """
+    handle = _opened(path)
+    try:
+        with mmap.mmap(-1, BUFFER_BYTES) as memory, memoryview(memory) as buffer:
+            filled = 0
+            for piece in pieces:
+                left = memoryview(piece).cast("B")
+                while left:
+                    taken = min(len(left), BUFFER_BYTES - filled)
+                    buffer[filled : filled + taken] = left[:taken]
+                    left, filled = left[taken:], filled + taken
+                    if filled == BUFFER_BYTES:
+                        _write(handle, buffer)
+                        filled = 0
+            whole = filled // PAGE * PAGE
+            _write(handle, buffer[:whole])
+            _through_cache(handle)  # the end is no whole page
+            _write(handle, buffer[whole:filled])
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _opened(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | O_DIRECT, 0o666)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # how a file system says that it has no such files
+            raise
+        return os.open(path, flags, 0o666)
+
+
+def _write(handle: int, data: memoryview) -> None:
+    while data:
+        try:
+            taken = os.write(handle, data)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not _through_cache(handle):
+                raise
+            continue  # some file systems open such files and refuse to write them
+        data = data[taken:]
+        if taken % PAGE:
+            _through_cache(handle)  # a nearly full disk takes less than it is given; the rest begins inside a page
+
+
+def _through_cache(handle: int) -> bool:
+    """Write the rest of a file through the cache; whether that is a change."""
+    flags = fcntl.fcntl(handle, fcntl.F_GETFL)
+    fcntl.fcntl(handle, fcntl.F_SETFL, flags & ~O_DIRECT)
+    return bool(flags & O_DIRECT)

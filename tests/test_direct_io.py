@@ -1,0 +1,95 @@
+"""Files that are written past the page cache have every byte, whatever the file system takes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fusionkit.direct_io import BUFFER_BYTES, O_DIRECT, PAGE, write_past_cache
+from fusionkit.files import write_pieces
+from fusionkit.store import chunks
+from fusionkit.store.chunks import write_chunk
+from fusionkit.store.layout import ChunkedArray
+
+SIZES = [0, 1, PAGE - 1, PAGE, PAGE + 1, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 3 * BUFFER_BYTES + PAGE + 7]
+
+
+def cut(content: bytes) -> Iterator[bytes]:
+    """Pieces that begin and end anywhere, an empty one among them."""
+    yield b""
+    for start, stop in zip([0, 5, 12_000], [5, 12_000, len(content)], strict=True):
+        yield content[start:stop]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_any_size_is_written_whole(size: int, tmp_path: Path) -> None:
+    content = os.urandom(size)
+    (tmp_path / "file").write_bytes(b"longer than it will be" * 9)
+    write_past_cache(tmp_path / "file", cut(content))
+    assert (tmp_path / "file").read_bytes() == content
+    write_pieces(tmp_path / "other", cut(content), past_cache=True)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["file", "other"]
+    assert (tmp_path / "other").read_bytes() == content
+
+
+@pytest.mark.skipif(not O_DIRECT, reason="this system has no such writes")
+@pytest.mark.parametrize("refused", ["open", "write"])
+def test_a_file_system_without_such_writes_gets_usual_ones(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, written = os.open, os.write
+    seen = set[bool]()
+
+    def open_(path: Path, flags: int, mode: int = 0o777) -> int:
+        if refused == "open" and flags & O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return opened(path, flags, mode)
+
+    def write(handle: int, data: memoryview) -> int:
+        direct = bool(fcntl.fcntl(handle, fcntl.F_GETFL) & O_DIRECT)
+        seen.add(direct)
+        if refused == "write" and direct:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return written(handle, data)
+
+    monkeypatch.setattr(os, "open", open_)
+    monkeypatch.setattr(os, "write", write)
+    content = os.urandom(2 * BUFFER_BYTES + 3)
+    write_past_cache(tmp_path / "file", [content])
+    assert (tmp_path / "file").read_bytes() == content
+    assert seen == ({False} if refused == "open" else {True, False})
+
+
+def test_the_rest_of_a_short_write_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: written(handle, data[: max(PAGE, len(data) // 3 - 100)]))
+    content = os.urandom(BUFFER_BYTES + 9 * PAGE + 1)
+    write_past_cache(tmp_path / "file", [content])
+    assert (tmp_path / "file").read_bytes() == content
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_large_chunk_has_the_bytes_of_a_small_ones_way(
+    compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = ChunkedArray("hidden_states", (3, 500, 16), "float16")
+    block = np.random.default_rng(0).standard_normal((3, 499, 16)).astype(np.float16)
+    usual = write_chunk(tmp_path / "usual", block, array, compression)
+    monkeypatch.setattr(chunks, "LARGE_BYTES", 0)
+    assert write_chunk(tmp_path / "large", block, array, compression) == usual
+    assert (tmp_path / "large").read_bytes() == (tmp_path / "usual").read_bytes()
+
+
+def test_other_refusals_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        write_past_cache(tmp_path / "file", [bytes(BUFFER_BYTES)])
