@@ -28,7 +28,7 @@ from fusionkit.fit.sweep.grid import expand
 from fusionkit.memory import keep_freed_memory
 from fusionkit.store import Store, open_store
 from fusionkit.tuning.start import start_of
-from fusionkit.tuning.trainer import _TunedRun
+from fusionkit.tuning.trainer import TunedRun
 
 CLAIM = 0.8
 hf: Any = transformers
@@ -54,21 +54,21 @@ def default_methods(depth: int) -> list[str]:
 
 def compared(store: Store, method: str, batch: int, steps: int) -> dict[str, Any]:
     """Milliseconds a step both ways, their ratio and the counted one."""
-    context, runs = SweepContext(store), []
+    context, specs = SweepContext(store), []
     for how in ("none", "auto"):
         (spec,) = expand(
             store, methods=[method], fusions=["last"], head="linear-classifier", pool="mean", batch_sizes=(batch,),
             from_layer=how,
         )  # fmt: skip
-        runs.append(_TunedRun(spec, context, context.data(spec)))
-    layer = runs[1]._spec.from_layer
+        specs.append(spec)
+    runs = [TunedRun(spec, context, context.data(spec)) for spec in specs]
+    layer = specs[1].from_layer
     assert layer is not None
     took: list[list[float]] = [[], []]
     for number in range(steps + 1):
         for run, seconds in zip(runs, took, strict=True):
-            examples, split = run._streams[0].minibatch(number)
             began = time.process_time()
-            run._step(split, examples, number)
+            run.step(number)
             seconds.append(time.process_time() - began)
     text, stored = (1e3 * statistics.median(each[1:]) for each in took)
     start = start_of(store, method, layer)

@@ -35,7 +35,7 @@ from fusionkit.fit.train.result import RunResult
 from fusionkit.memory import keep_freed_memory
 from fusionkit.metrics import is_better
 from fusionkit.store import open_store
-from fusionkit.tuning.trainer import _TunedRun
+from fusionkit.tuning.trainer import TunedRun
 
 CASES: dict[str, dict[str, Any]] = {
     "sst2": {"label": "label", "pool": "mean", "head": "linear-classifier", "validate_on": 800},
@@ -98,21 +98,20 @@ def tuned(
         context.store, methods=[method], fusions=["last"], encoder_lrs=(METHODS[method],), epochs=(TUNED_EPOCHS,),
         compute_dtype=dtype, from_layer="none", **case,
     )  # fmt: skip
-    run, best = _TunedRun(spec, context, context.data(spec)), float("nan")
-    length, clocks = run._run.length, {"train": 0.0, "score": 0.0}
+    run, best = TunedRun(spec, context, context.data(spec)), float("nan")
+    length, clocks = run.length, {"train": 0.0, "score": 0.0}
 
     def timed(clock: str, began: float) -> None:
         clocks[clock] += time.process_time() - began
 
     for at in range(length.steps):
         began = time.process_time()
-        examples, split = run._streams[0].minibatch(at)
-        run._step(split, examples, at)
+        run.step(at)
         timed("train", began)
         if (at + 1) % every and at + 1 < length.steps:
             continue
         began = time.process_time()
-        metric, value, _ = run._scored(at // length.epoch + 1)
+        metric, value, _ = run.scored(at // length.epoch + 1)
         timed("score", began)
         best = value if best != best or is_better(metric, value, best) else best
         print(f"  {name} {method}: step {at + 1} of {length.steps}, {metric} {value:.4f}", file=sys.stderr, flush=True)

@@ -23,6 +23,17 @@ from fusionkit.tasks import TASKS, Task, parts_of
 from fusionkit.tasks.label_column import LabelColumn, has_label
 
 
+def require_train(store: Store) -> None:
+    """UsageError for a store without a train split."""
+    if "train" not in store.splits:
+        raise UsageError(
+            f"{store.path} has no train split",
+            expected="train",
+            received=", ".join(store.splits),
+            remedy="encode one",
+        )
+
+
 def load_task(
     store: Store,
     task: Task,
@@ -44,13 +55,7 @@ def load_task(
     UsageError if the rows or the column cannot carry the task or there is no train split, or if it has fewer than two
     classes or numbers to learn; DataError for a number missing, or too little to set a validation aside.
     """
-    if "train" not in store.splits:
-        raise UsageError(
-            f"{store.path} has no train split",
-            expected="train",
-            received=", ".join(store.splits),
-            remedy="encode one",
-        )
+    require_train(store)
     if task.unit == "row":
         return load_masked(store, task)
     notes: list[str] = []

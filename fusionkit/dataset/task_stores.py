@@ -14,7 +14,7 @@ from typing import Any
 from fusionkit.dataset.compatibility import distinct, legible_names, refuse_strangers
 from fusionkit.dataset.concatenation import ConcatenatedStates
 from fusionkit.dataset.infer_task import choose_task
-from fusionkit.dataset.labels import behind_the_first, load_task
+from fusionkit.dataset.labels import behind_the_first, load_task, require_train
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError, UsageError
@@ -57,13 +57,7 @@ class TaskStores:
         _check_names(choices)
         self.stores = distinct([each.store for each in choices])
         for store in self.stores:
-            if "train" not in store.splits:
-                raise UsageError(
-                    f"{store.path} has no train split",
-                    expected="train",
-                    received=", ".join(store.splits),
-                    remedy="encode one",
-                )
+            require_train(store)
         refuse_strangers(self.stores, but=("input",))
         self.tasks = {each.name: _chosen(each) for each in choices}
         self.store_of = {each.name: each.store for each in choices}

@@ -80,7 +80,7 @@ def train(
     Ranks.of_process().announce(spec, keeping)
     random = [context.device] if context.device.type == "cuda" else []
     with torch.random.fork_rng(devices=random), denormals_as_zero(), full_float32(context.device):
-        result = _TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
+        result = TunedRun(spec, context, data or context.data(spec)).train(on_epoch, on_step, keeping)
     yield spec, result
 
 
@@ -96,8 +96,12 @@ def follow(context: SweepContext) -> None:
             pass
 
 
-class _TunedRun:
-    """A run in training."""
+class TunedRun:
+    """A run in training: :func:`train` takes it to its end, a benchmark step by step.
+
+    Attributes:
+        length: its steps and epochs.
+    """
 
     def __init__(self, spec: RunSpec, context: SweepContext, data: TaskData) -> None:
         self._spec, self._device, self._ranks = spec, context.device, Ranks.of_process()
@@ -117,6 +121,7 @@ class _TunedRun:
             self._data = live_data(data, source, tuned.encoder, *how)
         draw = training_split(spec, self._data)
         self._run = RunState(spec, context.positions(spec), draw)
+        self.length = self._run.length
         self._watched = watched_split(spec, self._data)
         sizes = [part.batch_size for part in parts_of(spec).values()]
         layers, windowed = self._run.layers, spec.order == WINDOW
@@ -125,7 +130,7 @@ class _TunedRun:
             for live, stored, size in zip(draw.streams, training_split(spec, data).streams, sizes, strict=False)
         ]
         counts = [len(stream.draw) for stream in self._streams]
-        self._tasks = TaskSampler(spec.sampling, counts, self._run.length, spec.data_seed)
+        self._tasks = TaskSampler(spec.sampling, counts, self.length, spec.data_seed)
         self._hidden, plain = context.store.hidden, dataclasses.replace(spec, choose_epoch="mean")
         learning = RunState(plain, layers, draw)
         self._model = fresh_model(learning, self._data, self._hidden, context.start(spec)).to(self._device)
@@ -148,7 +153,7 @@ class _TunedRun:
         keeping: StateFile | None,
     ) -> RunResult | Any:
         """The run's result, or the error of a loss that is no number."""
-        spec, run, length = self._spec, self._run, self._run.length
+        spec, run, length = self._spec, self._run, self.length
         costs = costs_of(self._attached, self._model, run, self._optimizer, self._device)
         self._watch.begin()
         self._began = self._clock()
@@ -157,13 +162,11 @@ class _TunedRun:
         kept, at = time.monotonic(), done
         while at < length.steps:
             epoch = at // length.epoch + 1
-            task, number = self._tasks.minibatch(at)
-            examples, split = self._streams[task].minibatch(number)
-            loss = self._step(split, examples, at)
+            loss, examples = self.step(at)
             if not math.isfinite(loss):
                 run.loss = loss
                 return diverged(run, epoch)
-            self._total, at = self._total + loss * len(examples), at + 1
+            self._total, at = self._total + loss * examples, at + 1
             progress.step(at, loss)
             ended = at % length.epoch == 0 or at == length.steps
             if ended:
@@ -183,13 +186,19 @@ class _TunedRun:
 
     def _fresh_optimizer(self) -> Optimizer:
         head = [weights for weights in self._model.parameters() if weights.requires_grad]
-        return Optimizer(self._spec, head, self._attached, self._run.length.steps)
+        return Optimizer(self._spec, head, self._attached, self.length.steps)
+
+    def step(self, number: int) -> tuple[float, int]:
+        """The step with this number, from 0: its loss, and the examples of its minibatch."""
+        task, minibatch = self._tasks.minibatch(number)
+        examples, split = self._streams[task].minibatch(minibatch)
+        return self._step(split, examples, number), len(examples)
 
     def _step(self, draw: TaskSplit, examples: IntArray, number: int) -> float:
         """One step over a minibatch; its loss."""
         spec, layers = self._spec, self._run.layers
         seed_of(spec, STEP, number)
-        if self._attached.begin_step is not None and self._attached.begin_step(number, self._run.length.steps):
+        if self._attached.begin_step is not None and self._attached.begin_step(number, self.length.steps):
             self._optimizer = self._fresh_optimizer()  # what trains has changed
         self._attached.train()
         self._model.train()
@@ -227,7 +236,7 @@ class _TunedRun:
             run.loss, self._total = self._total / max(examples, 1), 0.0
             run.curve.append({"epoch": epoch, "loss": run.loss, "validation_score": None})
         if run.is_due(epoch):
-            metric, value, found = self._scored(epoch)
+            metric, value, found = self.scored(epoch)
             better, each = run.note_score(metric, value, epoch), self._spec.choose_epoch == "each"
             if better or each:
                 own = {name: weights.detach().clone() for name, weights in self._model.state_dict().items()}
@@ -242,7 +251,7 @@ class _TunedRun:
         if epoch:
             run.epoch_seconds.append(run.seconds)
 
-    def _scored(self, epoch: int) -> tuple[str, float, dict[str, Any]]:
+    def scored(self, epoch: int) -> tuple[str, float, dict[str, Any]]:
         """The metric that chooses the epoch and its value on validation, and what the best epoch keeps of it."""
         model, data, watched, layers = self._model, self._data, self._watched, self._run.layers
         self._attached.train(False)

@@ -22,7 +22,7 @@ from fusionkit.methods.table import METHODS
 from fusionkit.specs import WINDOW, RunSpec
 from fusionkit.store import Store
 from fusionkit.tuning import start
-from fusionkit.tuning.trainer import _TunedRun
+from fusionkit.tuning.trainer import TunedRun
 
 Train = Callable[..., dict[str, Any]]
 Specs = Callable[..., list[RunSpec]]
@@ -64,7 +64,7 @@ def test_states_larger_than_memory_are_read_a_window_at_a_time_for_the_same_byte
     (spec,) = specs(exact, methods=["top:1"], fusions=["linear"], order=WINDOW, batch_sizes=(7,))
     monkeypatch.setattr("fusionkit.dataset.draws.WINDOW_CHUNKS", 2, raising=True)
     context = SweepContext(exact)
-    run = _TunedRun(spec, context, context.data(spec))
+    run = TunedRun(spec, context, context.data(spec))
     (windows,), steps, seen = run._streams, run._run.length.epoch, []
     order = Sampler(context.data(spec).train, WINDOW, spec.data_seed)
     most = 0
