@@ -14,6 +14,7 @@ import click
 from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
 from fusionkit.lazy import uncollected
 from fusionkit.printable import printable
+from fusionkit.tokenizer_threads import keep_tokenizers_serial
 
 COMMANDS = {
     "estimate": "Say what an encode would cost, before it starts.",
@@ -87,8 +88,7 @@ def _shown(message: Warning | str, category: type[Warning], *where: Any, **more:
 
 def main() -> None:
     """Run the command line; a user's mistake is one message, never a traceback."""
-    # Tokenizers' own threads would contend with torch's for the same cores.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    keep_tokenizers_serial()
     with warnings.catch_warnings():
         warnings.showwarning = _shown
         warnings.filterwarnings("default", category=SourceWarning)

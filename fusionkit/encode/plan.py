@@ -40,6 +40,7 @@ from fusionkit.store.layout import (
 from fusionkit.store.manifest import is_two, sequences_of, split_layout
 from fusionkit.store.presence import PLAN
 from fusionkit.store.verify import small_files
+from fusionkit.tokenizer_threads import parallel_tokenizers
 
 
 def write_plan(job: Job) -> None:
@@ -50,7 +51,7 @@ def write_plan(job: Job) -> None:
     """
     encoder, spec, identity = job.encoder, job.spec, job.identity
     batching = Batching.on("cuda" if (job.device or encoder.device.type) == "cuda" else "cpu")
-    with draft_folder(job.out) as draft:
+    with draft_folder(job.out) as draft, parallel_tokenizers():
         plan: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
@@ -76,12 +77,9 @@ def write_plan(job: Job) -> None:
         if (lm := required_lm(spec, encoder)) is not None:
             write_durably(draft / LM_HEAD, lm.head.content())
         duplicates = DuplicateFinder()
-        for split, examples in job.source.splits.items():
+        for split in job.source.splits:
             plan["splits"][split] = _plan_split(job, draft, plan, split, lm, duplicates)
             create_states(draft, split, split_layout(plan, split), tuple(plan["layers"]))
-            path = examples_path(draft, split)
-            path.parent.mkdir(exist_ok=True)
-            examples.write_parquet(path)
         # Later parts copy rows from the chunks of earlier ones. From a remote or compressed chunk a few rows would cost
         # the whole chunk: there duplicates are looked for within each part alone.
         _write_duplicates(draft, plan, duplicates, whole_store=isinstance(job.out, Path) and spec.compress == "none")
@@ -94,7 +92,7 @@ def write_plan(job: Job) -> None:
 def _plan_split(
     job: Job, store: Path, plan: dict[str, Any], split: str, lm: MaskedLm | None, duplicates: DuplicateFinder
 ) -> dict[str, Any]:
-    """Write a split's small arrays; returns its fields of the plan."""
+    """Write a split's examples and small arrays; returns its fields of the plan."""
     columns, examples = job.columns, job.source.splits[split]
     two = is_two(plan)
     arrays = {name: Appender(store, split, name) for name in small_arrays(plan["rows"]) if name != "first_alike"}
@@ -105,7 +103,9 @@ def _plan_split(
     for name in ("row_offsets", "token_offsets"):
         arrays[name].append(np.zeros(1, dtype=np.int64))
     counts = dict.fromkeys(("examples", "rows", "tokens", "masked", "cut", *(["sequences"] if two else [])), 0)
-    for block in examples.batches():
+    path = examples_path(store, split)
+    path.parent.mkdir(exist_ok=True)
+    for block in examples.written(path):
         texts = block.column(columns.tokens or columns.text).to_pylist()
         pairs = block.column(columns.pair).to_pylist() if columns.pair and not two else None
         if two:

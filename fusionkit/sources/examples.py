@@ -99,11 +99,16 @@ class Examples:
             at += batch.num_rows
         return pa.Table.from_batches(found, self.schema)
 
-    def write_parquet(self, path: Path) -> None:
-        """A Parquet file of them, in row groups of about 8 MiB of values."""
+    def written(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """All examples as :meth:`batches` gives them, while they become a Parquet file in row groups of about 8 MiB.
+
+        The file is whole when the last batch was taken and the next was asked for. Reading and changing them can take
+        as long as tokenising them, so they are read once for both.
+        """
         with pq.ParquetWriter(path, self.schema) as writer:
             held: list[pa.RecordBatch] = []
             for batch in self.batches():
+                yield batch
                 held.append(batch)
                 if sum(piece.nbytes for piece in held) >= ROW_GROUP_BYTES:
                     writer.write_table(pa.Table.from_batches(held, self.schema))
