@@ -7,7 +7,7 @@ Values are read as text, as the command line reads them: YAML's own rules would 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ Places = dict[Keys, str]  # of each value ``line 12``
 DEEPEST, MOST, MOST_CHARACTERS = 8, 100_000, 1 << 18  # blocks in each other; values, and characters, of a file
 DEEPEST_BRACKETS = 100  # those in texts are counted too
 BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
+MERGE = "<<"  # YAML's merge key
 
 
 def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, Places]:
@@ -72,6 +73,7 @@ class _Texts:
     path: Path
     places: Places
     characters: int = 0
+    merging: set[int] = field(default_factory=set)  # blocks whose keys are just being taken
 
     def plain(self, node: Any, keys: Keys) -> Any:
         where = f"{self.path}, {_line(node)}"
@@ -79,10 +81,10 @@ class _Texts:
             raise _too_much(where, "values", MOST, "use fewer aliases")
         if len(keys) > DEEPEST:
             raise _too_deep(where)
+        if self.characters > MOST_CHARACTERS:
+            raise _too_much(where, "characters in its values", MOST_CHARACTERS, "use fewer aliases")
         if isinstance(node, yaml.ScalarNode):
             self.characters += len(node.value)
-            if self.characters > MOST_CHARACTERS:
-                raise _too_much(where, "characters in its values", MOST_CHARACTERS, "use fewer aliases")
             return str(node.value)
         if isinstance(node, yaml.SequenceNode):
             found = []
@@ -90,9 +92,12 @@ class _Texts:
                 self.places[*keys, str(number)] = _line(item)
                 found.append(self.plain(item, (*keys, str(number))))
             return found
+        merged = self._merged([item for key, item in node.value if key.value == MERGE], keys)
         block: dict[str, Any] = {}
         for key, item in node.value:
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or block"
+            if name == MERGE:
+                continue
             if name in block:  # YAML would keep the last of them and say nothing
                 raise UsageError(
                     f"{self.path}, {_line(key)}: {name!r} is given twice in one block",
@@ -101,7 +106,26 @@ class _Texts:
                 )
             self.places[*keys, name] = _line(key)
             block[name] = self.plain(item, (*keys, name))
-        return block
+        return merged | block
+
+    def _merged(self, items: list[Any], keys: Keys) -> dict[str, Any]:
+        """Keys that a block takes from others by ``<<: *block`` or ``<<: [*block, *block]``; the first of them counts."""
+        found: dict[str, Any] = {}
+        for item in items:
+            for block in reversed(item.value if isinstance(item, yaml.SequenceNode) else [item]):
+                if not isinstance(block, yaml.MappingNode):
+                    raise UsageError(
+                        f"{self.path}, {_line(item)}: `<<` takes the keys of another block",
+                        expected="<<: *NAME of a block, or a list of such",
+                        received="a text" if isinstance(block, yaml.ScalarNode) else "a list",
+                    )
+                self.characters += 1  # so that empty blocks of empty blocks end, too
+                if id(block) in self.merging:
+                    raise _too_deep(f"{self.path}, {_line(item)}")
+                self.merging.add(id(block))
+                found |= self.plain(block, keys)
+                self.merging.remove(id(block))
+        return found
 
 
 def _too_much(where: object, what: str, most: int, remedy: str) -> UsageError:
