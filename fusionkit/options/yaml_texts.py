@@ -109,7 +109,7 @@ class _Texts:
         return merged | block
 
     def _merged(self, items: list[Any], keys: Keys) -> dict[str, Any]:
-        """Keys that a block takes from others by ``<<: *block`` or ``<<: [*block, *block]``; the first of them counts."""
+        """Keys that a block takes from others by ``<<: *block`` or ``<<: [*block, *block]``; the first one counts."""
         found: dict[str, Any] = {}
         for item in items:
             for block in reversed(item.value if isinstance(item, yaml.SequenceNode) else [item]):
