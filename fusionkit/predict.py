@@ -141,6 +141,17 @@ def load(
     if not runs:
         raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
     opened = open_heads(runs, encoder, trust_modules, trust_encoder)
+    return predictor_of(opened, device, encoder, trust_remote_code, takes)
+
+
+def predictor_of(
+    opened: Sequence[TrainedRun],
+    device: str = "auto",
+    encoder: str | None = None,
+    trust_remote_code: bool = False,
+    takes: str | None = None,
+) -> Predictor:
+    """Runs behind the encoder that they share; arguments and errors as of :func:`load`."""
     takes = takes or _kind(opened[0])
     trained = [_answering(run, takes) if run.apart else run for run in opened]
     _refuse_different([part for run in trained for part in run.parts.values()], takes)
@@ -373,8 +384,7 @@ def _answering(run: TrainedRun, takes: str) -> TrainedRun:
             received=takes,
             remedy="choose another --takes",
         )
-    first, *_ = parts
-    return dataclasses.replace(parts[first], others={name: part for name, part in parts.items() if name != first})
+    return run.of_parts(parts)
 
 
 def _refuse_different(runs: list[TrainedRun], takes: str) -> None:

@@ -60,7 +60,7 @@ def test_a_span_is_scored_as_if_its_adapters_did_nothing(store: Store, train: Tr
     assert len({scores[""] for _, _, scores in made.spans}) > 1, "no span changes anything: nothing is tried"
 
 
-@pytest.mark.parametrize("method", ["pals:6", "low-rank:4", "prefix:2"])
+@pytest.mark.parametrize("method", ["pals:6", "low-rank:4", "prefix:2", "lora:4", "ia3"])
 def test_parts_that_are_taken_away_everywhere_leave_the_encoder(store: Store, method: str) -> None:
     (spec,) = expand(store, task="tagging", fusions=["last"], methods=[method])
     tuned = load_tuned(store, spec, torch.device("cpu"))
@@ -70,7 +70,8 @@ def test_parts_that_are_taken_away_everywhere_leave_the_encoder(store: Store, me
     torch.manual_seed(0)
     with torch.no_grad():
         plain = tuned.encoder.states(*given)[-1] if method != "prefix:2" else None
-        for weights in attached.parts.parameters() if attached.parts is not None else ():
+        own = attached.trainable.values() if attached.parts is None else attached.parts.parameters()
+        for weights in own:
             weights.normal_()
         changed = tuned.encoder.states(*given)[-1]
         assert attached.skip is not None
