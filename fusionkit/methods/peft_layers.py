@@ -79,7 +79,8 @@ def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **se
     def undo() -> None:
         _replace(model, merged=False)
 
-    tuned = {module: structure.layer_of(module) for module in model.modules() if _is_tuned(module)}
+    # peft's modules are newer than the structure; what they stand around is in it.
+    tuned = {each: structure.layer_of(each.get_base_layer()) for each in model.modules() if _is_tuned(each)}
 
     def skip(layers: Collection[int]) -> None:
         for module, layer in tuned.items():

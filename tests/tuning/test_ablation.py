@@ -25,7 +25,7 @@ from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.ablations import read_ablation
 from fusionkit.store import Store
 from fusionkit.tuning.ablation import ablate
-from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tuning.encoder import encoder_of, load_tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.trained import delta_of
@@ -106,3 +106,23 @@ def test_the_command_prints_a_table_and_the_report_draws_it(
         ablate(full["folder"], {store.digest: store})
     with pytest.raises(UsageError, match=r"the store .* is not there"):
         ablate(found["folder"], {})
+
+
+@pytest.mark.parametrize("method", ["lora:4", "ia3"])
+def test_a_trained_run_of_peft_is_scored_without_its_parts(
+    store: Store, train: Train, tmp_path: Path, method: str
+) -> None:
+    own: dict[str, Any] = {"fusions": ["last"], "encoder_lrs": (3e-2,), "lrs": (0.1,), "epochs": (6,)}
+    found = train(store, tmp_path / "runs", methods=[method], **own)
+    made = ablate(found["folder"], {store.digest: store})
+    assert [span[:2] for span in made.spans] == [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3)]
+    assert made.whole[""] == pytest.approx(found["validation_score"])
+    # Without all parts the run's head reads the encoder as it was.
+    run = open_run(found["folder"])
+    plain = encoder_of(run.encoder, run.encoding["encoder"], run.encoding["compute_dtype"], True, "cpu")
+    context = SweepContext(store)
+    live = live_data(context.load(run.spec), TokenSource(store), plain, store.layers, Batching.on("cpu"))
+    with torch.no_grad():
+        expected = score(run.whole, live, live.validation, context.positions(run.spec))
+    assert dict(((a, b), scores[""]) for a, b, scores in made.spans)[1, 3] == next(iter(expected.values()))
+    assert made.whole[""] != next(iter(expected.values())), "the parts change nothing: nothing is tried"
