@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from fusionkit.cli.ablate import ablate as command
+from fusionkit.cli.run import run as run_study
 from fusionkit.encode.batching import Batching
 from fusionkit.errors import UsageError
 from fusionkit.fit import expand
@@ -126,3 +127,28 @@ def test_a_trained_run_of_peft_is_scored_without_its_parts(
         expected = score(run.whole, live, live.validation, context.positions(run.spec))
     assert dict(((a, b), scores[""]) for a, b, scores in made.spans)[1, 3] == next(iter(expected.values()))
     assert made.whole[""] != next(iter(expected.values())), "the parts change nothing: nothing is tried"
+
+
+@pytest.mark.soak("products")
+def test_a_study_draws_what_was_ablated_since(model_folder: Path, source_folder: Path, tmp_path: Path) -> None:
+    (study := tmp_path / "study.yaml").write_text(
+        f"encoder: {model_folder}\nrows: tokens\nsources: {{towns: {source_folder}}}\n"
+        "sweeps:\n  one: {store: towns, label: tags, method: 'houlsby:4', fusion: last, max-steps: 2}\n"
+        "figures: [ablation]\nreport: yes\n"
+    )
+    given = [str(study), "--out", str(tmp_path / "work"), "--json"]
+
+    def made() -> list[str]:
+        done = CliRunner().invoke(run_study, given, catch_exceptions=False)
+        return [step["step"] for step in json.loads(done.stdout) if step["made"]]
+
+    assert made() == ["encode towns", "fit one", "figures", "report"]
+    drawn, page = tmp_path / "work" / "figures" / "ablation.svg", tmp_path / "work" / "report.html"
+    assert not drawn.exists()
+    assert FIGURES["ablation"].title not in page.read_text()
+    (folder,) = [path.parent for path in (tmp_path / "work" / "runs" / "one").glob("*/run.json")]
+    CliRunner().invoke(command, [str(folder), "--store", str(tmp_path / "work" / "stores")], catch_exceptions=False)
+    assert made() == ["figures", "report"]
+    assert drawn.is_file()
+    assert FIGURES["ablation"].title in page.read_text()
+    assert made() == []

@@ -59,7 +59,8 @@ def assert_equal(folder: Path, ranks: int = 2) -> None:
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert other["score"] == pytest.approx(one["score"], abs=1e-6)
     assert other["best_epoch"] == one["best_epoch"]
-    assert other["scores"] == pytest.approx(one["scores"], abs=1e-6)
+    for split, scores in one["scores"].items():
+        assert other["scores"][split] == pytest.approx(scores, abs=1e-6)
     assert other["sampled"] == one["sampled"]
     assert set(alone) == set(shared)
     if one["spec"]["method"] == "diff-prune":  # which weights it keeps is a matter of rounding
@@ -118,11 +119,18 @@ def test_ranks_share_the_steps_of_several_tasks(stores: TaskStores, tmp_path: Pa
 
 
 @pytest.mark.soak("products")
-def test_torchrun_trains_one_run_by_the_command_line(store: Store, tmp_path: Path) -> None:
+def test_torchrun_trains_runs_by_the_command_line(store: Store, weather: Store, tmp_path: Path) -> None:
     ours = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = ["--method", "frozen", "--method", "bitfit", "--label", "label", "--epochs", "2", "--encoder-dropout", "0"]
+    words = ["--method", "frozen", "--method", "bitfit", "--epochs", "2", "--encoder-dropout", "0", "--dropout", "0"]
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fusionkit"]
-    given = [*start, "fit", str(store.path), *words, "--dropout", "0", "--out", str(tmp_path / "runs")]
+    several = [str(store.path), str(weather.path), "--task", "multi", "--label", "towns=label", "--pool", "cls", *words]
+    given = [*start, "fit", *several, "--out", str(tmp_path / "tasks"), "--fusion", "last"]
+    done = subprocess.run(given, capture_output=True, text=True, check=False, env=ours)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("kept in") == 1
+    records = [json.loads(path.read_text()) for path in (tmp_path / "tasks").glob("*/run.json")]
+    assert {record["spec"]["method"]: record["processes"] for record in records} == {"frozen": 2, "bitfit": 2}
+    given = [*start, "fit", str(store.path), "--label", "label", *words, "--out", str(tmp_path / "runs")]
     done = subprocess.run(given, capture_output=True, text=True, check=False, env=ours)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("kept in") == 1  # one process speaks
