@@ -134,7 +134,7 @@ class HeadAnswers:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them."""
         pairs = confusions(self.kind, self.gold, self.predicted)
-        found = {
+        found: dict[str, Any] = {
             "label": self.run.spec.label,
             "column": self.column,
             **({"name": self.run.name, "data": self.data.name, "split": self.data.split} if self.run.apart else {}),

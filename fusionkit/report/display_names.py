@@ -33,7 +33,7 @@ def of_own_stores(frame: pd.DataFrame) -> pd.Series[bool]:
     return frame["task_stores"].notna()
 
 
-def own_metric(row: Mapping[str, Any]) -> str:
+def own_metric(row: Mapping[Any, Any]) -> str:
     """A row's metric without its task in front: ``accuracy`` of ``sst2_accuracy``."""
     return str(row["metric"]).removeprefix(f"{row['task']}_")
 

@@ -128,7 +128,7 @@ class AllPredictions:
         runs = self.study.whole
         of_means = of_own_stores(runs) & (runs["task"] == MEAN)
         runs = runs[(runs["task"] != "mlm") & ~of_means].sort_values("validation_score", ascending=False, kind="stable")
-        best = runs.drop_duplicates(["task_name", "method"]).to_dict(orient="records")
+        best: list[Any] = runs.drop_duplicates(["task_name", "method"]).to_dict(orient="records")
         tasks = list(dict.fromkeys(self.study.whole["task_name"]))
 
         def order(run: dict[str, Any]) -> tuple[int, bool, int]:

@@ -126,7 +126,7 @@ class ReportData:
     def epoch_steps(self, record: dict[str, Any]) -> int | None:
         """Steps of an epoch; None as of :meth:`examples_learned`."""
         if record.get("sampled"):  # of tasks over stores of their own, by task and epoch
-            return sum(steps[0] for steps in record["sampled"].values())
+            return int(sum(steps[0] for steps in record["sampled"].values()))
         examples = self.examples_learned(record)
         return None if examples is None else math.ceil(examples / record["spec"]["batch_size"])
 

@@ -71,7 +71,7 @@ def test_a_fusion_of_each_task_takes_of_the_budget(stores: TaskStores, store: St
 
 
 def test_blocks_with_and_without_open_widths_are_one_sweep(stores: TaskStores) -> None:
-    blocks = [{"methods": ("full",)}, {"methods": ("pals", "houlsby"), "freeze": ("encoder",)}]
+    blocks: list[dict[str, Any]] = [{"methods": ("full",)}, {"methods": ("pals", "houlsby"), "freeze": ("encoder",)}]
     found = runs(stores, *({**block, "budget_per_task": 2000} for block in blocks))
     assert [spec.method for spec in found] == ["full", "pals:12,encoder=frozen", "houlsby:9"]
 
