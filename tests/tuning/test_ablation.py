@@ -125,7 +125,7 @@ def test_a_trained_run_of_peft_is_scored_without_its_parts(
     live = live_data(context.load(run.spec), TokenSource(store), plain, store.layers, Batching.on("cpu"))
     with torch.no_grad():
         expected = score(run.whole, live, live.validation, context.positions(run.spec))
-    assert dict(((a, b), scores[""]) for a, b, scores in made.spans)[1, 3] == next(iter(expected.values()))
+    assert {(a, b): scores[""] for a, b, scores in made.spans}[1, 3] == next(iter(expected.values()))
     assert made.whole[""] != next(iter(expected.values())), "the parts change nothing: nothing is tried"
 
 
