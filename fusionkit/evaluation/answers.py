@@ -31,13 +31,14 @@ class LabelledExamples:
 
     Attributes:
         name: of the data. split: of the split. frame: its columns. roles: the columns with the inputs: ``text``,
-            ``pair`` and ``tokens``, those that there are.
+            ``pair`` and ``tokens``, those that there are. digest: of a store.
     """
 
     name: str
     split: str
     frame: pd.DataFrame
     roles: Mapping[str, str]
+    digest: str | None = None
 
     @cached_property
     def inputs(self) -> list[str]:
@@ -83,6 +84,11 @@ class HeadAnswers:
     @property
     def task(self) -> Task:
         return TASKS[self.run.spec.task]
+
+    @property
+    def title(self) -> str:
+        """Its column; of a task over a store of its own its task in front, ``sst2: label``."""
+        return f"{self.run.name}: {self.column}" if self.run.apart else self.column
 
     @property
     def kind(self) -> str:
@@ -220,7 +226,7 @@ class RunEvaluation:
 def mistakes_frame(evaluations: Iterable[RunEvaluation]) -> pd.DataFrame:
     """A row a wrong answer: run, fusion, column, split, the example's id and text, gold, predicted, probability.
 
-    A task over a store of its own stands before its column, ``sst2: label``. Tags are joined by spaces; where they are
+    ``column`` is :attr:`HeadAnswers.title`. Tags are joined by spaces; where they are
     span tags, ``mistakes`` names each wrong entity. A regression's rows are all its examples, the farthest first.
     """
     rows = []
@@ -231,7 +237,7 @@ def mistakes_frame(evaluations: Iterable[RunEvaluation]) -> pd.DataFrame:
                 rows.append({
                     "run": head.run.digest,
                     "fusion": head.run.spec.fusion,
-                    "column": f"{head.run.name}: {head.column}" if head.run.apart else head.column,
+                    "column": head.title,
                     "split": head.data.split,
                     "id": head.data.ids[example],
                     "text": head.data.inputs[example],

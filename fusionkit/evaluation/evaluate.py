@@ -170,7 +170,8 @@ def _evaluations(
     found = []
     for run in runs:
         own, golds = list(notes), dict[str, Gold]()
-        if examples.split == "train" and run.data == examples.name:
+        its_own = examples.digest in {part.spec.store for part in run.parts.values()}
+        if examples.split == "train" and (its_own or run.data == examples.name):
             own.append(f"train of {examples.name} is what the head learned from: such scores flatter")
         for name, part in run.parts.items():
             column = named[key_of(part)]

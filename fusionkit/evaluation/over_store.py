@@ -28,7 +28,7 @@ def stored_examples(store: Store, split: str) -> LabelledExamples:
     """A split of a store as examples with labels."""
     columns = store.manifest["columns"]
     roles = {role: columns[role] for role in ROLES if columns[role]}
-    return LabelledExamples(store.name, split, store[split].examples, roles)
+    return LabelledExamples(store.name, split, store[split].examples, roles, store.digest)
 
 
 def stored_answers(

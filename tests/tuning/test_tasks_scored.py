@@ -57,10 +57,15 @@ def test_scores_over_the_stores_are_those_of_training(
     assert {name: len(head.gold) for name, head in both.heads.items()} == {"kind": 6, "tags": 16}
     for name in ("tags", "kind"):
         [one] = fusionkit.evaluate(runs[method], data=places[name])
-        assert [*one.heads] == [name]
+        assert ([*one.heads], one.notes) == ([name], [])
         assert {f"{name}_{score}": value for score, value in one.scores.items()} == pytest.approx(
             {score: value for score, value in told.items() if score.startswith(f"{name}_")}, abs=1e-6
         )
+
+
+def test_train_is_what_a_task_learned_from(runs: dict[str, Path], places: dict[str, Path]) -> None:
+    [found] = fusionkit.evaluate(runs["frozen"], data=places["kind"], split="train")
+    assert found.notes == ["train of weather is what the head learned from: such scores flatter"]
 
 
 def test_a_source_is_scored_by_the_tasks_whose_column_it_has_or_that_are_named(
@@ -133,6 +138,7 @@ def test_the_command_takes_several_stores_and_prints_a_line_a_task_and_their_mea
         line.split() for line in done.output.splitlines() if line.split()[:1] in (["tags"], ["kind"], ["tags+kind"])
     ]
     assert [(row[0], row[1]) for row in rows[:3]] == [("kind", "6"), ("tags", "16"), ("tags+kind", "22")]
+    assert "kind: kind: class" in done.output
     told = read_json(runs["houlsby:4"] / "run.json")["scores"]["test"]
     assert f"{100 * told['mean']:.1f}" in rows[2]
     assert {*pd.read_csv(tmp_path / "wrong.csv")["column"]} <= {"tags: tags", "kind: kind"}

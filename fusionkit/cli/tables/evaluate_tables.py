@@ -66,7 +66,7 @@ def print_details(console: Console, found: RunEvaluation) -> None:
         what = "entity type" if head.kind == SPANS else "class"
         console.print()
         console.print(
-            table(None, [(f"{head.column}: {what}", LEFT), *((name, RIGHT) for name in HEADER)], map(_row, classes))
+            table(None, [(f"{head.title}: {what}", LEFT), *((name, RIGHT) for name in HEADER)], map(_row, classes))
         )
         if any(not each.known for each in classes):
             console.print("* train has none: cannot be predicted")
@@ -111,7 +111,7 @@ def _print_confusion(console: Console, head: HeadAnswers) -> None:
     ]
     console.print()
     console.print(
-        table(None, [(f"{head.column}: gold ↓ predicted →", LEFT), *((number, RIGHT) for number in numbers)], rows)
+        table(None, [(f"{head.title}: gold ↓ predicted →", LEFT), *((number, RIGHT) for number in numbers)], rows)
     )
     wrong = sorted(((n, a, b) for (a, b), n in pairs.items() if a != b), key=lambda one: (-one[0], *one[1:]))
     if wrong:
