@@ -18,7 +18,7 @@ from fusionkit.plural import counted
 @click.argument("data", metavar="SOURCE|STORE…", shell_complete=files)
 @click.option("--split", help="train, validation or test. [default: test, else validation, else train]")
 @click.option("--task", "tasks", multiple=True, metavar="NAME",
-              help="Of a run over several stores, a task to score; several times. [default: by the data]")  # fmt: skip
+              help="Of several tasks over stores of their own, one to score. [default: by the data]")  # fmt: skip
 @click.option("--label", "labels", multiple=True, metavar="COLUMN|LEARNED=COLUMN",
               help="Column with the labels, where it has another name than in training; several times.")  # fmt: skip
 @click.option("--text", help="Column with the text. [default: as in training, else guessed]")
@@ -58,7 +58,7 @@ def evaluate(
     pass for all heads. Over a STORE the encoder is not needed. With several runs a table has a line for each; with
     one its counts follow. --json has all of it for each run. A label that train lacks counts as an error.
 
-    Of a run over several stores those tasks are scored that the data serve; several STOREs may serve all of them.
+    Of a run of several tasks over stores of their own those are scored that the data serve; several STOREs serve all.
     """
     from fusionkit.places import place_of
     from fusionkit.store import is_store

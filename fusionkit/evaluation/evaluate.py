@@ -121,7 +121,7 @@ def _over_stores(
     """Over each store the tasks that it serves, put together by run."""
     if len(places) > 1 and (whole := [run for run in trained if not run.apart]):
         raise UsageError(
-            "several stores serve the tasks of a run over several stores",
+            "several stores serve several tasks over stores of their own",
             expected="one store for a run of one data set",
             received=f"{len(places)} stores for the run {whole[0].folder.name}",
             remedy="evaluate over each by itself",

@@ -24,7 +24,7 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
         folder = each.run.folder
         if each.run.apart:
             raise UsageError(
-                "answers of runs over several stores are kept when they are trained",
+                "answers of several tasks over stores of their own are kept when they are trained",
                 received=folder.name,
                 remedy="leave --keep out: `fusionkit results --over both` finds them",
             )

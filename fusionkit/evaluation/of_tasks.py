@@ -1,4 +1,4 @@
-"""Which tasks of a run over several stores a data set serves.
+"""Which tasks a data set serves, of a run of several over stores of their own.
 
 Those that learned from it; where none did, those of its name, as ``fit`` names tasks by their stores; where none has
 it, those whose column of labels it has. ``--task`` says it where these cannot.
@@ -39,7 +39,7 @@ def chosen(runs: Sequence[TrainedRun], tasks: Sequence[str]) -> list[TrainedRun]
     known = list(dict.fromkeys(name for run in runs if run.apart for name in run.parts))
     if tasks and not known:
         raise UsageError(
-            "--task chooses among the tasks of a run over several stores",
+            "--task chooses among several tasks over stores of their own",
             expected="a run of `fusionkit fit --task multi`",
             received=", ".join(run.folder.name for run in runs),
             remedy="leave --task out",

@@ -98,9 +98,9 @@ def test_what_does_not_say_which_task_is_meant_is_refused(
         fusionkit.evaluate(run, data=both, tasks=["tags"])  # nothing of the second store is asked for
     (spec,) = expand(weather, fusions=["last"], epochs=(1,))
     fit(weather, [spec], RunsFolder(tmp_path), Silent())
-    with pytest.raises(UsageError, match="several stores serve the tasks of a run over several stores"):
+    with pytest.raises(UsageError, match="several stores serve several tasks over stores of their own"):
         fusionkit.evaluate(tmp_path, data=both)
-    with pytest.raises(UsageError, match="--task chooses among the tasks of a run over several stores"):
+    with pytest.raises(UsageError, match="--task chooses among several tasks"):
         fusionkit.evaluate(tmp_path, data=places["kind"], tasks=["kind"])
 
 
