@@ -27,7 +27,7 @@ from fusionkit.places import Place, place_of
 from fusionkit.plural import counted
 from fusionkit.predict import predictor_of
 from fusionkit.ragged import IntArray
-from fusionkit.sources import SPLITS, open_source
+from fusionkit.sources import SPLITS, Source, open_source
 from fusionkit.store import Store, is_store, open_store
 
 Gold = tuple[list[Any], NDArray[np.bool_]]
@@ -83,18 +83,31 @@ def evaluate(
                 f"--{extra[0]} is for a source, and {places[0]} is a store", remedy=f"leave --{extra[0]} out"
             )
         trained = chosen(open_heads(runs, encoder, trust_modules), tasks)
-        return _over_stores(trained, places, split, labels, device, bool(tasks))
-    place = places[0]
+        return _over_stores(trained, places, split, labels, bool(tasks), device, encoder)
     source = open_source(str(given[0]), columns=columns, config=config, limit=limit)
-    split = _split(list(source.splits), split, str(place))
     trained = chosen(open_heads(runs, encoder, trust_modules), tasks)
+    how: dict[str, Any] = {"device": device, "encoder": encoder, "trust_remote_code": trust_remote_code}
+    return _over_source(trained, source, places[0], split, labels, inputs or {}, bool(tasks), how)
+
+
+def _over_source(
+    trained: Sequence[TrainedRun],
+    source: Source,
+    place: Place,
+    split: str | None,
+    labels: Mapping[str, str] | str | None,
+    inputs: Mapping[str, str | None],
+    told_tasks: bool,
+    how: Mapping[str, Any],
+) -> list[RunEvaluation]:
+    split = _split(list(source.splits), split, str(place))
     named = _named(_heads(trained), labels)
     offer = Offer(place, source.splits[split].column_names)
-    trained = [each for run in trained if (each := served(run, offer, named, bool(tasks))) is not None]
-    _refuse_unlabelled(_heads(trained), named, source.name, offer)
-    predictor = predictor_of(trained, device, encoder, trust_remote_code)
+    served_runs = [each for run in trained if (each := served(run, offer, named, told_tasks)) is not None]
+    _refuse_unlabelled(_heads(served_runs), named, source.name, offer)
+    predictor = predictor_of(served_runs, **how)
     heads = list(predictor.runs.values())
-    roles = input_columns(predictor, source, inputs or {})
+    roles = input_columns(predictor, source, inputs)
     examples, notes = source_examples(source, split, roles, [(run, named[key_of(run)]) for run in heads])
     answers, cut = live_answers(predictor, examples)
     by_head = {(run.digest, key_of(run)): answers[name] for name, run in predictor.runs.items()}
@@ -115,8 +128,9 @@ def _over_stores(
     places: Sequence[Place],
     split: str | None,
     labels: Mapping[str, str] | str | None,
-    device: str,
     told: bool,
+    device: str,
+    encoder: str | None,
 ) -> list[RunEvaluation]:
     """Over each store the tasks that it serves, put together by run."""
     if len(places) > 1 and (whole := [run for run in trained if not run.apart]):
@@ -129,7 +143,7 @@ def _over_stores(
     stores = [open_store(place) for place in places]
     named, found = _named(_heads(trained), labels), dict[str, RunEvaluation]()
     for store in stores:
-        one = _over_store(trained, store, split, named, device_of(device), told and len(stores) == 1)
+        one = _over_store(trained, store, split, named, told and len(stores) == 1, device_of(device), encoder)
         for each in one:
             before = found.get(each.run.digest)
             found[each.run.digest] = each if before is None else before.beside(each)
@@ -141,8 +155,9 @@ def _over_store(
     store: Store,
     split: str | None,
     named: Mapping[str, str],
-    device: torch.device,
     told: bool,
+    device: torch.device,
+    encoder: str | None,
 ) -> list[RunEvaluation]:
     split = _split(list(store.splits), split, str(store.path))
     examples = stored_examples(store, split)
@@ -151,7 +166,7 @@ def _over_store(
     _refuse_unlabelled(_heads(runs), named, store.name, offer)
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], None]:
-        return stored_answers(run, store, examples.split, gold, numbers, device), None
+        return stored_answers(run, store, examples.split, gold, numbers, device, encoder), None
 
     return _evaluations(runs, examples, named, answers_of, [])
 

@@ -6,7 +6,6 @@ among those that validation chose.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -90,14 +89,14 @@ class AllPredictions:
     @cached_property
     def all(self) -> list[RunPredictions]:
         """The predictions of each run, task by task, the methods in their order."""
-        gone: Counter[str] = Counter()
+        gone: dict[str, set[str]] = {}  # runs by the reason
         found: list[RunPredictions] = []
         contexts: dict[Any, SweepContext] = {}
         known: dict[str, dict[str, RunPredictions]] = {}  # of runs with several rows
         for row in self._wanted():
             digest, task, method = row["digest"], row["task_name"], row["method"]
             if file := self.study.records[digest].get(TAKEN_FROM):
-                gone[f"no weights to predict by: records were taken from {file}"] += 1
+                gone.setdefault(f"no weights to predict by: records were taken from {file}", set()).add(digest)
                 continue
             try:
                 if digest not in known:
@@ -108,8 +107,8 @@ class AllPredictions:
                     look = known[digest][row["task"]]
                     found.append(replace(look, task=task, scored={**row, "metric": own_metric(row)}))
             except FusionkitError as error:
-                gone[error.what] += 1
-        self.left_out += [f"{what} ({counted(count, 'run')})" for what, count in gone.items()]
+                gone.setdefault(error.what, set()).add(digest)
+        self.left_out += [f"{what} ({counted(len(digests), 'run')})" for what, digests in gone.items()]
         return found
 
     def best(self, looks: Iterable[RunPredictions]) -> list[RunPredictions]:

@@ -105,15 +105,15 @@ def delta_bytes(run: TrainedRun) -> bytes:
     return content
 
 
-def live_data_of(run: TrainedRun, data: TaskData, stores: Stores) -> TaskData:
+def live_data_of(run: TrainedRun, data: TaskData, stores: Stores, place: str | None = None) -> TaskData:
     """The splits over the states of the run's own encoder, or of a frozen run as they are. Each of several tasks over
-    stores of their own is read with its own weights.
+    stores of their own is read with its own weights. ``place`` is that of :func:`trained_encoder`.
     """
     if run.delta is None:
         return data
     how = (stores.layers, Batching.on("cpu"))
     if not data.apart:
-        return live_data(data, TokenSource(stores), trained_encoder(run), *how)
+        return live_data(data, TokenSource(stores), trained_encoder(run, place), *how)
     trained = tuned_of(run, stores)
     return live_data(data, TokenSource(stores), trained.encoder, *how, use=trained.attached.use)
 

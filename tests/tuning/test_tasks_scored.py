@@ -16,6 +16,7 @@ from fusionkit.cli.evaluate import evaluate as command
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.answers import mistakes_frame
+from fusionkit.exported import export_run
 from fusionkit.files import read_json
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.report import FIGURES
@@ -49,11 +50,14 @@ def places(stores: TaskStores) -> dict[str, Path]:
 
 @pytest.mark.parametrize("method", ["pals:6", "houlsby:4", "frozen"])
 def test_scores_over_the_stores_are_those_of_training(
-    runs: dict[str, Path], places: dict[str, Path], method: str
+    runs: dict[str, Path], places: dict[str, Path], method: str, model_folder: Path, tmp_path: Path
 ) -> None:
     told = read_json(runs[method] / "run.json")["scores"]["test"]
     [both] = fusionkit.evaluate(runs[method], data=[places["kind"], places["tags"]])
     assert both.scores == pytest.approx(told, abs=1e-6)
+    export_run(runs[method], tmp_path / "head")
+    [away] = fusionkit.evaluate(tmp_path / "head", data=list(places.values()), encoder=str(model_folder))
+    assert away.scores == pytest.approx(told, abs=1e-6)
     assert {name: len(head.gold) for name, head in both.heads.items()} == {"kind": 6, "tags": 16}
     for name in ("tags", "kind"):
         [one] = fusionkit.evaluate(runs[method], data=places[name])
@@ -73,9 +77,10 @@ def test_a_source_is_scored_by_the_tasks_whose_column_it_has_or_that_are_named(
 ) -> None:
     frame = stores.store_of["kind"]["test"].examples[["text", "kind"]].rename(columns={"kind": "gold"})
     frame.to_json(new := tmp_path / "new.jsonl", orient="records", lines=True)
-    told = read_json(runs["pals:6"] / "run.json")["scores"]["test"]
-    [found] = fusionkit.evaluate(runs["pals:6"], data=new, tasks=["kind"], labels={"kind": "gold"}, device="cpu")
-    assert found.scores["accuracy"] == pytest.approx(told["kind_accuracy"])
+    for method in ("frozen", "pals:6"):
+        told = read_json(runs[method] / "run.json")["scores"]["test"]
+        [found] = fusionkit.evaluate(runs[method], data=new, tasks=["kind"], labels={"kind": "gold"}, device="cpu")
+        assert found.scores["accuracy"] == pytest.approx(told["kind_accuracy"])
     assert (found.to_dict()["heads"][0]["name"], found.to_dict()["heads"][0]["data"]) == ("kind", "new")
     with pytest.raises(UsageError, match="has no labels of these heads"):
         fusionkit.evaluate(runs["pals:6"], data=new, device="cpu")
