@@ -32,7 +32,7 @@ LAST = 9  # stands for L where the layers of any encoder are said
 EXAMPLES = {
     "plan method": "pals:126", "plan fusion": "extra-layers:1", "tasks": "8", "budget-per-task": "400000",
     "sampling": "square-root", "steps-per-epoch": "2400",
-    "encode out": "my.store", "report out": "report.html", "run out": "WORK", "out": "runs",
+    "evaluate task": "mrpc", "encode out": "my.store", "report out": "report.html", "run out": "WORK", "out": "runs",
     "encoder": "roberta-large", "encoder-revision": "main", "layers": "0,6,12", "max-length": "128",
     "mask-seed": "1", "mask-share": "0.2", "config": "sst2", "revision": "main", "text": "sentence", "pair": "answer",
     "columns": "index,word,_,tag", "limit": "1000", "floor": "majority,tfidf", "untrained": "0",

@@ -25,6 +25,7 @@ from fusionkit.encoder.truncate import truncated
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.exported import open_heads
 from fusionkit.exported.head_names import head_names
+from fusionkit.exported.one_pass import answering, kind_of, pair_as, refuse_different
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.fused import threshold_of
 from fusionkit.fit.model.precision import full_float32
@@ -141,9 +142,20 @@ def load(
     if not runs:
         raise UsageError("no run is given", expected="one finished run or more", remedy="name a run or its folder")
     opened = open_heads(runs, encoder, trust_modules, trust_encoder)
-    takes = takes or _kind(opened[0])
-    trained = [_answering(run, takes) if run.apart else run for run in opened]
-    _refuse_different([part for run in trained for part in run.parts.values()], takes)
+    return predictor_of(opened, device, encoder, trust_remote_code, takes)
+
+
+def predictor_of(
+    opened: Sequence[TrainedRun],
+    device: str = "auto",
+    encoder: str | None = None,
+    trust_remote_code: bool = False,
+    takes: str | None = None,
+) -> Predictor:
+    """Runs behind the encoder that they share; arguments and errors as of :func:`load`."""
+    takes = takes or kind_of(opened[0])
+    trained = [answering(run, takes) if run.apart else run for run in opened]
+    refuse_different([part for run in trained for part in run.parts.values()], takes)
     own: dict[Passed, Encoder] = {}
     for run in (run for run in trained if run.delta):
         apart = run.parts if has_own_weights(run) else {ALONE: run}
@@ -161,7 +173,7 @@ def load(
         revision=None if encoder else wanted.get("revision"),
         device=device,
         compute_dtype=first.encoding["compute_dtype"],
-        words=_kind(first) == "words",
+        words=kind_of(first) == "words",
         trust_remote_code=trust_remote_code,
         untrained=wanted.get("untrained"),
     )
@@ -222,7 +234,7 @@ class Predictor:
         self.trained = list(runs)
         runs = [part for run in runs for part in run.parts.values()]
         self.runs = dict(zip(head_names(runs), runs, strict=True))
-        self.encoder, self.takes, self._two = encoder, takes or _kind(runs[0]), _pair_as(runs[0]) == "two"
+        self.encoder, self.takes, self._two = encoder, takes or kind_of(runs[0]), pair_as(runs[0]) == "two"
         self.left_out = list(left_out)
         self.max_length: int = runs[0].encoding["max_length"]
         for run in runs:
@@ -351,50 +363,3 @@ def _tagged(
     if are_span_tags(run.labels):
         spans = [Span(kind, start, stop, " ".join(words[start:stop])) for kind, start, stop in spans_of(tags)]
     return Tags(words, tags, spans, None if likely is None else chances)
-
-
-def _kind(run: TrainedRun) -> str:
-    columns = run.encoding["columns"]
-    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
-
-
-def _pair_as(run: TrainedRun) -> str:
-    return str(run.encoding.get("pair_as", "one"))  # runs of earlier releases do not tell
-
-
-def _answering(run: TrainedRun, takes: str) -> TrainedRun:
-    """The tasks of a run that can answer about this input."""
-    kinds = {"words": ("words", "texts")}.get(takes, (takes,))
-    parts = {name: part for name, part in run.parts.items() if _kind(part) in kinds}
-    if not parts:
-        raise UsageError(
-            f"no task of the run {run.folder.name} reads {takes}",
-            expected=f"one of {', '.join(dict.fromkeys(map(_kind, run.parts.values())))}",
-            received=takes,
-            remedy="choose another --takes",
-        )
-    first, *_ = parts
-    return dataclasses.replace(parts[first], others={name: part for name, part in parts.items() if name != first})
-
-
-def _refuse_different(runs: list[TrainedRun], takes: str) -> None:
-    """One pass serves runs over different rows, but not over different encoders or sub-tokens."""
-    fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
-    known = []
-    for run in runs:
-        kind = takes if run.apart else _kind(run)
-        given = f"pairs as {_pair_as(run)}" if kind == "pairs" else kind
-        known.append({**run.encoding, **run.encoding["encoder"], "input": given})
-    for run, other in zip(runs[1:], known[1:], strict=True):
-        if different := [name for name in fields if known[0][name] != other[name]]:
-            raise UsageError(
-                "these runs cannot share one pass of one encoder",
-                expected=_listed(runs[0], known[0], different),
-                received=_listed(run, other, different),
-                remedy="predict with each encoder's and each input's runs by themselves",
-            )
-
-
-def _listed(run: TrainedRun, values: dict[str, Any], names: list[str]) -> str:
-    found = ", ".join(f"{name} {str(values[name])[:16]}" for name in names)
-    return f"{run.folder.name} ({run.encoder}): {found}"

@@ -15,8 +15,10 @@ from fusionkit.plural import counted
 
 @click.command()
 @click.argument("heads", metavar="RUN|EXPORT…", nargs=-1, required=True, shell_complete=files)
-@click.argument("data", metavar="SOURCE|STORE", shell_complete=files)
+@click.argument("data", metavar="SOURCE|STORE…", shell_complete=files)
 @click.option("--split", help="train, validation or test. [default: test, else validation, else train]")
+@click.option("--task", "tasks", multiple=True, metavar="NAME",
+              help="Of several tasks over stores of their own, one to score. [default: by the data]")  # fmt: skip
 @click.option("--label", "labels", multiple=True, metavar="COLUMN|LEARNED=COLUMN",
               help="Column with the labels, where it has another name than in training; several times.")  # fmt: skip
 @click.option("--text", help="Column with the text. [default: as in training, else guessed]")
@@ -39,6 +41,7 @@ from fusionkit.plural import counted
 def evaluate(
     heads: tuple[str, ...],
     data: str,
+    tasks: tuple[str, ...],
     labels: tuple[str, ...],
     text: str | None,
     pair: str | None,
@@ -54,12 +57,25 @@ def evaluate(
     RUN is what `fusionkit predict` takes. SOURCE is what `fusionkit encode` takes; it is encoded on the fly, by one
     pass for all heads. Over a STORE the encoder is not needed. With several runs a table has a line for each; with
     one its counts follow. --json has all of it for each run. A label that train lacks counts as an error.
+
+    Of a run of several tasks over stores of their own those are scored that the data serve; several STOREs serve all.
     """
-    log().print(f"scoring the heads in {', '.join(heads)} on {data}")
     from fusionkit.places import place_of
     from fusionkit.store import is_store
 
-    if not is_store(place_of(data)):
+    stored, before = is_store(place_of(data)), list(heads)
+    given = [data]
+    while stored and before and is_store(place_of(before[-1])):
+        given.insert(0, before.pop())
+    if not before:
+        raise UsageError(
+            "no run is given",
+            expected="a run or an exported head in front of the stores",
+            received=", ".join(given),
+            remedy="name it first: fusionkit evaluate RUN STORE",
+        )
+    log().print(f"scoring the heads in {', '.join(before)} on {', '.join(given)}")
+    if not stored:
         from fusionkit.encoder.lean_import import import_models
 
         import_models()
@@ -69,7 +85,7 @@ def evaluate(
     from fusionkit.evaluation.evaluate import evaluate as score
     from fusionkit.files import write_durably
 
-    if keep and not is_store(place_of(data)):
+    if keep and not stored:
         raise UsageError(
             "--keep is for a store: the states that a run was scored on are there",
             received=data,
@@ -77,7 +93,7 @@ def evaluate(
         )
     names = None if columns is None else [each.strip() for each in columns.split(",")]
     inputs = {"text": text, "pair": pair, "tokens": tokens}
-    found = score(*heads, data=data, labels=_labels(labels), inputs=inputs, columns=names, **how)
+    found = score(*before, data=given, tasks=tasks, labels=_labels(labels), inputs=inputs, columns=names, **how)
     if errors is not None:
         frame = mistakes_frame(found)
         write_durably(errors.expanduser(), csv_text(frame).encode())

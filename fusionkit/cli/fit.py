@@ -113,7 +113,7 @@ def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs:
             expected="no --cluster, no --workers, --device auto, cpu or cuda",
             remedy="leave them out, or torchrun",
         )
-    if all(spec.is_frozen for spec in sweep.specs):
+    if not any(spec.is_alone for spec in sweep.specs):
         raise UsageError(
             "torchrun shares a run that trains through the encoder, and these runs are frozen",
             remedy="start fusionkit without torchrun; --workers and --cluster share frozen runs",

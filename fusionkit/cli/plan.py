@@ -7,7 +7,6 @@ from dataclasses import asdict
 import click
 
 from fusionkit.cli.console import JSON_OPTION, out, print_json, table
-from fusionkit.errors import UsageError
 
 
 @click.command()
@@ -20,7 +19,7 @@ from fusionkit.errors import UsageError
     "budget",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Widths with at most N weights a task. [default: the papers' widths]",
+    help="Widths with at most N weights a task, of methods without one, like pals. [default: the papers' widths]",
 )
 @click.option("--trust-remote-code", is_flag=True, help="Let a hub encoder run its own Python code.")
 @JSON_OPTION
@@ -34,17 +33,14 @@ def plan(
     as_json: bool,
 ) -> None:
     """Count what several tasks over one encoder weigh, method by method; only its config.json is read."""
-    if methods and budget is not None:
-        raise UsageError(
-            "--budget-per-task chooses widths, and --method has one",
-            expected="one of the two",
-            received=f"--method {methods[0]} and --budget-per-task {budget}",
-            remedy="leave one of them out",
-        )
+    from fusionkit.fit.sweep.open_widths import refuse_idle
+
+    if methods:
+        refuse_idle([{"methods": methods, "fusions": (fusion,), "budget_per_task": budget}])
     from fusionkit.tuning.weights_plan import WeightsPlan  # loads torch and transformers
 
     found = WeightsPlan(encoder, tasks, trust_remote_code)
-    rows = [found.of(method, fusion) for method in methods] or found.usual(budget)
+    rows = [found.of(method, fusion, budget=budget) for method in methods] or found.usual(budget)
     if as_json:
         print_json([{**asdict(row), "bytes_per_task": row.bytes_per_task} for row in rows])
         return

@@ -86,7 +86,7 @@ def load_encoder(
             remedy="convert its tokenizer with transformers and save it beside the model",
         )
     refuse_empty_tokenizer(reference, tokenizer)
-    whole, model = model, _text_half(model)
+    whole, model = model, text_half(model)
     refuse_random_weights(reference, whole, model, report["missing_keys"])
     # Frozen: no dropout, no gradients.
     model = model.eval().requires_grad_(False).to(target)
@@ -162,7 +162,7 @@ def _commit(place: str, revision: str | None) -> str | None:
     return found and found.group(1)
 
 
-def _text_half(model: Any) -> Any:
+def text_half(model: Any) -> Any:
     """The encoder of an encoder–decoder model, or any other model itself.
 
     The modules decide, not the configuration: T5's encoder alone is configured as no encoder–decoder.

@@ -15,7 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.evaluation.counts import NUMBER, SPANS, class_counts, confusions, kind_of
 from fusionkit.evaluation.span_errors import CORRECT, count_kinds, verdicts
 from fusionkit.fit.model.checkpoint import TrainedRun
-from fusionkit.metrics import joint_scores
+from fusionkit.metrics import joint_means, joint_scores
 from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
 from fusionkit.tasks import TASKS, Task
@@ -31,13 +31,14 @@ class LabelledExamples:
 
     Attributes:
         name: of the data. split: of the split. frame: its columns. roles: the columns with the inputs: ``text``,
-            ``pair`` and ``tokens``, those that there are.
+            ``pair`` and ``tokens``, those that there are. digest: of a store.
     """
 
     name: str
     split: str
     frame: pd.DataFrame
     roles: Mapping[str, str]
+    digest: str | None = None
 
     @cached_property
     def inputs(self) -> list[str]:
@@ -66,12 +67,14 @@ class HeadAnswers:
     """One head's answers about the examples that are scored.
 
     Attributes:
-        run: the head; of a run of several tasks one of them. column: that the labels were read from.
+        run: the head; of a run of several tasks one of them. data: that it was scored on. column: that the labels were
+            read from.
         examples: numbers of the examples, ascending. gold, predicted: of each a label, a number, a list of tags or of
             labels. probabilities: of each predicted label, where the answers have them.
     """
 
     run: TrainedRun
+    data: LabelledExamples
     column: str
     examples: IntArray
     gold: list[Any]
@@ -81,6 +84,11 @@ class HeadAnswers:
     @property
     def task(self) -> Task:
         return TASKS[self.run.spec.task]
+
+    @property
+    def title(self) -> str:
+        """Its column; of a task over a store of its own its task in front, ``sst2: label``."""
+        return f"{self.run.name}: {self.column}" if self.run.apart else self.column
 
     @property
     def kind(self) -> str:
@@ -132,9 +140,10 @@ class HeadAnswers:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them."""
         pairs = confusions(self.kind, self.gold, self.predicted)
-        found = {
+        found: dict[str, Any] = {
             "label": self.run.spec.label,
             "column": self.column,
+            **({"name": self.run.name, "data": self.data.name, "split": self.data.split} if self.run.apart else {}),
             "task": self.run.spec.task,
             "head": self.run.spec.head,
             "examples": len(self.gold),
@@ -156,23 +165,40 @@ class HeadAnswers:
 
 @dataclass(frozen=True, eq=False)
 class RunEvaluation:
-    """A trained run scored on one split.
+    """A trained run scored on one split, or its tasks each on one of its own.
 
     Attributes:
-        run: the run, by the first of its tasks. data: that it was scored on. heads: by task, those with labels there.
-        notes: messages for the user.
+        run: the run, by the first of its tasks. heads: by task, those with labels there. notes: messages for the user.
     """
 
     run: TrainedRun
-    data: LabelledExamples
     heads: Mapping[str, HeadAnswers]
     notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def data(self) -> LabelledExamples:
+        """What it was scored on; of tasks over stores of their own the first one's."""
+        return next(iter(self.heads.values())).data
+
+    def beside(self, other: RunEvaluation) -> RunEvaluation:
+        """This and other tasks of the run; UsageError where two data sets serve one of them."""
+        if twice := [name for name in self.heads if name in other.heads]:
+            raise UsageError(
+                f"two data sets serve the task {twice[0]}",
+                expected="one for each task",
+                received=f"{self.heads[twice[0]].data.name}, {other.heads[twice[0]].data.name}",
+                remedy="evaluate over each by itself",
+            )
+        run = self.run.of_parts({**self.run.parts, **other.run.parts})
+        return RunEvaluation(run, {**self.heads, **other.heads}, [*self.notes, *other.notes])
 
     @property
     def scores(self) -> dict[str, float]:
         """The scores of the run's task; of several tasks those of :func:`fusionkit.metrics.joint_scores`."""
         if len(self.heads) == 1:
             return next(iter(self.heads.values())).scores
+        if self.run.apart:
+            return joint_means({name: head.scores for name, head in self.heads.items()}, None)
         exact = {name: head for name, head in self.heads.items() if not head.task.numeric}
         return joint_scores(
             {name: head.gold for name, head in exact.items()},
@@ -200,8 +226,8 @@ class RunEvaluation:
 def mistakes_frame(evaluations: Iterable[RunEvaluation]) -> pd.DataFrame:
     """A row a wrong answer: run, fusion, column, split, the example's id and text, gold, predicted, probability.
 
-    Tags are joined by spaces; where they are span tags, ``mistakes`` names each wrong entity. A regression's rows are
-    all its examples, the farthest answers first.
+    ``column`` is :attr:`HeadAnswers.title`. Tags are joined by spaces; where they are
+    span tags, ``mistakes`` names each wrong entity. A regression's rows are all its examples, the farthest first.
     """
     rows = []
     for each in evaluations:
@@ -211,20 +237,21 @@ def mistakes_frame(evaluations: Iterable[RunEvaluation]) -> pd.DataFrame:
                 rows.append({
                     "run": head.run.digest,
                     "fusion": head.run.spec.fusion,
-                    "column": head.column,
-                    "split": each.data.split,
-                    "id": each.data.ids[example],
-                    "text": each.data.inputs[example],
+                    "column": head.title,
+                    "split": head.data.split,
+                    "id": head.data.ids[example],
+                    "text": head.data.inputs[example],
                     "gold": _text(head.gold[at]),
                     "predicted": _text(head.predicted[at]),
                     "probability": None if likely is None else likely[at],
-                    "mistakes": _mistakes(head, at, each.data) if head.kind == SPANS else None,
+                    "mistakes": _mistakes(head, at) if head.kind == SPANS else None,
                 })  # fmt: skip
     columns = ("run", "fusion", "column", "split", "id", "text", "gold", "predicted", "probability", "mistakes")
     return pd.DataFrame(rows, columns=list(columns))
 
 
-def _mistakes(head: HeadAnswers, at: int, data: LabelledExamples) -> str:
+def _mistakes(head: HeadAnswers, at: int) -> str:
+    data = head.data
     words = [str(word) for word in data.frame[data.roles["tokens"]].iloc[int(head.examples[at])]]
     told = []
     for found in verdicts(head.gold[at], head.predicted[at]):

@@ -1,31 +1,34 @@
 """Trained heads scored on any labelled data: a source, which is encoded on the fly, or a store.
 
-A run of several tasks is scored on the examples that have all of its labels, as in training. A label that train lacks
-counts as an error.
+A run of several tasks is scored on the examples that have all of its labels, as in training. Of tasks over stores of
+their own each is scored on the examples that have its label, of the data that serve it. A label that train lacks counts
+as an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fusionkit.devices import device_of
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
+from fusionkit.evaluation.of_tasks import Offer, chosen, key_of, served
 from fusionkit.evaluation.over_source import input_columns, live_answers, source_examples, told
 from fusionkit.evaluation.over_store import stored_answers, stored_examples
 from fusionkit.exported import open_heads
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.places import Place, place_of
 from fusionkit.plural import counted
-from fusionkit.predict import load
+from fusionkit.predict import predictor_of
 from fusionkit.ragged import IntArray
-from fusionkit.sources import SPLITS, open_source
-from fusionkit.store import is_store, open_store
+from fusionkit.sources import SPLITS, Source, open_source
+from fusionkit.store import Store, is_store, open_store
 
 Gold = tuple[list[Any], NDArray[np.bool_]]
 # A head's answers about some examples, whose labels are given, with their probabilities where there are any.
@@ -34,8 +37,9 @@ Answers = Callable[[TrainedRun, list[Any], IntArray], tuple[list[Any], list[floa
 
 def evaluate(
     *runs: str | Path,
-    data: str | Place,
+    data: str | Place | Sequence[str | Place],
     split: str | None = None,
+    tasks: Sequence[str] = (),
     labels: Mapping[str, str] | str | None = None,
     inputs: Mapping[str, str | None] | None = None,
     columns: Sequence[str] | None = None,
@@ -49,14 +53,18 @@ def evaluate(
     """Score heads on labelled data.
 
     Args:
-        runs: as of :func:`fusionkit.load`. data: a store, or a source as ``encode`` reads it.
+        runs: as of :func:`fusionkit.load`. data: a store, or a source as ``encode`` reads it; for runs of several tasks
+            over stores of their own also several stores.
         split: train, validation or test; None is test, else validation, else train.
-        labels: where labels have another column than in training: by the learned column the one here, or one for all.
+        tasks: of runs of several tasks over stores of their own, those that are scored; none are those that the data
+            serve (:mod:`fusionkit.evaluation.of_tasks`).
+        labels: where labels have another column than in training: by the learned column the one here, or one for all;
+            of tasks over stores of their own by their names.
         inputs: by role (text, pair, tokens) the column of a source; None is the one of training, else a guess.
         columns, config, limit: of a source, as of :func:`fusionkit.sources.open_source`.
 
     Returns:
-        one a run, in the order of ``runs``.
+        one a run, in the order of ``runs``; without runs none of whose tasks is served.
 
     Raises:
         UsageError: no such run, data, split or column; data that the runs cannot read; or no label that they know.
@@ -66,66 +74,105 @@ def evaluate(
         >>> found.scores["accuracy"]                                     # doctest: +SKIP
         0.912
     """
-    place = place_of(data)
-    if is_store(place):
+    given = [data] if isinstance(data, (str, PurePath)) or not isinstance(data, Sequence) else list(data)
+    places = [place_of(each) for each in given]
+    if len(places) > 1 or is_store(places[0]):
         of_sources = {"columns": columns, "config": config, "limit": limit, **(inputs or {})}
         if extra := [name for name, value in of_sources.items() if value]:
-            raise UsageError(f"--{extra[0]} is for a source, and {data} is a store", remedy=f"leave --{extra[0]} out")
-        trained = open_heads(runs, encoder, trust_modules)
-        _refuse_apart(trained)
-        return _over_store(trained, place, split, labels, device)
-    source = open_source(str(data), columns=columns, config=config, limit=limit)
-    predictor = load(
-        *runs, device=device, encoder=encoder, trust_remote_code=trust_remote_code, trust_modules=trust_modules
-    )
-    _refuse_apart(predictor.trained)
+            raise UsageError(
+                f"--{extra[0]} is for a source, and {places[0]} is a store", remedy=f"leave --{extra[0]} out"
+            )
+        trained = chosen(open_heads(runs, encoder, trust_modules), tasks)
+        return _over_stores(trained, places, split, labels, bool(tasks), device, encoder)
+    source = open_source(str(given[0]), columns=columns, config=config, limit=limit)
+    trained = chosen(open_heads(runs, encoder, trust_modules), tasks)
+    how: dict[str, Any] = {"device": device, "encoder": encoder, "trust_remote_code": trust_remote_code}
+    return _over_source(trained, source, places[0], split, labels, inputs or {}, bool(tasks), how)
+
+
+def _over_source(
+    trained: Sequence[TrainedRun],
+    source: Source,
+    place: Place,
+    split: str | None,
+    labels: Mapping[str, str] | str | None,
+    inputs: Mapping[str, str | None],
+    told_tasks: bool,
+    how: Mapping[str, Any],
+) -> list[RunEvaluation]:
+    split = _split(list(source.splits), split, str(place))
+    named = _named(_heads(trained), labels)
+    offer = Offer(place, source.splits[split].column_names)
+    served_runs = [each for run in trained if (each := served(run, offer, named, told_tasks)) is not None]
+    _refuse_unlabelled(_heads(served_runs), named, source.name, offer)
+    predictor = predictor_of(served_runs, **how)
     heads = list(predictor.runs.values())
-    named = _named(heads, labels)
-    chosen = _chosen(list(source.splits), split, str(data))
-    roles = input_columns(predictor, source, inputs or {})
-    examples, notes = source_examples(source, chosen, roles, [(run, named[run.spec.label]) for run in heads])
-    _refuse_unlabelled(heads, named, examples)
+    roles = input_columns(predictor, source, inputs)
+    examples, notes = source_examples(source, split, roles, [(run, named[key_of(run)]) for run in heads])
     answers, cut = live_answers(predictor, examples)
-    by_head = {(run.digest, run.spec.label): answers[name] for name, run in predictor.runs.items()}
+    by_head = {(run.digest, key_of(run)): answers[name] for name, run in predictor.runs.items()}
+    notes += [f"{name} reads other input: not scored" for name in predictor.left_out]
     if cut:
         notes.append(f"{cut} of {len(examples.frame)} texts are longer than {predictor.max_length} sub-tokens: cut")
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], list[float | None] | None]:
-        found = [told(by_head[run.digest, run.spec.label][number]) for number in numbers]
+        found = [told(by_head[run.digest, key_of(run)][number]) for number in numbers]
         likely = [chance for _, chance in found]
         return [answer for answer, _ in found], None if all(chance is None for chance in likely) else likely
 
     return _evaluations(predictor.trained, examples, named, answers_of, [*source.notes, *notes])
 
 
-def _refuse_apart(runs: Sequence[TrainedRun]) -> None:
-    """UsageError for a run of several tasks over stores of their own: one data set has not the labels of all."""
-    if apart := [run.folder.name for run in runs if run.apart]:
+def _over_stores(
+    trained: Sequence[TrainedRun],
+    places: Sequence[Place],
+    split: str | None,
+    labels: Mapping[str, str] | str | None,
+    told: bool,
+    device: str,
+    encoder: str | None,
+) -> list[RunEvaluation]:
+    """Over each store the tasks that it serves, put together by run."""
+    if len(places) > 1 and (whole := [run for run in trained if not run.apart]):
         raise UsageError(
-            f"the run {apart[0]} learned several tasks, each over data of its own",
-            expected="a run of one task, or of several columns of one store",
-            received="one data set for all of them",
-            remedy="`fusionkit results` has its scores, and `fusionkit predict` its answers",
+            "several stores serve several tasks over stores of their own",
+            expected="one store for a run of one data set",
+            received=f"{len(places)} stores for the run {whole[0].folder.name}",
+            remedy="evaluate over each by itself",
         )
+    stores = [open_store(place) for place in places]
+    named, found = _named(_heads(trained), labels), dict[str, RunEvaluation]()
+    for store in stores:
+        one = _over_store(trained, store, split, named, told and len(stores) == 1, device_of(device), encoder)
+        for each in one:
+            before = found.get(each.run.digest)
+            found[each.run.digest] = each if before is None else before.beside(each)
+    return [found[run.digest] for run in trained if run.digest in found]
 
 
 def _over_store(
     trained: Sequence[TrainedRun],
-    place: Place,
+    store: Store,
     split: str | None,
-    labels: Mapping[str, str] | str | None,
-    device: str,
+    named: Mapping[str, str],
+    told: bool,
+    device: torch.device,
+    encoder: str | None,
 ) -> list[RunEvaluation]:
-    store, on = open_store(place), device_of(device)
-    chosen = _chosen(list(store.splits), split, str(place))
-    heads = [part for run in trained for part in run.parts.values()]
-    named, examples = _named(heads, labels), stored_examples(store, chosen)
-    _refuse_unlabelled(heads, named, examples)
+    split = _split(list(store.splits), split, str(store.path))
+    examples = stored_examples(store, split)
+    offer = Offer(store.path, list(examples.frame.columns), store.digest)
+    runs = [each for run in trained if (each := served(run, offer, named, told)) is not None]
+    _refuse_unlabelled(_heads(runs), named, store.name, offer)
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], None]:
-        return stored_answers(run, store, chosen, gold, numbers, on), None
+        return stored_answers(run, store, examples.split, gold, numbers, device, encoder), None
 
-    return _evaluations(trained, examples, named, answers_of, [])
+    return _evaluations(runs, examples, named, answers_of, [])
+
+
+def _heads(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
+    return [part for run in runs for part in run.parts.values()]
 
 
 def _evaluations(
@@ -138,38 +185,42 @@ def _evaluations(
     found = []
     for run in runs:
         own, golds = list(notes), dict[str, Gold]()
-        if examples.split == "train" and run.data == examples.name:
+        its_own = examples.digest in {part.spec.store for part in run.parts.values()}
+        if examples.split == "train" and (its_own or run.data == examples.name):
             own.append(f"train of {examples.name} is what the head learned from: such scores flatter")
         for name, part in run.parts.items():
-            column = named[part.spec.label]
+            column = named[key_of(part)]
             gold, present, _ = examples.gold_of(part, column)
             if present.any():
                 golds[name] = gold, present
             else:
-                own.append(f"no example has a label in {column!r}: {part.spec.label} is not scored")
-        if not golds:
-            continue
-        among = np.logical_and.reduce([present for _, present in golds.values()])
-        numbers = np.flatnonzero(among)
-        if not len(numbers):
-            raise UsageError(
-                f"no example of {examples.name} has a label in each of {', '.join(named[p] for p in named)}",
-                remedy="evaluate on data with all of them, or on a column alone",
-            )
-        if len(numbers) < len(among):
-            own.append(f"{counted(len(among) - len(numbers), 'example')} of {len(among):,} without a label: left out")
+                own.append(f"no example has a label in {column!r}: {key_of(part)} is not scored")
         heads = {}
-        for name, (gold, _) in golds.items():
-            part = run.parts[name]
-            answers, likely = answers_of(part, gold, numbers)
-            own_gold = [gold[number] for number in numbers]
-            heads[name] = HeadAnswers(part, named[part.spec.label], numbers, own_gold, answers, likely)
-            own += heads[name].notes()
-        found.append(RunEvaluation(run, examples, heads, own))
+        # Tasks over stores of their own have examples of their own; others are scored where all labels are.
+        for together in [[name] for name in golds] if run.apart else [list(golds)] if golds else []:
+            among = np.logical_and.reduce([golds[name][1] for name in together])
+            numbers = np.flatnonzero(among)
+            if not len(numbers):
+                raise UsageError(
+                    f"no example of {examples.name} has a label in each of {', '.join(named.values())}",
+                    remedy="evaluate on data with all of them, or on a column alone",
+                )
+            if len(numbers) < len(among):
+                whose = f"{together[0]}: " if run.apart else ""
+                lacking = counted(len(among) - len(numbers), "example")
+                own.append(f"{whose}{lacking} of {len(among):,} without a label: left out")
+            for name in together:
+                part, (gold, _) = run.parts[name], golds[name]
+                answers, likely = answers_of(part, gold, numbers)
+                own_gold = [gold[number] for number in numbers]
+                heads[name] = HeadAnswers(part, examples, named[key_of(part)], numbers, own_gold, answers, likely)
+                own += heads[name].notes()
+        if heads:
+            found.append(RunEvaluation(run, heads, own))
     return found
 
 
-def _chosen(splits: Sequence[str], wanted: str | None, place: str) -> str:
+def _split(splits: Sequence[str], wanted: str | None, place: str) -> str:
     if wanted is not None:
         if wanted not in splits:
             raise unknown_name(f"split of {place}", wanted, splits)
@@ -178,31 +229,31 @@ def _chosen(splits: Sequence[str], wanted: str | None, place: str) -> str:
 
 
 def _named(heads: Sequence[TrainedRun], labels: Mapping[str, str] | str | None) -> dict[str, str]:
-    """By the column that a head learned the column of its labels here."""
-    learned = list(dict.fromkeys(run.spec.label for run in heads))
+    """By the column that a head learned, or its task where each has its own data, the column of its labels here."""
+    learned = {key_of(run): run.spec.label for run in heads}
     if isinstance(labels, str):
         if len(learned) > 1:
             raise UsageError(
                 f"--label names one column for heads of {len(learned)}",
                 expected="LEARNED=COLUMN for each that has another name here",
                 received=labels,
-                remedy=f"write --label {learned[0]}={labels}",
+                remedy=f"write --label {next(iter(learned))}={labels}",
             )
-        return {learned[0]: labels}
+        return dict.fromkeys(learned, labels)
     for name in labels or {}:
         if name not in learned:
             raise unknown_name("column that these heads learned", name, learned)
-    return {name: name for name in learned} | dict(labels or {})
+    return learned | dict(labels or {})
 
 
-def _refuse_unlabelled(heads: Sequence[TrainedRun], named: Mapping[str, str], examples: LabelledExamples) -> None:
-    there = set(examples.frame.columns)
-    if wrong := [column for learned, column in named.items() if column != learned and column not in there]:
-        raise unknown_name("column --label", wrong[0], there)
-    if not any(named[run.spec.label] in there for run in heads):
+def _refuse_unlabelled(heads: Sequence[TrainedRun], named: Mapping[str, str], name: str, offer: Offer) -> None:
+    own = {key_of(run): (run.spec.label, named[key_of(run)]) for run in heads}
+    if wrong := [column for learned, column in own.values() if column != learned and column not in offer.columns]:
+        raise unknown_name("column --label", wrong[0], offer.columns)
+    if not any(column in offer.columns for _, column in own.values()):
         raise UsageError(
-            f"{examples.name} has no labels of these heads",
-            expected=f"a column {', '.join(dict.fromkeys(named.values()))}",
-            received=", ".join(map(str, examples.frame.columns)),
+            f"{name} has no labels of these heads",
+            expected=f"a column {', '.join(dict.fromkeys(column for _, column in own.values()) or named.values())}",
+            received=", ".join(map(str, offer.columns)),
             remedy="name it with --label; data without labels is for `fusionkit predict`",
         )

@@ -22,6 +22,12 @@ def keep_answers(found: Sequence[RunEvaluation]) -> int:
     kept = 0
     for each in found:
         folder = each.run.folder
+        if each.run.apart:
+            raise UsageError(
+                "answers of several tasks over stores of their own are kept when they are trained",
+                received=folder.name,
+                remedy="leave --keep out: `fusionkit results --over both` finds them",
+            )
         if each.data.split != TEST:
             raise UsageError(
                 "answers are kept of the test split alone",

@@ -28,17 +28,24 @@ def stored_examples(store: Store, split: str) -> LabelledExamples:
     """A split of a store as examples with labels."""
     columns = store.manifest["columns"]
     roles = {role: columns[role] for role in ROLES if columns[role]}
-    return LabelledExamples(store.name, split, store[split].examples, roles)
+    return LabelledExamples(store.name, split, store[split].examples, roles, store.digest)
 
 
 def stored_answers(
-    run: TrainedRun, store: Store, split: str, gold: list[Any], examples: IntArray, device: torch.device
+    run: TrainedRun,
+    store: Store,
+    split: str,
+    gold: list[Any],
+    examples: IntArray,
+    device: torch.device,
+    encoder: str | None = None,
 ) -> list[Any]:
     """A head's answers about some examples of a split.
 
     Args:
         run: the head; of a run of several tasks one of them. gold: a label an example of the split, None without one.
-        examples: numbers of the examples, ascending; all have a label.
+        examples: numbers of the examples, ascending; all have a label. encoder: where that of a run that trained
+            through one is now, if no longer where it was.
 
     Raises:
         UsageError: the store has other states, rows or layers than the run reads, or the run trained through an encoder
@@ -57,7 +64,7 @@ def stored_answers(
     if run.delta is not None:
         from fusionkit.tuning.trained import live_data_of  # loads transformers
 
-        data = live_data_of(run, data, store)
+        data = live_data_of(run, data, store, encoder)
     return predict(run.model.to(device), data, data.validation, positions_of(run.layers, store.layers))
 
 

@@ -76,7 +76,7 @@ def fusion_usages() -> dict[str, str]:
 
 
 @cache
-def _signature(name: str) -> type[Any]:
+def fusion_signature(name: str) -> type[Any]:
     """A class with the signatures of a fusion; only somebody's own is imported for it. Errors of fusion_class."""
     if name in FUSIONS:
         return outline(FUSIONS[name])
@@ -125,7 +125,7 @@ def _fault(found: Any) -> str | None:
 def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
     """Cached, because a sweep parses the same names many times."""
     kind, options = REGISTRY.split(text)
-    return kind, parse("fusion", kind, _signature(kind), options)
+    return kind, parse("fusion", kind, fusion_signature(kind), options)
 
 
 @cache
@@ -136,7 +136,7 @@ def fusion_name(text: str) -> str:
         UsageError: an unknown name or option, a value that does not fit, or a module that cannot be imported.
     """
     kind, options = _parsed(text)
-    return spell(kind, _signature(kind), options)
+    return spell(kind, fusion_signature(kind), options)
 
 
 def fusion_kind(text: str) -> str:

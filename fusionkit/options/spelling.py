@@ -163,6 +163,14 @@ def parse(noun: str, kind: str, made: type[Any], options: str | None) -> dict[st
     return {name: given.get(name, option.default) for name, option in known.items()}
 
 
+def omitted(made: type[Any], options: str | None) -> Option | None:
+    """The argument, where the text after a name leaves it out; ``options`` as of :func:`parse`."""
+    argument = next((option for option in options_of(made).values() if option.required), None)
+    parts = [] if options is None else options.split(",")
+    told = argument is None or any("=" not in part or part.partition("=")[0] == argument.name for part in parts)
+    return None if told else argument
+
+
 def spell(kind: str, made: type[Any], values: Mapping[str, Any]) -> str:
     """The one spelling: defaults left out, options in the order of its constructor."""
     parts = [

@@ -149,6 +149,14 @@ FIT = by_flag(
         lists=WHOLE,
     ),
     OptionInfo(
+        name="budget_per_task",
+        help="Of methods and fusions without their number, like pals, the largest with which a task has at most N "
+        "weights for itself.",
+        kind=int,
+        ge=1,
+        metavar="N",
+    ),
+    OptionInfo(
         name="halving",
         help="Stop the worse half of the rates and layers given, again and again (successive halving).",
         kind=bool,

@@ -6,7 +6,7 @@ A name holds only what differs within the report: where all runs share an encode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -28,11 +28,27 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(task_name=name_tasks(frame), method=name_methods(frame), shots_name=shots)
 
 
+def of_own_stores(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Whether each row is of a task over a store of its own, one of several of its run, or of their mean."""
+    return frame["task_stores"].notna()
+
+
+def own_metric(row: Mapping[Any, Any]) -> str:
+    """A row's metric without its task in front: ``accuracy`` of ``sst2_accuracy``."""
+    return str(row["metric"]).removeprefix(f"{row['task']}_")
+
+
 def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
-    """The task of each run: ``atis · intent``, then whatever tells it from other tasks of that name."""
+    """The task of each run: ``atis · intent``, then whatever tells it from other tasks of that name; of several tasks
+    over stores of their own ``sst2``, and their ``mean``.
+    """
     base = frame["data"].astype(str) + " · " + frame["label"].astype(str)
     moved = frame["evaluated"].astype(str) != frame["data"].astype(str)
     base = base.where(~moved, base + " → " + frame["evaluated"].astype(str))
+    apart = of_own_stores(frame)
+    own = frame["task"].astype(str)
+    alone = len(frame.loc[apart, "data"].drop_duplicates()) < 2
+    base = base.where(~apart, own if alone else frame["data"].astype(str) + " · " + own)
     told: dict[str, Callable[[Any], str]] = {
         "encoder": str,
         "task": str,

@@ -6,9 +6,8 @@ among those that validation chose.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
@@ -16,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fusionkit.dataset.mixture import Mix
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.dataset.stores import Stores, source_of, stores_of
+from fusionkit.dataset.stores import Stores, source_of
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
@@ -29,11 +30,14 @@ from fusionkit.fit.train.decisions import predict_parts
 from fusionkit.fit.train.layer_weights import row_weights
 from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
+from fusionkit.report.display_names import of_own_stores, own_metric
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.texts import Texts
 from fusionkit.runs.folder import layer_weights_of
 from fusionkit.runs.records_file import TAKEN_FROM
+from fusionkit.runs.task_rows import MEAN
 from fusionkit.specs import RunSpec
+from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
 from fusionkit.tags import are_span_tags
 
@@ -47,6 +51,7 @@ class RunPredictions:
 
     Attributes:
         digest: the run's. task, method: as the report names them. column: the label column that it predicts.
+        scored: its ``metric``, ``score`` and ``validation_score``: the run's, or of tasks over stores of their own its.
         kind: ``spans``, ``tags``, ``class`` or ``number``. split: the name of the examples' split.
         layers: the encoder's layers that the fusion reads.
         gold, predicted: a label, a number or a list of tags an example.
@@ -59,6 +64,7 @@ class RunPredictions:
     task: str
     method: str
     column: str
+    scored: Mapping[str, Any]
     kind: str
     split: str
     layers: tuple[int, ...]
@@ -83,18 +89,26 @@ class AllPredictions:
     @cached_property
     def all(self) -> list[RunPredictions]:
         """The predictions of each run, task by task, the methods in their order."""
-        gone: Counter[str] = Counter()
+        gone: dict[str, set[str]] = {}  # runs by the reason
         found: list[RunPredictions] = []
         contexts: dict[Any, SweepContext] = {}
-        for digest, task, method in self._wanted():
+        known: dict[str, dict[str, RunPredictions]] = {}  # of runs with several rows
+        for row in self._wanted():
+            digest, task, method = row["digest"], row["task_name"], row["method"]
             if file := self.study.records[digest].get(TAKEN_FROM):
-                gone[f"no weights to predict by: records were taken from {file}"] += 1
+                gone.setdefault(f"no weights to predict by: records were taken from {file}", set()).add(digest)
                 continue
             try:
-                found += predictions_of(self.study, digest, task, method, contexts)
+                if digest not in known:
+                    known[digest] = predictions_of(self.study, digest, task, method, contexts)
+                if pd.isna(row["task_stores"]):
+                    found += known.pop(digest).values()
+                else:
+                    look = known[digest][row["task"]]
+                    found.append(replace(look, task=task, scored={**row, "metric": own_metric(row)}))
             except FusionkitError as error:
-                gone[error.what] += 1
-        self.left_out += [f"{what} ({counted(count, 'run')})" for what, count in gone.items()]
+                gone.setdefault(error.what, set()).add(digest)
+        self.left_out += [f"{what} ({counted(len(digests), 'run')})" for what, digests in gone.items()]
         return found
 
     def best(self, looks: Iterable[RunPredictions]) -> list[RunPredictions]:
@@ -103,45 +117,44 @@ class AllPredictions:
         for look in looks:
             rival = found.setdefault((look.task, look.column), look)
             # The larger the better: perplexities are not looked at.
-            ours, theirs = (float(self.study.records[one.digest]["validation_score"]) for one in (look, rival))
+            ours, theirs = (float(one.scored["validation_score"]) for one in (look, rival))
             if ours > theirs:
                 found[look.task, look.column] = look
         return list(found.values())
 
-    def _wanted(self) -> list[tuple[str, str, str]]:
-        """Digest, task and method of the runs that are looked at: of each task and method the best by validation."""
+    def _wanted(self) -> list[dict[str, Any]]:
+        """The rows of the runs that are looked at: of each task and method the best by validation."""
         runs = self.study.whole
-        runs = runs[(runs["task"] != "mlm") & runs["task_stores"].isna()].sort_values(
-            "validation_score", ascending=False, kind="stable"
-        )
-        best = runs.drop_duplicates(["task_name", "method"])[["digest", "task_name", "method"]]
+        of_means = of_own_stores(runs) & (runs["task"] == MEAN)
+        runs = runs[(runs["task"] != "mlm") & ~of_means].sort_values("validation_score", ascending=False, kind="stable")
+        best: list[Any] = runs.drop_duplicates(["task_name", "method"]).to_dict(orient="records")
         tasks = list(dict.fromkeys(self.study.whole["task_name"]))
 
-        def order(run: tuple[str, str, str]) -> tuple[int, bool, int]:
-            digest, task, method = run
+        def order(run: dict[str, Any]) -> tuple[int, bool, int]:
             # Fusions with weights first: these are what a look is for.
-            weights = layer_weights_of(self.study.records[digest]).values()
-            return tasks.index(task), all(each is None for each in weights), self.study.methods.index(method)
+            weights = layer_weights_of(self.study.records[run["digest"]]).values()
+            of_method = self.study.methods.index(run["method"])
+            return tasks.index(run["task_name"]), all(each is None for each in weights), of_method
 
-        found = sorted(best.itertuples(index=False, name=None), key=order)
-        by_task = [list(listed) for _, listed in groupby(found, key=itemgetter(1))]
+        found = sorted(best, key=order)
+        by_task = [list(listed) for _, listed in groupby(found, key=itemgetter("task_name"))]
         turns = [run for turn in zip_longest(*by_task) for run in turn if run is not None]
         if len(turns) > MOST:
             self.left_out.append(f"the look inside has {MOST} runs of {len(turns)} tasks and methods")
-        kept = set(turns[:MOST])
-        return [run for run in found if run in kept]
+        kept = [(run["digest"], run["task_name"]) for run in turns[:MOST]]
+        return [run for run in found if (run["digest"], run["task_name"]) in kept]
 
 
 def predictions_of(
     study: ReportData, digest: str, task: str, method: str, contexts: dict[Any, SweepContext]
-) -> list[RunPredictions]:
-    """The predictions of a run, one object for each column that it predicts; ``contexts`` keep loaded task data.
+) -> dict[str, RunPredictions]:
+    """The predictions of a run by its tasks, one for each column that it predicts; ``contexts`` keep loaded task data.
 
     Raises:
         FusionkitError: its store is missing, or its weights are damaged.
     """
     spec = RunSpec.from_dict(study.records[digest]["spec"])
-    key = (spec.store, spec.mix, spec.evaluate_on)
+    key = (spec.store, spec.mix, spec.evaluate_on, spec.task_stores)
     if key not in contexts:
         contexts[key] = SweepContext(source_of(spec, study.stores))
     source = contexts[key].store
@@ -152,10 +165,10 @@ def predictions_of(
     split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
     positions = positions_of(run.layers, source.layers)
     answers = predict_parts(run.whole, data, split, positions)
-    store = source.evaluation_stores[0] if isinstance(source, Mix) else stores_of(source)[0]
-    texts = Texts(store, name if name in store.splits else "train")
-    found = []
+    found, texts_of = dict[str, RunPredictions](), dict[str, Texts]()
     for part, examples in split.parts.items():
+        store = _store_of(source, part)
+        texts = texts_of.setdefault(store.digest, Texts(store, name if name in store.splits else "train"))
         part_data, gold, predicted = data.parts[part], list(examples.gold), answers[part]
         if part_data.task.several:
             gold, predicted = ([" + ".join(labels) or NO_LABEL for labels in side] for side in (gold, predicted))
@@ -163,11 +176,19 @@ def predictions_of(
         kind = "number" if part_data.task.numeric else "class"
         if whole is None:
             kind = "spans" if are_span_tags(part_data.labels) else "tags"
-        found.append(RunPredictions(
-            digest, task, method, part_data.label, kind, name, run.layers, gold, predicted, tokens, whole,
-            row_weights(run.whole.parts[part], examples, positions), examples.read_offsets[:: examples.sides], has_row,
-        ))  # fmt: skip
+        found[part] = RunPredictions(
+            digest, task, method, part_data.label, study.records[digest], kind, name, run.layers, gold, predicted,
+            tokens, whole, row_weights(run.whole.parts[part], examples, positions),
+            examples.read_offsets[:: examples.sides], has_row,
+        )  # fmt: skip
     return found
+
+
+def _store_of(source: Stores, task: str) -> Store:
+    """The store of the examples that a task is scored on."""
+    if isinstance(source, TaskStores):
+        return source.store_of[task]
+    return source.evaluation_stores[0] if isinstance(source, Mix) else source
 
 
 def _data_of(run: TrainedRun, data: TaskData, source: Stores) -> TaskData:

@@ -36,7 +36,7 @@ def inside_of(looks: AllPredictions, rows: int = ROWS) -> dict[str, Any]:
         source = _source(look, chosen)
         key = json.dumps(source, sort_keys=True)
         sources.setdefault(key, source)
-        told.append({**_look(looks, look, chosen), "source": list(sources).index(key)})
+        told.append({**_look(look, chosen), "source": list(sources).index(key)})
     return {"sources": list(sources.values()), "looks": told, "kinds": list(KINDS)}
 
 
@@ -72,8 +72,8 @@ def _source(look: RunPredictions, chosen: list[int]) -> dict[str, Any]:
     }
 
 
-def _look(looks: AllPredictions, look: RunPredictions, chosen: list[int]) -> dict[str, Any]:
-    record = looks.study.records[look.digest]
+def _look(look: RunPredictions, chosen: list[int]) -> dict[str, Any]:
+    record = look.scored
     times = times_of(record["metric"])
     score = record["validation_score"] if look.split == "validation" or record["score"] is None else record["score"]
     wrong = sum(gold != said for gold, said in zip(look.gold, look.predicted, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, unit_of
+from fusionkit.report.display_names import METHOD_AXES, TASK_AXES, in_order, named, own_metric, unit_of
 from fusionkit.runs.choice import Chosen, choose
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import RunsFolder, digest_of_record, flat_tests, is_floor
@@ -111,8 +112,8 @@ class ReportData:
 
     @cached_property
     def _metrics(self) -> dict[object, str]:
-        named = self.frame.dropna(subset="metric").drop_duplicates("task_name")
-        return dict(zip(named["task_name"], named["metric"].astype(str), strict=True))
+        rows = self.frame.dropna(subset="metric").drop_duplicates("task_name").to_dict(orient="records")
+        return {row["task_name"]: own_metric(row) for row in rows}
 
     def metric(self, task: object) -> str | None:
         """The score that a task's runs have."""
@@ -121,6 +122,13 @@ class ReportData:
     def task_with_unit(self, task: object, more: str = "") -> str:
         """A task with the unit of its score: ``atis · slots (F1, %)``; ``more`` stands before the unit."""
         return f"{task}{more} ({unit_of(self.metric(task))})"
+
+    def epoch_steps(self, record: dict[str, Any]) -> int | None:
+        """Steps of an epoch; None as of :meth:`examples_learned`."""
+        if record.get("sampled"):  # of tasks over stores of their own, by task and epoch
+            return int(sum(steps[0] for steps in record["sampled"].values()))
+        examples = self.examples_learned(record)
+        return None if examples is None else math.ceil(examples / record["spec"]["batch_size"])
 
     def examples_learned(self, record: dict[str, Any]) -> int | None:
         """Training examples of an epoch; None where neither the record nor a store that is still there tells.

@@ -314,10 +314,11 @@ def task_scores(record: dict[str, Any]) -> dict[str, float | None]:
 
 
 def layer_weights_of(record: dict[str, Any]) -> dict[str, list[float] | None]:
-    """The mean weight of each layer, by the column that the weights serve."""
+    """The mean weight of each layer, by the column that it serves; of tasks over stores of their own by the task."""
     found = [record.get("layer_weights"), *(each.get("layer_weights") for each in others_of(record).values())]
-    label = record["spec"]["label"]
-    return dict(zip(label.split(",") if len(found) > 1 else [label], found, strict=True))
+    label, tasks = record["spec"]["label"], tasks_of(record["spec"]["task"])
+    names = list(tasks) if record["spec"].get("task_stores") else label.split(",") if len(found) > 1 else [label]
+    return dict(zip(names, found, strict=True))
 
 
 def timed_curve(record: dict[str, Any]) -> list[dict[str, Any]]:

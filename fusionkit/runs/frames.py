@@ -131,7 +131,8 @@ def layer_weights(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     Returns:
         a layer a row: the run's ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, then ``layer`` (0 is
         the embeddings), ``weight`` (its mean over the validation rows) and the ``folder``. Runs whose fusions have no
-        such weights have no rows; a run of several tasks has rows for each of its columns, as ``label``.
+        such weights have no rows; a run of several tasks has rows for each of its columns, as ``label``, or for each
+        of its tasks where they are over stores of their own.
         Errors are those of :func:`results`.
     """
 

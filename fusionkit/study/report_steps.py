@@ -16,6 +16,7 @@ from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures
 from fusionkit.report.report_data import read_report_data
+from fusionkit.runs.ablations import ABLATION
 from fusionkit.runs.example_scores import ExampleScores
 from fusionkit.runs.folder import flat_tests
 from fusionkit.runs.shown_split import TEST
@@ -23,7 +24,7 @@ from fusionkit.runs.summary import NOTES
 from fusionkit.runs.tabulate import tabulate
 from fusionkit.statistics.kept_answers import RunAnswers
 from fusionkit.study.fit_step import SweepFit, all_digests, runs_content
-from fusionkit.study.folder import StudyFolder
+from fusionkit.study.folder import StudyFolder, content_of
 from fusionkit.study.steps import Commands, Made, Step
 from fusionkit.study.study import Comparison, Report, Study
 
@@ -126,7 +127,7 @@ def figures_step(study: Study, work: StudyFolder, commands: Commands) -> Step:
 
     told = ["all"] if study.figures is None else study.figures
     command = _command(study, work, work.figures / "report.html", "--figures", str(work.figures))
-    return Step("figures", command, lambda: {"figures": told, "runs": _runs(study, work)}, work.contents, make)
+    return Step("figures", command, lambda: {"figures": told, **_shown(study, work)}, work.contents, make)
 
 
 def report_step(report: Report, study: Study, work: StudyFolder, commands: Commands) -> Step:
@@ -141,7 +142,7 @@ def report_step(report: Report, study: Study, work: StudyFolder, commands: Comma
 
     options = ["--title", report.title, *(["--baseline", report.baseline] if report.baseline else [])]
     command = _command(study, work, work.report, *options)
-    return Step("report", command, lambda: {**told, "runs": _runs(study, work)}, work.contents, make)
+    return Step("report", command, lambda: {**told, **_shown(study, work)}, work.contents, make)
 
 
 def _places(study: Study, work: StudyFolder) -> tuple[list[Path], list[Path]]:
@@ -156,6 +157,9 @@ def _command(study: Study, work: StudyFolder, page: Path, *options: str) -> str:
     return shlex.join(["fusionkit", "report", *map(str, runs), "--out", str(page), *named, *options])
 
 
-def _runs(study: Study, work: StudyFolder) -> dict[str, Any]:
-    """All runs of their folders, which is what figures and page show."""
-    return {name: runs_content(work.runs(name), all_digests(work.runs(name))) for name in study.sweeps}
+def _shown(study: Study, work: StudyFolder) -> dict[str, Any]:
+    """All that figures and page show: the runs of their folders, and what `fusionkit ablate` has kept beside some."""
+    folders = {name: work.runs(name) for name in study.sweeps}
+    runs = {name: runs_content(folder, all_digests(folder)) for name, folder in folders.items()}
+    kept = {file.parent.name: content_of(file) for each in folders.values() for file in each.glob(f"*/{ABLATION}")}
+    return {"runs": runs} | ({"ablations": kept} if kept else {})

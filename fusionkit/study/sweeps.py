@@ -10,6 +10,7 @@ from fusionkit.dataset.share import parse_share
 from fusionkit.fit.sweep.checks import CHECKS, seed_pairs
 from fusionkit.fit.sweep.file import Block, overlaid, parts_of, products
 from fusionkit.fit.sweep.multi import read_tasks
+from fusionkit.fit.sweep.open_widths import leaves_out
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.heads import each_head
 from fusionkit.options.entry import PRODUCT, options_of
@@ -77,8 +78,9 @@ def read_sweep_step(
 
 
 def _check_together(block: Mapping[str, Any]) -> None:
-    """Refuse a head that is none of its task's, and options that its head cannot use."""
+    """Refuse a head that is none of its task's, options that its head cannot use, and a width that nothing sets."""
     task, head = block.get("task"), block.get("head")
+    leaves_out(block)
     seed_pairs(*(block.get(name) for name in ("seeds", "data_seeds", "init_seeds")))
     if is_multi(task):  # their heads are checked with their stores
         return

@@ -22,18 +22,16 @@ from fusionkit.files import read_json
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
-from fusionkit.methods.per_task import all_own
 from fusionkit.runs.ablations import Ablation, write_ablation
 from fusionkit.runs.folder import RECORD
 from fusionkit.runs.task_rows import MEAN
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
-from fusionkit.tasks import ALONE, parts_of
-from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tasks import ALONE
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
-from fusionkit.tuning.trained import delta_of
+from fusionkit.tuning.trained import tuned_of
 
 
 def ablate(
@@ -54,17 +52,13 @@ def ablate(
             encoder is not to be had. StoreError: its delta is damaged.
     """
     run, spec = open_run(folder), RunSpec.from_dict(read_json(folder / RECORD)["spec"])
-    plain = dataclasses.replace(spec, checkpointing=False)
     if run.delta is None:
         raise _without_parts(spec)
     source = source_of(spec, stores)
-    with torch.random.fork_rng(devices=[]):
-        tuned = load_tuned(source, plain, torch.device("cpu"))
-    attached = tuned.attached if spec.choose_epoch == MEAN else all_own(tuned.attached, list(parts_of(spec)))
+    tuned = tuned_of(run, source)
+    attached = tuned.attached
     if attached.skip is None:
         raise _without_parts(spec)
-    attached.load_delta(delta_of(run))
-    attached.train(False)
     data = SweepContext(source).load(spec)
     how = (source.layers, Batching.on("cpu"))
     live = live_data(data, TokenSource(source), tuned.encoder, *how, use=attached.use)

@@ -11,13 +11,19 @@ from safetensors.torch import load
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
+from fusionkit.devices import CPU
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError, UsageError
+from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.methods import parse_method
-from fusionkit.methods.per_task import OF, of_task
-from fusionkit.tuning.encoder import encoder_of, tuned
+from fusionkit.methods.per_task import OF, all_own, of_task
+from fusionkit.runs.folder import RECORD
+from fusionkit.runs.task_rows import MEAN
+from fusionkit.specs import RunSpec
+from fusionkit.tasks import parts_of
+from fusionkit.tuning.encoder import TunedEncoder, encoder_of, load_tuned, tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
 
@@ -99,11 +105,33 @@ def delta_bytes(run: TrainedRun) -> bytes:
     return content
 
 
-def live_data_of(run: TrainedRun, data: TaskData, store: Stores) -> TaskData:
-    """The splits of a store over the states of the run's own encoder; the splits themselves for a frozen one."""
+def live_data_of(run: TrainedRun, data: TaskData, stores: Stores, place: str | None = None) -> TaskData:
+    """The splits over the states of the run's own encoder, or of a frozen run as they are. Each of several tasks over
+    stores of their own is read with its own weights. ``place`` is that of :func:`trained_encoder`.
+    """
     if run.delta is None:
         return data
-    return live_data(data, TokenSource(store), trained_encoder(run), store.layers, Batching.on("cpu"))
+    how = (stores.layers, Batching.on("cpu"))
+    if not data.apart:
+        return live_data(data, TokenSource(stores), trained_encoder(run, place), *how)
+    trained = tuned_of(run, stores)
+    return live_data(data, TokenSource(stores), trained.encoder, *how, use=trained.attached.use)
+
+
+def tuned_of(run: TrainedRun, stores: Stores) -> TunedEncoder:
+    """The run's own encoder in evaluation mode with its method in effect, what was trained in place; of several tasks
+    over stores of their own ``attached.use`` puts in a task's weights.
+
+    Raises:
+        EncoderError, UsageError: as of :func:`load_tuned`. StoreError: the delta is missing or damaged.
+    """
+    spec = dataclasses.replace(RunSpec.from_dict(read_json(run.folder / RECORD)["spec"]), checkpointing=False)
+    with torch.random.fork_rng(devices=[]):
+        found = load_tuned(stores, spec, CPU)
+    attached = found.attached if spec.choose_epoch == MEAN else all_own(found.attached, list(parts_of(spec)))
+    attached.load_delta(delta_of(run))
+    attached.train(False)
+    return TunedEncoder(found.encoder, attached)
 
 
 def _damaged(run: TrainedRun, received: str) -> StoreError:

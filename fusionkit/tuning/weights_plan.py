@@ -12,38 +12,41 @@ Source: the counts are those of the methods put in effect on the encoder's shape
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 import transformers
 
+from fusionkit.encoder.loading import text_half
 from fusionkit.encoder.reference import encoder_place
 from fusionkit.encoder.refusals import loading_errors
 from fusionkit.errors import UsageError
+from fusionkit.fit.sweep.open_widths import NothingFitsError, OpenWidth, filled
 from fusionkit.fusions import build_fusion, fusion_layers, fusion_name
 from fusionkit.methods import parse_method
 from fusionkit.methods.per_task import own_names
 from fusionkit.methods.structure import structure_of
 from fusionkit.methods.table import MethodSpec
-from fusionkit.specs import FROZEN
+from fusionkit.specs import FROZEN, parse_untrained
 
 BYTES = 4  # float32, as trained weights are kept
-MOST = 1 << 14  # the widest that a budget is filled with
 ALONE = "a fine-tuned encoder a task"  # the measure of all others, whatever the budget
-# What Stickland and Murray (2019) set beside each other: the method, the fusion of each task, the step of their width.
+# What Stickland and Murray (2019) and Houlsby et al. (2019) set beside each other: the method, the fusion of each task,
+# and for BERT-base the width that one of them leaves out.
 KINDS: Sequence[tuple[str, str, str, int]] = (
-    ("PALs, shared over layers", "pals:{}", "last", 6),
-    ("PALs of each layer", "pals:{},share=no", "last", 6),
-    ("PALs, top half", "pals:{},layers={top}", "last", 6),
-    ("PALs, bottom half", "pals:{},layers={bottom}", "last", 6),
-    ("low rank", "low-rank:{}", "last", 1),
-    ("projected attention on top", "full", "projected-attention:{}", 12),
-    ("projected feed-forward on top", "full", "projected-ffn:{}", 1),
-    ("adapters (Houlsby)", "houlsby:{}", "last", 1),
-    ("adapters, one a layer", "houlsby:{},share=layer", "last", 1),
+    ("PALs, shared over layers", "pals", "last", 204),
+    ("PALs of each layer", "pals:share=no", "last", 84),
+    ("PALs, top half", "pals:layers={top}", "last", 276),
+    ("PALs, bottom half", "pals:layers={bottom}", "last", 276),
+    ("low rank", "low-rank", "last", 100),
+    ("projected attention on top", "full", "projected-attention", 204),
+    ("projected feed-forward on top", "full", "projected-ffn", 252),
+    ("adapters (Houlsby)", "houlsby", "last", 64),
+    ("adapters, one a layer", "houlsby:share=layer", "last", 64),
 )
-WIDTHS = (204, 84, 276, 276, 100, 204, 252, 64, 64)  # of the papers, for BERT-base
 
 
 @dataclass(frozen=True)
@@ -82,24 +85,38 @@ class WeightsPlan:
         encoder: its weights. depth, hidden: its layers, and the width of its states.
     """
 
-    def __init__(self, reference: str, tasks: int, trust_remote_code: bool = False) -> None:
+    def __init__(
+        self, reference: str, tasks: int, trust_remote_code: bool = False, revision: str | None = None
+    ) -> None:
+        reference, _ = parse_untrained(reference)
+        place = encoder_place(reference, None)
         with loading_errors(reference), torch.device("meta"):
             config: Any = transformers.AutoConfig.from_pretrained(
-                encoder_place(reference, None), trust_remote_code=trust_remote_code
+                place, trust_remote_code=trust_remote_code, revision=revision
             )
             made: Any = transformers.AutoModel.from_config  # untyped
-            self._model = made(config, trust_remote_code=trust_remote_code)
+            self._model = text_half(made(config, trust_remote_code=trust_remote_code))
         self.tasks, self.encoder = tasks, sum(weights.numel() for weights in self._model.parameters())
         self._structure = structure_of(self._model)
         self.depth, self.hidden = self._structure.depth, self._structure.hidden
 
-    def of(self, method: str, fusion: str = "last", kind: str = "") -> PlannedWeights:
-        """The weights of a method, and of a fusion of each task on top; UsageError for one the encoder cannot take."""
+    def of(self, method: str, fusion: str = "last", kind: str = "", budget: int | None = None) -> PlannedWeights:
+        """The weights of a method, and of a fusion of each task on top; UsageError for one the encoder cannot take.
+
+        Args:
+            budget: weights a task, by which a width that is left out is set.
+        """
+        if budget is not None:
+            method, fusion = filled(method, fusion, budget, self.own, self._fusion)
         spec, fusion = parse_method(method), fusion_name(fusion)
         trained, own = self._counted(spec)
         own += self._fusion(fusion)
         total = self.encoder + self.tasks * own
         return PlannedWeights(kind or str(spec), str(spec), fusion, own, trained, total, total / self.encoder)
+
+    def own(self, method: str) -> int:
+        """The weights of a method that a task has for itself; errors as of :meth:`of`."""
+        return self._counted(parse_method(method))[1]
 
     def alone(self) -> PlannedWeights:
         """A whole encoder for each task."""
@@ -113,24 +130,19 @@ class WeightsPlan:
         """
         found = [self.alone(), self.of("full", kind="all shared, heads alone differ"), self.of(FROZEN, "linear")]
         found.append(self.of("full", "extra-layers:1", "a transformer layer on top"))
-        for (kind, method, fusion, step), usual in zip(KINDS, WIDTHS, strict=True):
-            width = usual if budget is None else self._widest(method, fusion, step, budget)
-            if width:
-                found.append(self.of(self._spelled(method, width), self._spelled(fusion, width), kind))
-        return found if budget is None else [each for each in found if each.per_task <= budget or each.kind == ALONE]
-
-    def _widest(self, method: str, fusion: str, step: int, budget: int) -> int:
-        """The largest width, a multiple of ``step``, with at most so many weights a task; 0 for none."""
-        low, high = 0, MOST // step
-        while low < high:
-            middle = (low + high + 1) // 2
-            found = self.of(self._spelled(method, step * middle), self._spelled(fusion, step * middle))
-            low, high = (middle, high) if found.per_task <= budget else (low, middle - 1)
-        return step * low
-
-    def _spelled(self, text: str, width: int) -> str:
         half = self.depth // 2
-        return text.format(width, top=f"-{half}:", bottom=f"1:{half + 1}")
+        for kind, text, fusion, usual in KINDS:
+            method = text.format(top=f"-{half}:", bottom=f"1:{half + 1}")
+            if budget is not None:
+                with suppress(NothingFitsError):
+                    found.append(self.of(method, fusion, kind, budget))
+                continue
+            widths = [OpenWidth.of(noun, each) for noun, each in (("method", method), ("fusion", fusion))]
+            method, fusion = (
+                each if width is None else width.at(usual) for width, each in zip(widths, (method, fusion), strict=True)
+            )
+            found.append(self.of(method, fusion, kind))
+        return found if budget is None else [each for each in found if each.per_task <= budget or each.kind == ALONE]
 
     def _counted(self, spec: MethodSpec) -> tuple[int, int]:
         """What all tasks share and train, and what each has for itself."""
@@ -150,3 +162,9 @@ class WeightsPlan:
         with torch.device("meta"):
             made: Any = build_fusion(name, len(layers), self.hidden)
         return sum(weights.numel() for weights in made.parameters())
+
+
+@cache
+def plan_of(reference: str, revision: str | None) -> WeightsPlan:
+    """The plan of one task over an encoder as stores name it; a revision is of a hub id alone."""
+    return WeightsPlan(reference, 1, revision=revision)

@@ -14,6 +14,7 @@ import torch
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
+from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.encode.job import make_job
 from fusionkit.encode.shard import Shard, encode_shard
 from fusionkit.encoder import load_encoder
@@ -94,6 +95,17 @@ def weather(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sto
         (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     place = tmp_path_factory.mktemp("stores") / "weather.store"
     return open_store(encoded(model_folder, folder, place, words=False))
+
+
+@pytest.fixture(scope="session")
+def stores(store: Store, weather: Store) -> TaskStores:
+    """Two tasks, each over a store of its own."""
+    return TaskStores(
+        [
+            TaskChoice("tags", store, label="tags", head="linear-tagger"),
+            TaskChoice("kind", weather, head="linear-classifier", batch_size=4),
+        ]
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Trains runs alone, then by forked ranks that join as torchrun's processes do.
 
-    ranker.py STORE FOLDER RANKS SPECS.json STOP
+    ranker.py STORE[,STORE…] FOLDER RANKS SPECS.json STOP
 
 Run k of the list is trained by one process at ``FOLDER/k/1`` and by so many at ``FOLDER/k/RANKS``. Imports are loaded
 once. Every second step keeps a state; unless STOP is 0 the ranks find one that a process alone left after that step.
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from fusionkit.dataset.stores import source_of
 from fusionkit.devices import CPU
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext
@@ -27,8 +28,9 @@ from fusionkit.tuning.ranks import joined
 
 STORE, FOLDER, RANKS, SPECS, STOP = sys.argv[1:]
 torch.set_num_threads(1)
-store, listed = open_store(STORE), json.loads(Path(SPECS).read_text())
-specs = [RunSpec.from_dict(values) for values in listed]
+specs = [RunSpec.from_dict(values) for values in json.loads(Path(SPECS).read_text())]
+stores = {each.digest: each for each in map(open_store, STORE.split(","))}
+store = source_of(specs[0], stores)
 
 
 class StoppedError(Exception):

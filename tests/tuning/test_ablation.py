@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from fusionkit.cli.ablate import ablate as command
+from fusionkit.cli.run import run as run_study
 from fusionkit.encode.batching import Batching
 from fusionkit.errors import UsageError
 from fusionkit.fit import expand
@@ -25,7 +26,7 @@ from fusionkit.report.report_data import read_report_data
 from fusionkit.runs.ablations import read_ablation
 from fusionkit.store import Store
 from fusionkit.tuning.ablation import ablate
-from fusionkit.tuning.encoder import load_tuned
+from fusionkit.tuning.encoder import encoder_of, load_tuned
 from fusionkit.tuning.live import live_data
 from fusionkit.tuning.tokens import TokenSource
 from fusionkit.tuning.trained import delta_of
@@ -60,7 +61,7 @@ def test_a_span_is_scored_as_if_its_adapters_did_nothing(store: Store, train: Tr
     assert len({scores[""] for _, _, scores in made.spans}) > 1, "no span changes anything: nothing is tried"
 
 
-@pytest.mark.parametrize("method", ["pals:6", "low-rank:4", "prefix:2"])
+@pytest.mark.parametrize("method", ["pals:6", "low-rank:4", "prefix:2", "lora:4", "ia3"])
 def test_parts_that_are_taken_away_everywhere_leave_the_encoder(store: Store, method: str) -> None:
     (spec,) = expand(store, task="tagging", fusions=["last"], methods=[method])
     tuned = load_tuned(store, spec, torch.device("cpu"))
@@ -70,7 +71,8 @@ def test_parts_that_are_taken_away_everywhere_leave_the_encoder(store: Store, me
     torch.manual_seed(0)
     with torch.no_grad():
         plain = tuned.encoder.states(*given)[-1] if method != "prefix:2" else None
-        for weights in attached.parts.parameters() if attached.parts is not None else ():
+        own = attached.trainable.values() if attached.parts is None else attached.parts.parameters()
+        for weights in own:
             weights.normal_()
         changed = tuned.encoder.states(*given)[-1]
         assert attached.skip is not None
@@ -105,3 +107,48 @@ def test_the_command_prints_a_table_and_the_report_draws_it(
         ablate(full["folder"], {store.digest: store})
     with pytest.raises(UsageError, match=r"the store .* is not there"):
         ablate(found["folder"], {})
+
+
+@pytest.mark.parametrize("method", ["lora:4", "ia3"])
+def test_a_trained_run_of_peft_is_scored_without_its_parts(
+    store: Store, train: Train, tmp_path: Path, method: str
+) -> None:
+    own: dict[str, Any] = {"fusions": ["last"], "encoder_lrs": (3e-2,), "lrs": (0.1,), "epochs": (6,)}
+    found = train(store, tmp_path / "runs", methods=[method], **own)
+    made = ablate(found["folder"], {store.digest: store})
+    assert [span[:2] for span in made.spans] == [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (3, 3)]
+    assert made.whole[""] == pytest.approx(found["validation_score"])
+    # Without all parts the run's head reads the encoder as it was.
+    run = open_run(found["folder"])
+    plain = encoder_of(run.encoder, run.encoding["encoder"], run.encoding["compute_dtype"], True, "cpu")
+    context = SweepContext(store)
+    live = live_data(context.load(run.spec), TokenSource(store), plain, store.layers, Batching.on("cpu"))
+    with torch.no_grad():
+        expected = score(run.whole, live, live.validation, context.positions(run.spec))
+    assert {(a, b): scores[""] for a, b, scores in made.spans}[1, 3] == next(iter(expected.values()))
+    assert made.whole[""] != next(iter(expected.values())), "the parts change nothing: nothing is tried"
+
+
+@pytest.mark.soak("products")
+def test_a_study_draws_what_was_ablated_since(model_folder: Path, source_folder: Path, tmp_path: Path) -> None:
+    (study := tmp_path / "study.yaml").write_text(
+        f"encoder: {model_folder}\nrows: tokens\nsources: {{towns: {source_folder}}}\n"
+        "sweeps:\n  one: {store: towns, label: tags, method: 'houlsby:4', fusion: last, max-steps: 2}\n"
+        "figures: [ablation]\nreport: yes\n"
+    )
+    given = [str(study), "--out", str(tmp_path / "work"), "--json"]
+
+    def made() -> list[str]:
+        done = CliRunner().invoke(run_study, given, catch_exceptions=False)
+        return [step["step"] for step in json.loads(done.stdout) if step["made"]]
+
+    assert made() == ["encode towns", "fit one", "figures", "report"]
+    drawn, page = tmp_path / "work" / "figures" / "ablation.svg", tmp_path / "work" / "report.html"
+    assert not drawn.exists()
+    assert FIGURES["ablation"].title not in page.read_text()
+    (folder,) = [path.parent for path in (tmp_path / "work" / "runs" / "one").glob("*/run.json")]
+    CliRunner().invoke(command, [str(folder), "--store", str(tmp_path / "work" / "stores")], catch_exceptions=False)
+    assert made() == ["figures", "report"]
+    assert drawn.is_file()
+    assert FIGURES["ablation"].title in page.read_text()
+    assert made() == []

@@ -64,16 +64,6 @@ def test_the_order_of_tasks_is_that_of_the_seed_and_each_tasks_minibatches_follo
     )
 
 
-@pytest.fixture(scope="module")
-def stores(store: Store, weather: Store) -> TaskStores:
-    return TaskStores(
-        [
-            TaskChoice("tags", store, label="tags", head="linear-tagger"),
-            TaskChoice("kind", weather, head="linear-classifier", batch_size=4),
-        ]
-    )
-
-
 def run_of(stores: TaskStores, **choices: Any) -> RunSpec:
     (spec,) = expand(stores, **{"fusions": ["last"], "epochs": (2,), "batch_sizes": (8,), "pool": "cls", **choices})
     return spec

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +110,22 @@ def test_a_whole_encoder_is_written_that_transformers_loads(
         stacked = torch.stack(states.hidden_states, 2)[0, 1:-1]  # [words, layers, hidden]
         scores = head.run.model(stacked, torch.tensor([0, len(stacked)]))
     assert [head.labels[k] for k in scores.argmax(1)] == answers(folder, texts)[0]
+
+
+@pytest.mark.soak("products")
+@pytest.mark.parametrize("method", ["lora:2", "ia3"])
+def test_the_command_predicts_and_evaluates_by_layers_of_peft(
+    trained: Callable[[str], Path], texts: list[list[str]], source_folder: Path, method: str
+) -> None:
+    """A process of its own imports less of transformers than this one."""
+    run, ours = trained(method), {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for words in (["predict", str(run), " ".join(texts[0])], ["evaluate", str(run), str(source_folder)]):
+        given = [sys.executable, "-m", "fusionkit", *words, "--json"]
+        done = subprocess.run(given, capture_output=True, text=True, check=False, env=ours)
+        assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)
+    told = json.loads((run / "run.json").read_text())["scores"]["test"]
+    assert found["scores"] == pytest.approx(told, abs=1e-6)
 
 
 def test_a_method_that_does_not_merge_has_no_whole_encoder(trained: Callable[[str], Path], tmp_path: Path) -> None:

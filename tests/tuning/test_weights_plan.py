@@ -71,5 +71,8 @@ def test_the_command_prints_methods_as_fit_takes_them(model_folder: Path) -> Non
     done = CliRunner().invoke(plan, [*given, "--method", "houlsby:4", "--json"], catch_exceptions=False)
     (row,) = json.loads(done.output)
     assert (row["method"], row["per_task"]) == ("houlsby:4", 6 * (2 * 16 * 4 + 4 + 16))
-    with pytest.raises(UsageError, match="--budget-per-task chooses widths"):
+    chosen = [*given, "--method", "houlsby", "--method", "full", "--budget-per-task", "2000", "--json"]
+    done = CliRunner().invoke(plan, chosen, catch_exceptions=False)
+    assert [row["method"] for row in json.loads(done.output)] == ["houlsby:9", "full"]
+    with pytest.raises(UsageError, match="--budget-per-task sets the width"):
         CliRunner().invoke(plan, [*given, "--method", "full", "--budget-per-task", "9"], catch_exceptions=False)

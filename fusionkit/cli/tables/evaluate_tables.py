@@ -11,6 +11,7 @@ from fusionkit.cli.console import table
 from fusionkit.cli.tables.format_cells import NOTHING, times_of
 from fusionkit.evaluation.answers import HeadAnswers, RunEvaluation
 from fusionkit.evaluation.counts import SPANS, ClassCounts, class_counts, confusions, most_frequent
+from fusionkit.evaluation.of_tasks import key_of
 from fusionkit.evaluation.span_errors import KINDS, count_kinds
 from fusionkit.exported.head_names import head_names
 from fusionkit.metrics import metric_name
@@ -26,10 +27,10 @@ RIGHT = "right"
 def print_scores(console: Console, found: Sequence[RunEvaluation]) -> None:
     """A line a head, and of runs of several tasks one for each; the columns are the scores that any of them has."""
     first = found[0]
-    console.print(
-        f"{first.data.name}, {first.data.split}: {counted(len(first.data.frame), 'example')}; scores in percent"
-    )
     heads = [head for each in found for head in each.heads.values()]
+    data = {id(head.data): head.data for head in heads}.values()
+    told = [f"{each.name}, {each.split}: {counted(len(each.frame), 'example')}" for each in data]
+    console.print(f"{'; '.join(told)}; scores in percent")
     names = head_names([head.run for head in heads])
     named = dict(zip(map(id, heads), names, strict=True))
     rows = [(name, len(head.gold), head.scores) for name, head in zip(names, heads, strict=True)]
@@ -41,9 +42,10 @@ def print_scores(console: Console, found: Sequence[RunEvaluation]) -> None:
     alone = len(rows)
     for each in (each for each in found if len(each.heads) > 1):
         one, *others = each.heads.values()
-        labels = "+".join(head.run.spec.label for head in (one, *others))
+        labels = "+".join(key_of(head.run) for head in (one, *others))
         whole = {name: value for name, value in each.scores.items() if name in ("mean", "frame")}
-        rows.append((labels + named[id(one)].removeprefix(one.run.spec.label), len(one.gold), whole))
+        count = sum(len(head.gold) for head in each.heads.values()) if each.run.apart else len(one.gold)
+        rows.append((labels + named[id(one)].removeprefix(key_of(one.run)), count, whole))
     rows[alone:] = sorted(rows[alone:], key=itemgetter(0))
     metrics = list(dict.fromkeys(metric for *_, scores in rows for metric in scores))
     header = [("head", LEFT), ("examples", RIGHT), *((metric_name(metric), RIGHT) for metric in metrics)]
@@ -64,7 +66,7 @@ def print_details(console: Console, found: RunEvaluation) -> None:
         what = "entity type" if head.kind == SPANS else "class"
         console.print()
         console.print(
-            table(None, [(f"{head.column}: {what}", LEFT), *((name, RIGHT) for name in HEADER)], map(_row, classes))
+            table(None, [(f"{head.title}: {what}", LEFT), *((name, RIGHT) for name in HEADER)], map(_row, classes))
         )
         if any(not each.known for each in classes):
             console.print("* train has none: cannot be predicted")
@@ -109,7 +111,7 @@ def _print_confusion(console: Console, head: HeadAnswers) -> None:
     ]
     console.print()
     console.print(
-        table(None, [(f"{head.column}: gold ↓ predicted →", LEFT), *((number, RIGHT) for number in numbers)], rows)
+        table(None, [(f"{head.title}: gold ↓ predicted →", LEFT), *((number, RIGHT) for number in numbers)], rows)
     )
     wrong = sorted(((n, a, b) for (a, b), n in pairs.items() if a != b), key=lambda one: (-one[0], *one[1:]))
     if wrong:

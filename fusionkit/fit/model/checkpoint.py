@@ -65,6 +65,11 @@ class TrainedRun:
         """The tasks of the run by name, one for each column that it predicts."""
         return {self.name: self, **self.others}
 
+    def of_parts(self, parts: Mapping[str, TrainedRun]) -> TrainedRun:
+        """The run with these of its tasks, one or more, alone."""
+        first, *others = parts
+        return dataclasses.replace(parts[first], others={name: parts[name] for name in others})
+
     @property
     def of_words(self) -> bool:
         """True where each word gets a label, False where each example gets one."""

@@ -10,11 +10,13 @@ from typing import Any
 from fusionkit.dataset.stores import Stores
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.warm_start import WarmStart, open_starts
+from fusionkit.fit.sweep.budget import with_widths
 from fusionkit.fit.sweep.checks import read_floors
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, open_draws
 from fusionkit.fit.sweep.floors import floors_of
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.fit.sweep.method_choices import over_frozen_encoder
+from fusionkit.fit.sweep.open_widths import refuse_idle
 from fusionkit.specs import ENCODER, FROZEN, PARTS, RunSpec
 
 
@@ -38,15 +40,17 @@ def expand_blocks(store: Stores, blocks: Sequence[Mapping[str, Any]]) -> Sweep:
     """The union of the blocks' runs.
 
     Args:
-        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for five that are
+        blocks: choices of :func:`fusionkit.fit.sweep.grid.expand` by parameter, with its errors, but for six that are
             the user's: ``init_from``, places of runs; ``draw_from``, one of runs or a list; ``freeze``, parts;
-            ``halving``, which one block says for all; ``floor``, whose runs stand behind those of their block.
+            ``halving``, which one block says for all; ``floor``, whose runs stand behind those of their block;
+            ``budget_per_task``, which sets widths that are left out (:mod:`fusionkit.fit.sweep.budget`).
     """
     starts = {places: open_starts(places) for places in dict.fromkeys(block.get("init_from", ()) for block in blocks)}
     sources = dict.fromkeys(block.get("draw_from") for block in blocks)
     draws = {source: [] if source is None else open_draws(source) for source in sources}
+    refuse_idle(blocks)
     specs = list[RunSpec]()
-    for block in blocks:
+    for block in chain.from_iterable(with_widths(store, each) for each in blocks):
         choices = {name: value for name, value in block.items() if name != "halving"}
         floors = read_floors(choices.pop("floor", None))
         frozen = set(choices.pop("freeze", ()))

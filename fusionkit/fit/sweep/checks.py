@@ -9,6 +9,7 @@ from typing import Any
 from fusionkit.dataset.share import parse_share
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.method_choices import asked_layer, check_encoder_rate, method_spelling
+from fusionkit.fit.sweep.open_widths import OpenWidth
 from fusionkit.fusions import fusion_name
 from fusionkit.names import EVERY_LAYER, FLOORS
 from fusionkit.options.tables import FIT
@@ -75,8 +76,8 @@ def read_floors(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
 CHECKS: Checks = {
     "task": check_task,
     "head": check_name,
-    "fusion": lambda name: name if name == EVERY_LAYER else fusion_name(name),
-    "method": method_spelling,
+    "fusion": lambda name: name if name == EVERY_LAYER else OpenWidth.of("fusion", name) or fusion_name(name),
+    "method": lambda name: OpenWidth.of("method", name) or method_spelling(name),
     "encoder-lr": check_encoder_rate,
     "from-layer": asked_layer,
     "floor": read_floors,

@@ -32,6 +32,7 @@ from fusionkit.tasks.head_check import is_somebodys
 from fusionkit.tasks.joint import fitting_heads, text_of
 
 USUAL = ("last", "linear", "concat", "attention")
+OF_SWEEPS = ("halving", "floor", "budget_per_task")
 WIDTH_KEEPING = ("last", "linear", "concat-affine", "attention")  # what an encoder's LM head can read
 
 
@@ -127,8 +128,7 @@ def expand(
     if mdl:
         _check_mdl(methods, tasks, heads, draw, shots, bool(starts) or bool(draws))
         kinds += [(False, block) for block in range(1, MDL_BLOCKS + 1)]
-    fusions = fusions or (WIDTH_KEEPING if store.rows == MASKED else USUAL)
-    fusions = [each for name in fusions for each in layer_by_layer(store, name)]
+    fusions = [each for name in fusions or usual_fusions(store) for each in layer_by_layer(store, name)]
     shots = shots or sorted({one.run.shots for one in draws if one.run and one.run.shots}) or [None]
     watched = watched_count(store, validate_on)
     ordered, drawn = (usual_order(store), SHUFFLE) if order == AUTO else (order, order)
@@ -182,6 +182,11 @@ def expand(
     return list(dict.fromkeys(runs))
 
 
+def usual_fusions(store: StoreFacts) -> Sequence[str]:
+    """The fusions of a sweep that names none."""
+    return WIDTH_KEEPING if store.rows == MASKED else USUAL
+
+
 def layer_by_layer(store: StoreFacts, fusion: str) -> list[str]:
     """The fusions that a name stands for: :data:`EVERY_LAYER` is each stored layer alone, another is itself."""
     return [f"layer:{layer}" for layer in store.layers] if fusion == EVERY_LAYER else [fusion]
@@ -189,8 +194,8 @@ def layer_by_layer(store: StoreFacts, fusion: str) -> list[str]:
 
 def _settings(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Options of training by field, once for each combination of the values given; UsageError for an unknown one."""
-    # Two are of a sweep, not of a run.
-    known = {entry.parameter: entry for entry in FIT.values() if entry.name not in ("halving", "floor")}
+    # These are of a sweep, not of a run.
+    known = {entry.parameter: entry for entry in FIT.values() if entry.name not in OF_SWEEPS}
     for name in options:
         if name not in known:
             raise unknown_name("option of a sweep", name, known)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.report.altair import altair
-from fusionkit.report.display_names import times_of
+from fusionkit.report.display_names import of_own_stores, times_of
 from fusionkit.report.figures.encodings import (
     COUNTS,
     SECONDS,
@@ -28,6 +28,7 @@ from fusionkit.report.figures.encodings import (
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.folder import timed_curve
+from fusionkit.runs.task_rows import MEAN
 
 X_TITLES = {"epoch": "epoch", "seconds": "seconds of one head trained alone", "step": "steps of the optimizer"}
 LOG = ("seconds", "step")
@@ -37,13 +38,13 @@ MOST_BANDS = 5  # more of them hide each other
 def data(x: str, y: str, study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a task, method and epoch: means over the seeds, with the interval of the score or loss."""
     runs = study.whole.drop_duplicates(["digest", "task_name"])
+    runs = runs[~of_own_stores(runs) | (runs["task"] == MEAN)]  # an epoch has the mean of such tasks alone
     is_score = y == "validation_score"
     rows: list[dict[str, Any]] = []
     for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
         record = study.records[digest]
         times = times_of(study.metric(task)) if is_score else 1.0
-        examples = study.examples_learned(record)
-        steps = None if examples is None else math.ceil(examples / record["spec"]["batch_size"])
+        steps = study.epoch_steps(record)
         for number, point in enumerate(timed_curve(record), start=1):
             at = {
                 **point,

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.report.altair import altair
+from fusionkit.report.display_names import of_own_stores
 from fusionkit.report.figures.encodings import GAP, WIDTH, colours_of, dashes_of, methods_of, panels, shade, tooltip
 from fusionkit.report.predictions import AllPredictions, RunPredictions
 from fusionkit.report.report_data import ReportData
@@ -31,9 +32,12 @@ def by_run(study: ReportData) -> pd.DataFrame:
     """A row a run, column it answers, and layer: the mean weight over validation rows, as the record has it."""
     runs = study.whole.drop_duplicates(["digest", "task_name"])
     rows: list[dict[str, Any]] = []
-    for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
+    told = runs["task"].where(of_own_stores(runs), "")
+    for digest, task, method, own in zip(runs["digest"], runs["task_name"], runs["method"], told, strict=True):
         record = study.records[digest]
         spec, found = record["spec"], layer_weights_of(record)
+        if own:  # a row of one of its tasks, or of their mean
+            found = {name: weights for name, weights in found.items() if name == own}
         for column, weights in found.items():
             run = {
                 "task": task if len(found) == 1 else f"{task} · {column}", "method": method,

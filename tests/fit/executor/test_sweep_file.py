@@ -150,7 +150,10 @@ def test_every_option_can_stand_in_a_file(store: Store, written: Write, tmp_path
     assert several.tasks == (
         {"name": "a", "store": beside, "label": "tags", "batch_size": 4}, {"name": "b", "store": "s3://bucket/y"},
     )  # fmt: skip
-    assert {*values, *through, *of_tasks, "data-seeds", "init-seeds", "draw-from", "pool", "control", "mdl"} == set(FIT)
+    (budget,) = read_sweep(written("method: [pals, low-rank]\nbudget-per-task: 2000\n")).blocks
+    assert budget == {"methods": ("pals", "low-rank"), "budget_per_task": 2000}
+    once = {"budget-per-task", "data-seeds", "init-seeds", "draw-from", "pool", "control", "mdl"}
+    assert {*values, *through, *of_tasks, *once} == set(FIT)
     pooled = read_sweep(written("label: label\npool: max\nfusion: last\nfloor: none\n")).blocks
     assert [s.pool for s in expand_blocks(store, pooled).specs] == ["max"]
 

@@ -1,0 +1,85 @@
+"""Which tasks a data set serves, of a run of several over stores of their own.
+
+Those that learned from it; where none did, those of its name, as ``fit`` names tasks by their stores; where none has
+it, those whose column of labels it has. ``--task`` says it where these cannot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusionkit.errors import UsageError, unknown_name
+from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.places import Place
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A data set. Attributes: place: where it lies. columns: its own. digest: of a store, as specs have it."""
+
+    place: Place
+    columns: Collection[str]
+    digest: str | None = None
+
+
+def key_of(run: TrainedRun) -> str:
+    """What a user calls a head: the column that it learned, or its task where each has data of its own."""
+    return run.name if run.apart else run.spec.label
+
+
+def chosen(runs: Sequence[TrainedRun], tasks: Sequence[str]) -> list[TrainedRun]:
+    """Runs with the tasks that the user names; those without several tasks over stores of their own are left out of
+    the choice.
+
+    Raises:
+        UsageError: an unknown task, or no run that has several.
+    """
+    known = list(dict.fromkeys(name for run in runs if run.apart for name in run.parts))
+    if tasks and not known:
+        raise UsageError(
+            "--task chooses among several tasks over stores of their own",
+            expected="a run of `fusionkit fit --task multi`",
+            received=", ".join(run.folder.name for run in runs),
+            remedy="leave --task out",
+        )
+    for name in tasks:
+        if name not in known:
+            raise unknown_name("task of these runs", name, known)
+    found = []
+    for run in runs:
+        own = {name: part for name, part in run.parts.items() if name in tasks}
+        if not (tasks and run.apart):
+            found.append(run)
+        elif own:
+            found.append(run.of_parts(own))
+    return found
+
+
+def served(run: TrainedRun, offer: Offer, named: Mapping[str, str], told: bool) -> TrainedRun | None:
+    """The run with those of its tasks that a data set serves; None where it serves none.
+
+    Args:
+        named: by :func:`key_of` the column with the labels. told: the user has said that it serves the run's tasks.
+
+    Raises:
+        UsageError: two tasks would read one column, and nothing tells which of them is meant.
+    """
+    if not run.apart or told:
+        return run
+    parts, name = run.parts, offer.place.name
+    stem = name.partition(".")[0] if offer.digest is None else name.removesuffix(".store")
+    there = [name for name, part in parts.items() if named[key_of(part)] in offer.columns]
+    own = [name for name in there if parts[name].spec.store == offer.digest]
+    of_name = [name for name in there if name == stem or name.startswith(f"{stem}-")]
+    names = own or of_name or there
+    columns = Counter(named[name] for name in names)
+    if twice := [column for column, count in columns.items() if count > 1]:
+        raise UsageError(
+            f"several tasks of the run {run.folder.name} read a column {twice[0]!r}, and {offer.place} may be of each",
+            expected="the name of its task",
+            received=", ".join(name for name in names if named[name] == twice[0]),
+            remedy=f"name it: --task {names[0]}",
+        )
+    return run.of_parts({name: parts[name] for name in names}) if names else None

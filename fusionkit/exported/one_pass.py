@@ -1,0 +1,56 @@
+"""Heads that one pass of one encoder serves: what they read, and which of them agree in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusionkit.errors import UsageError
+from fusionkit.fit.model.checkpoint import TrainedRun
+
+
+def kind_of(run: TrainedRun) -> str:
+    """What a head reads: ``texts``, ``pairs`` or ``words``."""
+    columns = run.encoding["columns"]
+    return "words" if columns["tokens"] else "pairs" if columns["pair"] else "texts"
+
+
+def pair_as(run: TrainedRun) -> str:
+    """The sequences of a pair: ``one`` or ``two``."""
+    return str(run.encoding.get("pair_as", "one"))  # runs of earlier releases do not tell
+
+
+def answering(run: TrainedRun, takes: str) -> TrainedRun:
+    """The tasks of a run that can answer about this input; UsageError where none can."""
+    kinds = {"words": ("words", "texts")}.get(takes, (takes,))
+    parts = {name: part for name, part in run.parts.items() if kind_of(part) in kinds}
+    if not parts:
+        raise UsageError(
+            f"no task of the run {run.folder.name} reads {takes}",
+            expected=f"one of {', '.join(dict.fromkeys(map(kind_of, run.parts.values())))}",
+            received=takes,
+            remedy="choose another --takes",
+        )
+    return run.of_parts(parts)
+
+
+def refuse_different(runs: list[TrainedRun], takes: str) -> None:
+    """One pass serves runs over different rows, but not over different encoders or sub-tokens: UsageError."""
+    fields = ("weights", "tokenizer", "compute_dtype", "max_length", "input")
+    known = []
+    for run in runs:
+        kind = takes if run.apart else kind_of(run)
+        given = f"pairs as {pair_as(run)}" if kind == "pairs" else kind
+        known.append({**run.encoding, **run.encoding["encoder"], "input": given})
+    for run, other in zip(runs[1:], known[1:], strict=True):
+        if different := [name for name in fields if known[0][name] != other[name]]:
+            raise UsageError(
+                "these runs cannot share one pass of one encoder",
+                expected=_listed(runs[0], known[0], different),
+                received=_listed(run, other, different),
+                remedy="predict with each encoder's and each input's runs by themselves",
+            )
+
+
+def _listed(run: TrainedRun, values: dict[str, Any], names: list[str]) -> str:
+    found = ", ".join(f"{name} {str(values[name])[:16]}" for name in names)
+    return f"{run.folder.name} ({run.encoder}): {found}"

@@ -1,0 +1,104 @@
+"""Widths that are set by a budget: the largest with which a task has at most so many weights for itself.
+
+    --method pals --method low-rank --budget-per-task 385314      over MiniLM: pals:126 and low-rank:83
+
+A method or a fusion whose argument is left out gets it before its run has a spec: the spec has the width, as if it had
+been given by hand. What a task has for itself is counted as ``fusionkit plan`` counts it, without heads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from fusionkit.dataset.infer_task import choose_tasks
+from fusionkit.dataset.stores import Stores
+from fusionkit.dataset.task_stores import TaskStores
+from fusionkit.errors import UsageError
+from fusionkit.fit.sweep.grid import layer_by_layer, usual_fusions
+from fusionkit.fit.sweep.open_widths import Count, OpenWidth, filled, leaves_out
+from fusionkit.fusions import build_fusion, fusion_layers
+from fusionkit.options.entry import joined
+from fusionkit.specs import FROZEN, parse_layers
+from fusionkit.store import Store
+
+PLAN = "fusionkit.tuning.weights_plan"
+
+
+def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A block of choices without its budget: itself where all widths are given, else one for each method and fusion,
+    with their widths.
+
+    Raises:
+        UsageError: a width without a budget, or one that the budget cannot set. EncoderError: the configuration of the
+            store's encoder is not to be had.
+    """
+    choices = dict(block)
+    budget = choices.pop("budget_per_task", None)
+    if not leaves_out(block):
+        yield choices
+        return
+    asked = joined(block.get("task")), joined(block.get("label"))
+    tasks = store.tasks if isinstance(store, TaskStores) else _tasks(store, *asked)
+    shares_method = len(tasks) > 1 and not isinstance(store, TaskStores)
+    shares_fusion = len(tasks) > 1 and block.get("joint_fusion") != "each"
+    given = block.get("fusions") or usual_fusions(store)
+    fusions = [each for name in given for each in layer_by_layer(store, name)]
+    methods, layers = block.get("methods") or (FROZEN,), block.get("fusion_layers") or (None,)
+    for method, fusion, chosen in itertools.product(methods, fusions, layers):
+        for noun, text, shared, remedy in (
+            ("method", method, shares_method, "give its width, or train over a store for each task: --task multi"),
+            ("fusion", fusion, shares_fusion, "give its width, or each task a fusion of its own: --joint-fusion each"),
+        ):
+            if shared and OpenWidth.of(noun, text):
+                raise UsageError(
+                    f"--budget-per-task is of what a task has for itself, and all tasks share {noun} {text!r}",
+                    expected="a method or a fusion that each task has for itself",
+                    received=f"--{noun} {text}",
+                    remedy=remedy,
+                )
+        of_fusion = _no_weights if shares_fusion else _fusion_counts(store, chosen)
+        of_method = _no_weights if shares_method else _method_counts(store)
+        method, fusion = filled(method, fusion, budget, of_method, of_fusion)
+        one = {"methods": (method,), "fusions": (fusion,)}
+        yield {**choices, **one, **({} if chosen is None else {"fusion_layers": (chosen,)})}
+
+
+def _tasks(store: Any, task: str | None, label: str | None) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = (
+        choose_tasks(store, task, label) if isinstance(store, Store) else store.choose_tasks(task, label)
+    )
+    return found
+
+
+def _no_weights(text: str) -> int:
+    return 0
+
+
+def _method_counts(store: Stores) -> Count:
+    def count(method: str) -> int:
+        if method == FROZEN:
+            return 0
+        manifest = store.manifest
+        plan = importlib.import_module(PLAN).plan_of(
+            manifest["encoder"]["name"], manifest["identity"]["encoder"].get("revision")
+        )
+        return int(plan.own(method))
+
+    return count
+
+
+def _fusion_counts(store: Stores, chosen: str | None) -> Count:
+    def count(fusion: str) -> int:
+        depth = store.manifest["encoder"]["layers"]
+        layers = None if chosen is None else parse_layers(chosen, depth, "--fusion-layers")
+        read = fusion_layers(fusion, store.layers, depth, layers)
+        with torch.device("meta"):
+            made: Any = build_fusion(fusion, len(read), store.hidden)
+        return sum(weights.numel() for weights in made.parameters())
+
+    return count
