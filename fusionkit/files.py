@@ -9,11 +9,10 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fusionkit.direct_io import write_past_cache
 from fusionkit.errors import FusionkitError, StoreError, UsageError
 from fusionkit.object_storage import ask
 from fusionkit.places import Place, place_errors, read_bytes
@@ -31,13 +30,28 @@ def write_durably(path: Place, *pieces: bytes | memoryview) -> None:
     write_pieces(path, pieces)
 
 
-def write_pieces(path: Place, pieces: Iterable[bytes | memoryview], *, past_cache: bool = False) -> None:
+def write_synced(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file from pieces and sync it."""
+    with path.open("wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_pieces(
+    path: Place,
+    pieces: Iterable[bytes | memoryview],
+    write: Callable[[Path, Iterable[bytes | memoryview]], None] = write_synced,
+) -> None:
     """Write a file so that at any moment it is absent, old or complete, also after a power cut.
 
-    A piece is asked for when the piece before it is written or, with ``past_cache``, in a buffer.
+    A piece is asked for when the piece before it is written.
 
     An object on remote storage is so by nature: it appears when the last of its bytes is there. Where the path is a
     link, what it points to is replaced.
+
+    Args:
+        write: writes a new local file and syncs it.
 
     Raises:
         UsageError: the path is a device or a pipe: a file would take its place. FusionkitError: the disk is
@@ -61,13 +75,7 @@ def write_pieces(path: Place, pieces: Iterable[bytes | memoryview], *, past_cach
     with disk_errors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if past_cache:
-                write_past_cache(aside, pieces)
-            else:
-                with aside.open("wb") as file:
-                    file.writelines(pieces)
-                    file.flush()
-                    os.fsync(file.fileno())
+            write(aside, pieces)
             aside.replace(path)
             sync_folder(path.parent)
         except BaseException:

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from fusionkit.encoder.tokenizer_threads import keep_tokenizers_serial
 from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
 from fusionkit.lazy import uncollected
 from fusionkit.printable import printable
-from fusionkit.tokenizer_threads import keep_tokenizers_serial
 
 COMMANDS = {
     "estimate": "Say what an encode would cost, before it starts.",

@@ -21,6 +21,7 @@ from fusionkit.encode.publish import draft_folder
 from fusionkit.encode.repeats import DuplicateFinder
 from fusionkit.encode.text_pairs import first_occurrences, paired
 from fusionkit.encoder.masked_lm import MaskedLm
+from fusionkit.encoder.tokenizer_threads import parallel_tokenizers
 from fusionkit.errors import UsageError
 from fusionkit.files import write_durably, write_json
 from fusionkit.ragged import IntArray
@@ -40,7 +41,6 @@ from fusionkit.store.layout import (
 from fusionkit.store.manifest import is_two, sequences_of, split_layout
 from fusionkit.store.presence import PLAN
 from fusionkit.store.verify import small_files
-from fusionkit.tokenizer_threads import parallel_tokenizers
 
 
 def write_plan(job: Job) -> None:

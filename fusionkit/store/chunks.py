@@ -14,8 +14,9 @@ from numcodecs import zstd
 from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
-from fusionkit.files import write_pieces
+from fusionkit.files import write_pieces, write_synced
 from fusionkit.places import Place, read_bytes
+from fusionkit.store.direct_io import write_past_cache
 from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged
 
 PIECE_BYTES = 1 << 20
@@ -43,7 +44,7 @@ def write_chunk(path: Place, block: NDArray[Any], array: ChunkedArray, compressi
     # Uncompressed, the block's memory is checksummed and written without a copy.
     raw = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
     written = Checksummed(raw if compression == "none" else compressed(raw))
-    write_pieces(path, written, past_cache=len(written.content) >= LARGE_BYTES)
+    write_pieces(path, written, write_past_cache if len(written.content) >= LARGE_BYTES else write_synced)
     return Stamp(written.crc32c, len(written.content) + CHECKSUM_BYTES)
 
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from fusionkit.tokenizer_threads import VARIABLE, keep_tokenizers_serial, parallel_tokenizers
+from fusionkit.encoder.tokenizer_threads import VARIABLE, keep_tokenizers_serial, parallel_tokenizers
 
 
 @pytest.mark.parametrize("chosen", [None, "true", "false"])

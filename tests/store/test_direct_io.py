@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fusionkit.direct_io import BUFFER_BYTES, O_DIRECT, PAGE, write_past_cache
 from fusionkit.files import write_pieces
 from fusionkit.store import chunks
 from fusionkit.store.chunks import write_chunk
+from fusionkit.store.direct_io import BUFFER_BYTES, O_DIRECT, PAGE, write_past_cache
 from fusionkit.store.layout import ChunkedArray
 
 SIZES = [0, 1, PAGE - 1, PAGE, PAGE + 1, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 3 * BUFFER_BYTES + PAGE + 7]
@@ -33,7 +33,7 @@ def test_any_size_is_written_whole(size: int, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"longer than it will be" * 9)
     write_past_cache(tmp_path / "file", cut(content))
     assert (tmp_path / "file").read_bytes() == content
-    write_pieces(tmp_path / "other", cut(content), past_cache=True)
+    write_pieces(tmp_path / "other", cut(content), write_past_cache)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["file", "other"]
     assert (tmp_path / "other").read_bytes() == content
 
