@@ -34,7 +34,7 @@ FUSIONS = ("last", "linear", "attention", "concat")
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "TREC-6": ("trec6", "mean", {"epochs": (10,)}),
     "ATIS slots": ("atis", "words", {"label": "slots", "epochs": (5,)}),
-    "CoNLL-2003, 128 sentences": ("conll2003", "words", {"label": "tags", "shots": (16,), "epochs": (25,)}),
+    "CoNLL-2003, 64 sentences": ("conll2003", "words", {"label": "tags", "shots": (16,), "epochs": (25,)}),
 }
 # PyTorch, oneDNN and MKL choose their kernels by these.
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
