@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fusionkit.devices import device_of
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
-from fusionkit.evaluation.of_tasks import Offer, chosen, key_of, served
+from fusionkit.evaluation.of_tasks import Offer, chosen, column_of, key_of, served
 from fusionkit.evaluation.over_source import input_columns, live_answers, source_examples, told
 from fusionkit.evaluation.over_store import stored_answers, stored_examples
 from fusionkit.exported import open_heads
@@ -104,11 +104,11 @@ def _over_source(
     named = _named(_heads(trained), labels)
     offer = Offer(place, source.splits[split].column_names)
     served_runs = [each for run in trained if (each := served(run, offer, named, told_tasks)) is not None]
-    _refuse_unlabelled(_heads(served_runs), named, source.name, offer)
+    _refuse_unlabelled(_heads(served_runs or trained), named, source.name, offer)
     predictor = predictor_of(served_runs, **how)
     heads = list(predictor.runs.values())
     roles = input_columns(predictor, source, inputs)
-    examples, notes = source_examples(source, split, roles, [(run, named[key_of(run)]) for run in heads])
+    examples, notes = source_examples(source, split, roles, [(run, column_of(run, named)) for run in heads])
     answers, cut = live_answers(predictor, examples)
     by_head = {(run.digest, key_of(run)): answers[name] for name, run in predictor.runs.items()}
     notes += [f"{name} reads other input: not scored" for name in predictor.left_out]
@@ -141,13 +141,13 @@ def _over_stores(
             remedy="evaluate over each by itself",
         )
     stores = [open_store(place) for place in places]
-    named, found = _named(_heads(trained), labels), dict[str, RunEvaluation]()
+    named, found = _named(_heads(trained), labels), dict[Path, RunEvaluation]()
     for store in stores:
         one = _over_store(trained, store, split, named, told and len(stores) == 1, device_of(device), encoder)
         for each in one:
-            before = found.get(each.run.digest)
-            found[each.run.digest] = each if before is None else before.beside(each)
-    return [found[run.digest] for run in trained if run.digest in found]
+            before = found.get(each.run.folder)  # a run and its export have one digest
+            found[each.run.folder] = each if before is None else before.beside(each)
+    return [found[run.folder] for run in trained if run.folder in found]
 
 
 def _over_store(
@@ -163,7 +163,7 @@ def _over_store(
     examples = stored_examples(store, split)
     offer = Offer(store.path, list(examples.frame.columns), store.digest)
     runs = [each for run in trained if (each := served(run, offer, named, told)) is not None]
-    _refuse_unlabelled(_heads(runs), named, store.name, offer)
+    _refuse_unlabelled(_heads(runs or trained), named, store.name, offer)
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], None]:
         return stored_answers(run, store, examples.split, gold, numbers, device, encoder), None
@@ -189,7 +189,7 @@ def _evaluations(
         if examples.split == "train" and (its_own or run.data == examples.name):
             own.append(f"train of {examples.name} is what the head learned from: such scores flatter")
         for name, part in run.parts.items():
-            column = named[key_of(part)]
+            column = column_of(part, named)
             gold, present, _ = examples.gold_of(part, column)
             if present.any():
                 golds[name] = gold, present
@@ -201,8 +201,9 @@ def _evaluations(
             among = np.logical_and.reduce([golds[name][1] for name in together])
             numbers = np.flatnonzero(among)
             if not len(numbers):
+                columns = ", ".join(column_of(run.parts[name], named) for name in together)
                 raise UsageError(
-                    f"no example of {examples.name} has a label in each of {', '.join(named.values())}",
+                    f"no example of {examples.name} has a label in each of {columns}",
                     remedy="evaluate on data with all of them, or on a column alone",
                 )
             if len(numbers) < len(among):
@@ -213,7 +214,7 @@ def _evaluations(
                 part, (gold, _) = run.parts[name], golds[name]
                 answers, likely = answers_of(part, gold, numbers)
                 own_gold = [gold[number] for number in numbers]
-                heads[name] = HeadAnswers(part, examples, named[key_of(part)], numbers, own_gold, answers, likely)
+                heads[name] = HeadAnswers(part, examples, column_of(part, named), numbers, own_gold, answers, likely)
                 own += heads[name].notes()
         if heads:
             found.append(RunEvaluation(run, heads, own))
@@ -229,31 +230,31 @@ def _split(splits: Sequence[str], wanted: str | None, place: str) -> str:
 
 
 def _named(heads: Sequence[TrainedRun], labels: Mapping[str, str] | str | None) -> dict[str, str]:
-    """By the column that a head learned, or its task where each has its own data, the column of its labels here."""
-    learned = {key_of(run): run.spec.label for run in heads}
+    """The columns that the user names for heads, by :func:`key_of`."""
+    learned = list(dict.fromkeys(map(key_of, heads)))
     if isinstance(labels, str):
         if len(learned) > 1:
             raise UsageError(
                 f"--label names one column for heads of {len(learned)}",
                 expected="LEARNED=COLUMN for each that has another name here",
                 received=labels,
-                remedy=f"write --label {next(iter(learned))}={labels}",
+                remedy=f"write --label {learned[0]}={labels}",
             )
         return dict.fromkeys(learned, labels)
     for name in labels or {}:
         if name not in learned:
             raise unknown_name("column that these heads learned", name, learned)
-    return learned | dict(labels or {})
+    return dict(labels or {})
 
 
 def _refuse_unlabelled(heads: Sequence[TrainedRun], named: Mapping[str, str], name: str, offer: Offer) -> None:
-    own = {key_of(run): (run.spec.label, named[key_of(run)]) for run in heads}
-    if wrong := [column for learned, column in own.values() if column != learned and column not in offer.columns]:
+    columns = list(dict.fromkeys(column_of(run, named) for run in heads))
+    if wrong := [column for column in columns if column in named.values() and column not in offer.columns]:
         raise unknown_name("column --label", wrong[0], offer.columns)
-    if not any(column in offer.columns for _, column in own.values()):
+    if not any(column in offer.columns for column in columns):
         raise UsageError(
             f"{name} has no labels of these heads",
-            expected=f"a column {', '.join(dict.fromkeys(column for _, column in own.values()) or named.values())}",
+            expected=f"a column {', '.join(columns)}",
             received=", ".join(map(str, offer.columns)),
             remedy="name it with --label; data without labels is for `fusionkit predict`",
         )

@@ -29,6 +29,11 @@ def key_of(run: TrainedRun) -> str:
     return run.name if run.apart else run.spec.label
 
 
+def column_of(run: TrainedRun, named: Mapping[str, str]) -> str:
+    """The column with a head's labels: the one that the user names by :func:`key_of`, else the one it learned."""
+    return named.get(key_of(run), run.spec.label)
+
+
 def chosen(runs: Sequence[TrainedRun], tasks: Sequence[str]) -> list[TrainedRun]:
     """Runs with the tasks that the user names; those without several tasks over stores of their own are left out of
     the choice.
@@ -61,7 +66,7 @@ def served(run: TrainedRun, offer: Offer, named: Mapping[str, str], told: bool) 
     """The run with those of its tasks that a data set serves; None where it serves none.
 
     Args:
-        named: by :func:`key_of` the column with the labels. told: the user has said that it serves the run's tasks.
+        named: as of :func:`column_of`. told: the user has said that it serves the run's tasks.
 
     Raises:
         UsageError: two tasks would read one column, and nothing tells which of them is meant.
@@ -70,16 +75,16 @@ def served(run: TrainedRun, offer: Offer, named: Mapping[str, str], told: bool) 
         return run
     parts, name = run.parts, offer.place.name
     stem = name.partition(".")[0] if offer.digest is None else name.removesuffix(".store")
-    there = [name for name, part in parts.items() if named[key_of(part)] in offer.columns]
+    there = [name for name, part in parts.items() if column_of(part, named) in offer.columns]
     own = [name for name in there if parts[name].spec.store == offer.digest]
     of_name = [name for name in there if name == stem or name.startswith(f"{stem}-")]
     names = own or of_name or there
-    columns = Counter(named[name] for name in names)
-    if twice := [column for column, count in columns.items() if count > 1]:
+    columns = {name: column_of(parts[name], named) for name in names}
+    if twice := [column for column, count in Counter(columns.values()).items() if count > 1]:
         raise UsageError(
             f"several tasks of the run {run.folder.name} read a column {twice[0]!r}, and {offer.place} may be of each",
             expected="the name of its task",
-            received=", ".join(name for name in names if named[name] == twice[0]),
+            received=", ".join(name for name in names if columns[name] == twice[0]),
             remedy=f"name it: --task {names[0]}",
         )
     return run.of_parts({name: parts[name] for name in names}) if names else None

@@ -93,17 +93,18 @@ class _Texts:
                 found.append(self.plain(item, (*keys, str(number))))
             return found
         merged = self._merged([item for key, item in node.value if key.value == MERGE], keys)
-        block: dict[str, Any] = {}
+        block, names = dict[str, Any](), set[str]()
         for key, item in node.value:
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else "a list or block"
-            if name == MERGE:
-                continue
-            if name in block:  # YAML would keep the last of them and say nothing
+            if name in names:  # YAML would keep the last of them and say nothing
                 raise UsageError(
                     f"{self.path}, {_line(key)}: {name!r} is given twice in one block",
                     expected="each key once",
                     remedy="make it one, or one list",
                 )
+            names.add(name)
+            if name == MERGE:
+                continue
             self.places[*keys, name] = _line(key)
             block[name] = self.plain(item, (*keys, name))
         return merged | block

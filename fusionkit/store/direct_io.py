@@ -17,6 +17,7 @@ from pathlib import Path
 PAGE = mmap.PAGESIZE
 BUFFER_BYTES = 1 << 20  # larger writes were slower: the buffer no longer stays in the core's cache
 O_DIRECT = getattr(os, "O_DIRECT", 0)  # Linux alone has it
+UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP)  # how file systems say that they have no such writes
 
 
 def write_past_cache(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
@@ -26,22 +27,22 @@ def write_past_cache(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
         OSError: as of ``open`` and ``write``.
     """
     handle = _opened(path)
+    # Not closed by hand: after an error the traceback still holds parts of it, and a map with parts cannot be closed.
+    buffer, filled = memoryview(mmap.mmap(-1, BUFFER_BYTES)), 0
     try:
-        with mmap.mmap(-1, BUFFER_BYTES) as memory, memoryview(memory) as buffer:
-            filled = 0
-            for piece in pieces:
-                left = memoryview(piece).cast("B")
-                while left:
-                    taken = min(len(left), BUFFER_BYTES - filled)
-                    buffer[filled : filled + taken] = left[:taken]
-                    left, filled = left[taken:], filled + taken
-                    if filled == BUFFER_BYTES:
-                        _write(handle, buffer)
-                        filled = 0
-            whole = filled // PAGE * PAGE
-            _write(handle, buffer[:whole])
-            _through_cache(handle)  # the end is no whole page
-            _write(handle, buffer[whole:filled])
+        for piece in pieces:
+            left = memoryview(piece).cast("B")
+            while left:
+                taken = min(len(left), BUFFER_BYTES - filled)
+                buffer[filled : filled + taken] = left[:taken]
+                left, filled = left[taken:], filled + taken
+                if filled == BUFFER_BYTES:
+                    _write(handle, buffer)
+                    filled = 0
+        whole = filled // PAGE * PAGE
+        _write(handle, buffer[:whole])
+        _through_cache(handle)  # the end is no whole page
+        _write(handle, buffer[whole:filled])
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -52,7 +53,7 @@ def _opened(path: Path) -> int:
     try:
         return os.open(path, flags | O_DIRECT, 0o666)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # how a file system says that it has no such files
+        if error.errno not in UNSUPPORTED:
             raise
         return os.open(path, flags, 0o666)
 
@@ -62,7 +63,7 @@ def _write(handle: int, data: memoryview) -> None:
         try:
             taken = os.write(handle, data)
         except OSError as error:
-            if error.errno != errno.EINVAL or not _through_cache(handle):
+            if error.errno not in UNSUPPORTED or not _through_cache(handle):
                 raise
             continue  # some file systems open such files and refuse to write them
         data = data[taken:]

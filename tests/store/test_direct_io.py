@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fusionkit.errors import FusionkitError
 from fusionkit.files import write_pieces
 from fusionkit.store import chunks
 from fusionkit.store.chunks import write_chunk
@@ -40,22 +41,23 @@ def test_any_size_is_written_whole(size: int, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not O_DIRECT, reason="this system has no such writes")
 @pytest.mark.parametrize("refused", ["open", "write"])
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
 def test_a_file_system_without_such_writes_gets_usual_ones(
-    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: int, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, written = os.open, os.write
     seen = set[bool]()
 
     def open_(path: Path, flags: int, mode: int = 0o777) -> int:
         if refused == "open" and flags & O_DIRECT:
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(code, os.strerror(code))
         return opened(path, flags, mode)
 
     def write(handle: int, data: memoryview) -> int:
         direct = bool(fcntl.fcntl(handle, fcntl.F_GETFL) & O_DIRECT)
         seen.add(direct)
         if refused == "write" and direct:
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(code, os.strerror(code))
         return written(handle, data)
 
     monkeypatch.setattr(os, "open", open_)
@@ -86,10 +88,20 @@ def test_a_large_chunk_has_the_bytes_of_a_small_ones_way(
     assert (tmp_path / "large").read_bytes() == (tmp_path / "usual").read_bytes()
 
 
-def test_other_refusals_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(handle: int, data: memoryview) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize("size", [BUFFER_BYTES, PAGE, 1])
+@pytest.mark.parametrize("taken", [0, PAGE])
+def test_a_full_disk_is_told_wherever_it_comes(
+    size: int, taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, left = os.write, [taken]
 
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="No space"):
-        write_past_cache(tmp_path / "file", [bytes(BUFFER_BYTES)])
+    def write(handle: int, data: memoryview) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= (now := min(left[0], len(data)))
+        return written(handle, data[:now])
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(FusionkitError, match="the disk is full"):
+        write_pieces(tmp_path / "file", [bytes(size), bytes(PAGE)], write_past_cache)
+    assert not [*tmp_path.iterdir()]

@@ -76,6 +76,15 @@ def test_blocks_with_and_without_open_widths_are_one_sweep(stores: TaskStores) -
     assert [spec.method for spec in found] == ["full", "pals:12,encoder=frozen", "houlsby:9"]
 
 
+def test_frozen_runs_stand_beside_methods_with_options_of_methods(stores: TaskStores) -> None:
+    own: dict[str, Any] = {"encoder_lrs": ("1e-4",), "encoder_dropout": 0.0}
+    by_hand = runs(stores, {"methods": ("frozen", "pals:12"), **own})
+    assert runs(stores, {"methods": ("frozen", "pals"), "budget_per_task": 2000, **own}) == by_hand
+    alone = {"fusions": ("projected-ffn",), "joint_fusion": "each", "budget_per_task": 9000}
+    with pytest.raises(UsageError, match="--encoder-lr is of methods that train through the encoder"):
+        runs(stores, {**alone, **own})
+
+
 @pytest.mark.parametrize(
     ("block", "match"),
     [

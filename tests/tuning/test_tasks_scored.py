@@ -132,6 +132,30 @@ def test_of_tasks_of_one_column_the_name_of_the_data_tells_or_the_user(
         scored(tmp_path / "third.jsonl")
 
 
+def test_runs_whose_tasks_of_one_name_learned_other_columns_stand_beside_each_other(
+    store: Store, weather: Store, tmp_path: Path
+) -> None:
+    columns = {}
+    for column in ("label", "tags"):
+        tasks = TaskStores([TaskChoice("x", store, label=column), TaskChoice("kind", weather, label="kind")])
+        (spec,) = expand(tasks, fusions=["last"], epochs=(1,), pool="cls")
+        fit(tasks, [spec], RunsFolder(tmp_path), Silent())
+        columns[spec.digest] = column
+    found = fusionkit.evaluate(tmp_path, data=Path(str(store.path)))
+    assert {each.run.digest: each.heads["x"].column for each in found} == columns
+
+
+def test_a_run_and_its_export_are_scored_beside_each_other(
+    runs: dict[str, Path], places: dict[str, Path], model_folder: Path, tmp_path: Path
+) -> None:
+    export_run(runs["frozen"], tmp_path / "head")
+    both = (runs["frozen"], tmp_path / "head")
+    for data in ([places["kind"]], [*places.values()]):
+        one, other = fusionkit.evaluate(*both, data=data, encoder=str(model_folder))
+        assert (one.run.folder.name, other.run.folder.name) == (runs["frozen"].name, "head")
+        assert one.scores == other.scores
+
+
 def test_the_command_takes_several_stores_and_prints_a_line_a_task_and_their_mean(
     runs: dict[str, Path], places: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_stores import TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.fit.sweep.grid import layer_by_layer, usual_fusions
+from fusionkit.fit.sweep.method_choices import options_for
 from fusionkit.fit.sweep.open_widths import Count, OpenWidth, filled, leaves_out
 from fusionkit.fusions import build_fusion, fusion_layers
 from fusionkit.options.entry import joined
@@ -64,8 +65,10 @@ def with_widths(store: Stores, block: Mapping[str, Any]) -> Iterator[dict[str, A
         of_fusion = _no_weights if shares_fusion else _fusion_counts(store, chosen)
         of_method = _no_weights if shares_method else _method_counts(store)
         method, fusion = filled(method, fusion, budget, of_method, of_fusion)
+        # Frozen runs leave out what is of methods, as beside methods of the same block.
+        own = options_for(FROZEN, choices) if method == FROZEN and {*methods} > {FROZEN} else choices
         one = {"methods": (method,), "fusions": (fusion,)}
-        yield {**choices, **one, **({} if chosen is None else {"fusion_layers": (chosen,)})}
+        yield {**own, **one, **({} if chosen is None else {"fusion_layers": (chosen,)})}
 
 
 def _tasks(store: Any, task: str | None, label: str | None) -> Mapping[str, Any]:
