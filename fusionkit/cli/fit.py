@@ -157,6 +157,7 @@ def _print(records: list[dict[str, Any]], runs: Path, as_json: bool) -> None:
 
 def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
     from fusionkit.fit.executor.estimate import SHOWN
+    from fusionkit.tasks.joint import told_tasks
 
     if as_json:
         print_json({**asdict(found), "notes": notes})
@@ -166,7 +167,8 @@ def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
     shown = [name for name in SHOWN if len({part[name] for part in found.parts}) > 1 or name in ("label", "fusion")]
     rows = []
     for part in found.parts:
-        kind = ["–" if part[name] is None else str(part[name]) for name in shown]
+        told = {**part, "label": told_tasks(part["task"], part["label"])}
+        kind = ["–" if told[name] is None else str(told[name]) for name in shown]
         rows.append([*kind, f"{part['runs']:,}", clock(part["seconds"])])
     if rows:
         columns = [*((name, "left") for name in shown), ("runs", "right"), ("one process", "right")]

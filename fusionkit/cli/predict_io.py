@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
+
 from fusionkit.cli.console import log, out, print_json, table
 from fusionkit.errors import DataError, UsageError
 from fusionkit.exported import find_heads
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from fusionkit.predict import Answer, Prediction, Predictor
 
 BLOCK = 1000  # texts read from standard input before they are predicted
+TEXT, GAP = 20, 2  # characters that a table leaves a text at least, and between columns
 Block = tuple[list[Any], list[str] | None]
 
 
@@ -98,10 +101,18 @@ def print_answers(
     if second is not None:
         shown = [f"{one} | {other}" for one, other in zip(shown, second, strict=True)]
     columns = [("text", "left"), *((name, "left") for name in predictor.runs)]
-    rows = [
-        [text, *(_cell(prediction[name]) for name in predictor.runs)]
-        for text, prediction in zip(shown, found, strict=True)
-    ]
+    cells = [[_cell(prediction[name]) for name in predictor.runs] for prediction in found]
+    rows = [[text, *answers] for text, answers in zip(shown, cells, strict=True)]
+    heads = zip(predictor.runs, *cells, strict=True)
+    if (
+        len(predictor.runs) > 1 and TEXT + sum(GAP + max(map(cell_len, head)) for head in heads) > out().width
+    ):  # a line for each head, its name unbroken
+        columns = [("text", "left"), ("head", "left"), ("answer", "left")]
+        rows = [
+            ["" if at else text, name, answer]
+            for text, answers in zip(shown, cells, strict=True)
+            for at, (name, answer) in enumerate(sorted(zip(predictor.runs, answers, strict=True)))
+        ]
     out().print(table(None, columns, rows))
 
 

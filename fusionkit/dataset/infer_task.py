@@ -20,6 +20,8 @@ from fusionkit.store import Store
 from fusionkit.tasks import ALONE, SHORT, TASKS, Task, tasks_of
 from fusionkit.tasks.joint import columns_of
 
+MEND = "choose another --label or --task, or mend these values and encode again"
+
 
 def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task, str]:
     """One task and the column it learns: those that the user names, else by the columns' roles; UsageError if they do
@@ -71,8 +73,8 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     if chosen.numeric:
         column = label or next((name for name in labels if _is_numeric(frame.get(name))), column)
         if not _is_numeric(frame.get(column)):
-            found = f"values like {frame[column].iloc[0]!r}" if column in frame.columns else "none in train"
-            raise _unsuited(column, chosen, "a column of numbers", found)
+            found = f"values like {_no_number(frame[column])!r}" if column in frame.columns else "none in train"
+            raise _unsuited(column, chosen, "a column of numbers, empty cells where one is missing", found, MEND)
     if chosen.needs_pair and not pair:
         raise UsageError(
             f"the examples of {store.path} are no pairs",
@@ -83,9 +85,11 @@ def choose_task(store: Store, task: str | None, label: str | None) -> tuple[Task
     return chosen, column
 
 
-def _unsuited(column: str | None, task: Task, expected: str, received: str) -> UsageError:
+def _unsuited(
+    column: str | None, task: Task, expected: str, received: str, remedy: str = "choose another --label or --task"
+) -> UsageError:
     what = f"column {column!r} does not suit the task {task.name}"
-    return UsageError(what, expected=expected, received=received, remedy="choose another --label or --task")
+    return UsageError(what, expected=expected, received=received, remedy=remedy)
 
 
 def choose_tasks(store: Store, task: str | None, label: str | None) -> dict[str, tuple[Task, str]]:
@@ -140,6 +144,12 @@ def _holds_lists(column: pd.Series[Any]) -> bool:
 
 def _is_numeric(column: pd.Series[Any] | None) -> bool:
     return column is not None and pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def _no_number(column: pd.Series[Any]) -> object:
+    """The first value that keeps a column from being numbers, else its first one."""
+    strange = column[pd.to_numeric(column.astype(str), errors="coerce").isna()]
+    return (strange if len(strange) else column).iloc[0]
 
 
 def _is_measured(column: pd.Series[Any] | None) -> bool:

@@ -121,12 +121,14 @@ def _body(config: Mapping[str, Any]) -> str:
     is_frozen = spec.get("method", "frozen") == "frozen"
     counts = {part if is_frozen else part.split(",")[0]: config.get(name) for part, name in PARAMETERS.items()}
     parameters = [(part, f"{count:,}") for part, count in counts.items() if count is not None]
+    layers = ", ".join(map(str, config["layers"]))
+    read = f"layer {layers}" if len(config["layers"]) == 1 else f"layers {layers}"
     known = "\n- Answers with none but the labels above." if config["labels"] else ""
     crf = "\n- A CRF decides for whole sequences: there are no probabilities." if spec["head"] == "crf" else ""
     return f"""\
 # {label}: {fusion} fusion and {head} head over {encoder}
 
-A fusionkit head for the {whole} {task}. It reads layers {", ".join(map(str, config["layers"]))} of {_encoder(config)}
+A fusionkit head for the {whole} {task}. It reads {read} of {_encoder(config)}
 
 ## Intended use
 

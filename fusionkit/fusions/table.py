@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fusionkit.errors import UsageError, unknown_name
+from fusionkit.names import EVERY_LAYER
 from fusionkit.options.spelling import accepted, named, options_of, outline, parse, spell, usage
 from fusionkit.registry import Registry
 
@@ -125,7 +126,8 @@ def _fault(found: Any) -> str | None:
 def _parsed(text: str) -> tuple[str, Mapping[str, Any]]:
     """Cached, because a sweep parses the same names many times."""
     kind, options = REGISTRY.split(text)
-    return kind, parse("fusion", kind, fusion_signature(kind), options)
+    also = f", or {EVERY_LAYER} in a sweep: each stored layer alone" if kind == EVERY_LAYER.partition(":")[0] else ""
+    return kind, parse("fusion", kind, fusion_signature(kind), options, also)
 
 
 @cache

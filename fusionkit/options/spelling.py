@@ -122,11 +122,11 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
 
 
-def parse(noun: str, kind: str, made: type[Any], options: str | None) -> dict[str, Any]:
+def parse(noun: str, kind: str, made: type[Any], options: str | None, also: str = "") -> dict[str, Any]:
     """All options, defaults included.
 
     Args:
-        options: the text after the name's colon; None where there is no colon.
+        options: the text after the name's colon; None where there is no colon. also: what else an error may suggest.
 
     Raises:
         UsageError: an unknown option (with the nearest), a value that does not fit, an argument that is missing or not
@@ -137,7 +137,7 @@ def parse(noun: str, kind: str, made: type[Any], options: str | None) -> dict[st
     text = kind if options is None else f"{kind}:{options}"
 
     def refused(what: str) -> UsageError:
-        return UsageError(what, expected=usage(kind, made), received=text, remedy="write it as expected")
+        return UsageError(what, expected=usage(kind, made), received=text, remedy=f"write it as expected{also}")
 
     if options is not None and not known:
         raise refused(f"{noun} {kind!r} takes no options")

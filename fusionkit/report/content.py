@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.plural import counted
+from fusionkit.report.display_names import of_own_stores
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import RenderedFigure
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.tables import compared, groups_table, matrix_tables, runs_table
 from fusionkit.report.theme import colour, config
+from fusionkit.runs.task_rows import MEAN
+from fusionkit.specs import FROZEN
 
 MOST_NAMES = 6  # that a sentence lists
 PACKAGES = ("fusionkit", "torch", "numpy", "scipy", "zarr", "altair", "vl-convert-python")
@@ -83,15 +86,26 @@ def lead_of(study: ReportData) -> str:
     least, most = int(seeds.min()), int(seeds.max())
     parameters = study.frame["encoder_parameters"].dropna().unique()
     size = f" ({parameters[0] / 1e6:.1f} M parameters)" if len(encoders) == 1 and len(parameters) == 1 else ""
+    means = of_own_stores(study.frame) & (study.frame["task"] == MEAN)
+    tasks = study.frame["task_name"][~means].nunique() or len(study.tasks)
     failed = int((study.frame["status"] == "failed").sum())
     told = (
-        f"{counted(len(study.records), 'head')} over the frozen states of {_listed(encoders)}{size}: "
-        f"{counted(len(study.methods), 'fusion method')} on {counted(len(study.tasks), 'task')}, "
+        f"{_kinds(study)} {_listed(encoders)}{size}: "
+        f"{counted(len(study.methods), 'method')} on {counted(tasks, 'task')}, "
         f"{least if least == most else f'{least} to {most}'} {'run' if most == 1 else 'runs'} each. "
         "Scores are of the test split, or of validation where there is no test; ± is the standard deviation over "
         "the runs. Where several rates or other options were tried, those with the best validation score count."
     )
     return told + (f" {counted(failed, 'run')} failed." if failed else "")
+
+
+def _kinds(study: ReportData) -> str:
+    """``8 heads over the frozen states of``, ``4 runs that trained through``, or both."""
+    methods = [record["spec"].get("method", FROZEN) for record in study.records.values()]
+    frozen = methods.count(FROZEN)
+    heads = f"{counted(frozen, 'head')} over the frozen states of"
+    runs = f"{counted(len(methods) - frozen, 'run')} that trained through"
+    return " and ".join([*([heads] if frozen else []), *([runs] if frozen < len(methods) else [])])
 
 
 def _listed(names: Iterable[object]) -> str:

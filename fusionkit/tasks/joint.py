@@ -75,6 +75,16 @@ def text_of(tasks: Mapping[str, Task]) -> str:
     return next((short for short, whole in SHORT.items() if whole == text), text)
 
 
+def told_tasks(task: str, label: str) -> str:
+    """What a run learns, for a reader: its column, or of several tasks their names, ``sst2 + trec6``.
+
+    Args:
+        task, label: as a spec has them.
+    """
+    tasks = tasks_of(task)
+    return label if ALONE in tasks else " + ".join(tasks)
+
+
 def columns_of(text: str, tasks: Mapping[str, Task]) -> dict[str, str]:
     """The columns that a user names for several tasks: ``name=column``, or one for each task in their order.
 

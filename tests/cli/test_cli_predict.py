@@ -94,6 +94,16 @@ def test_texts_and_lines_are_split_into_words_and_shown_in_a_table(
     assert fusionkit("predict", runs, "--input", "-").out == done.out
 
 
+def test_heads_that_fill_the_line_get_a_line_each(
+    fusionkit: Command, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.cli.console.PIPE_WIDTH", 30)
+    header, *rows = fusionkit("predict", runs, "Oslo bitte").out.splitlines()
+    assert header.split() == ["text", "head", "answer"]
+    at = header.index("head")
+    assert [name for row in rows if (name := row[at:].split(" ")[0])] == ["intent", "slots"]
+
+
 def test_text_that_is_too_long_is_said(fusionkit: Command, runs: Path) -> None:
     done = fusionkit("predict", runs, "--json", "Oslo " * 600, "Oslo")
     assert done.code == 0

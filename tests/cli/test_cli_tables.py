@@ -38,6 +38,20 @@ def printed(frame: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
+def test_a_narrow_table_loses_options_of_training_before_what_names_a_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [
+        record("last", 0.5, method=method, weight_decay=decay, label=label)
+        for method, decay in (("full", 0.0), ("pals:204", 0.01))
+        for label in ("tags", "pos")
+    ]
+    monkeypatch.setattr("fusionkit.cli.console.PIPE_WIDTH", 90)
+    text = "\n".join(printed(summary(*records), capsys))
+    assert "pals:204" in text
+    assert "weight_decay" in text[text.index("left out for width") :]
+
+
 def test_a_score_is_in_percent_with_its_deviation_where_there_is_one() -> None:
     nan = float("nan")
     assert score_text(0.7432, 0.0051) == "74.3 ± 0.5"

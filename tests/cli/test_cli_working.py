@@ -97,7 +97,17 @@ def test_the_table_shows_the_best_of_each_task_and_fusion_and_what_it_differs_by
         ["intent", "concat", "2/2", "55.0", "lr", "0.1"],
     ]
     assert lines[6].split() == ["tone", "last", "0/2"]
-    assert [(best["spec"]["label"], best["spec"]["fusion"]) for best in tally.best()] == [("intent", "last")]
+    assert {task: best["spec"]["fusion"] for task, best in tally.best().items()} == {"intent": "last"}
+
+
+def test_tasks_that_learn_together_are_told_by_their_names_and_floors_tell_no_run_apart() -> None:
+    together = SPECS[0].to_dict() | {"task": "sst2=classification,slots=tagging", "label": "label,label"}
+    specs = [RunSpec.from_dict(together | {"method": method}) for method in ("full", "frozen")]
+    floor = RunSpec.from_dict(SPECS[0].to_dict() | {"fusion": "majority", "head": "none", "epochs": 1})
+    tally = Tally([*specs, floor], [], Clock())
+    tally.run(record(specs[0], 0.5))
+    assert told(tally, height=40)[3].split() == ["sst2", "+", "slots", "last", "1/2", "50.0", "full"]
+    assert list(tally.best()) == ["sst2 + slots"]
 
 
 def test_of_perplexities_the_smaller_is_the_better_and_shown_as_it_is() -> None:
@@ -105,7 +115,7 @@ def test_of_perplexities_the_smaller_is_the_better_and_shown_as_it_is() -> None:
     for spec, score in zip(SPECS, (12.34, 11.0, 15.0), strict=False):
         tally.run(record(spec, score, "perplexity"))
     assert "11.0" in told(tally, height=40)[3]
-    assert tally.best()[0]["spec"]["fusion"] == "last"
+    assert tally.best()["intent"]["spec"]["fusion"] == "last"
 
 
 @pytest.mark.parametrize("height", [1, 5, 6, 7, 9, 12, 40])

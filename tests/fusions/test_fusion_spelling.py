@@ -18,6 +18,13 @@ from fusionkit.fusions import (
     usage,
 )
 
+
+def test_a_layer_that_is_no_number_is_told_of_the_sweep_over_layers() -> None:
+    with pytest.raises(UsageError) as told:
+        fusion_name("layer:x")
+    assert "layer:*" in str(told.value.remedy)
+
+
 NAMES = "one of " + ", ".join(sorted(text.partition("[")[0] for text in fusion_usages().values()))
 LINEAR = "linear[:gamma=yes|no,norm=none|token,embeddings=yes|no]"
 

@@ -29,7 +29,7 @@ PERCENT, RANGE, SELECTIVE = "95 % interval", "95 % of Δ", "95 % of selectivity"
 ERRORS = ("SE seeds", "SE examples")  # of the mean, or of the difference where there is one
 COSTS, READ_OFF = ("s alone", "parameters"), ("pairs", "W–T–L", PERCENT, *ERRORS, RANGE)
 SHOWN_COSTS = ("seconds_alone", "trained_parameters")  # whatever marks are by
-KEPT = ("fusion", "label", "data", "scored on")
+KEPT = ("method", "fusion", "label", "data", "scored on")
 OVER_WORDS = {"seeds": "seeds", "examples": "examples", "both": "seeds and examples"}
 SAID = (SCORED_ON, "metric")  # above the table, also above one of a single row
 
@@ -92,8 +92,9 @@ def _fitting(title: str | None, header: list[tuple[str, str]], rows: list[list[s
     """A table as wide as the terminal at most; the first ``naming`` columns say which group a row is."""
     console, left_out = out(), []
     unbounded = console.options.update(max_width=100_000)
-    names = [name for name, _ in header[:naming]]
-    for name in (*COSTS, *(name for name in names if name not in KEPT), *READ_OFF):
+    # Options of training, at the right, say less than what stands at the left; the metric says what the numbers are.
+    least = sorted((name for name, _ in reversed(header[:naming])), key=lambda name: name == "metric")
+    for name in (*COSTS, *(name for name in least if name not in KEPT), *READ_OFF):
         if console.measure(table(None, header, rows), options=unbounded).maximum <= console.width:
             break
         place = next((place for place, (head, _) in enumerate(header) if head == name), len(header))

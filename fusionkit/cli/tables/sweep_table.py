@@ -57,7 +57,7 @@ class SweepTable:
         if not runs:
             return
         if not self._console.is_terminal:
-            self._console.print(f"fitting {counted(runs, 'run')}: {epochs:,} epochs")
+            self._console.print(f"fitting {counted(runs, 'run')}: {counted(epochs, 'epoch')}")
             return
         # Taken away at the end, where the results are printed.
         self._live = Live(
@@ -101,8 +101,8 @@ class SweepTable:
     def _line(self) -> None:
         if self._live is None and not self._console.is_terminal and time.monotonic() - self._last > PLAIN_SECONDS:
             self._last = time.monotonic()
-            specs = [(record["spec"], _score(record)) for record in self._tally.best()]
-            best = [f"best for {spec['label']}: {spec['fusion']} {score}" for spec, score in specs]
+            found = self._tally.best().items()
+            best = [f"best for {task}: {record['spec']['fusion']} {_score(record)}" for task, record in found]
             self._console.print(", ".join([headline(self._tally), *best]))
 
 

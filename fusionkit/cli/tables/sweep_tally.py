@@ -8,6 +8,7 @@ from typing import Any
 
 from fusionkit.metrics import is_better
 from fusionkit.specs import RunSpec, is_plain
+from fusionkit.tasks.joint import told_tasks
 
 # What tells the best run of its task and fusion from its neighbours, where it differs among them.
 TOLD = {
@@ -39,10 +40,11 @@ class Tally:
 
     def __init__(self, specs: Sequence[RunSpec], ended: Iterable[dict[str, Any]], clock: Callable[[], float]) -> None:
         self._clock, self._began = clock, clock()
-        self._differ = [name for name in TOLD if len({getattr(spec, name) for spec in specs}) > 1]
+        heads = [spec for spec in specs if not spec.is_floor]  # a floor has a head and epochs in name alone
+        self._differ = [name for name in TOLD if len({getattr(spec, name) for spec in heads}) > 1]
         self._lines: dict[tuple[str, str], TallyRow] = {}
         for spec in specs:
-            self._line(spec.label, spec.fusion).runs += 1
+            self._line(spec.task, spec.label, spec.fusion).runs += 1
         self.runs, self.done, self.failed, self.others, self._ours = len(specs), 0, 0, 0, 0
         self.note = ""  # who is at work
         self.stepped = ""  # how far a run is that trains through the encoder
@@ -105,28 +107,29 @@ class Tally:
         """One a task and fusion, in the order of the sweep."""
         return list(self._lines.values())
 
-    def best(self) -> list[dict[str, Any]]:
-        """The records of each task's best run."""
+    def best(self) -> dict[str, dict[str, Any]]:
+        """The record of the best run of each task, or of the tasks that learn together."""
         found: dict[str, TallyRow] = {}
         for line in self._lines.values():
             if line.best is not None and (line.label not in found or found[line.label].is_best(line.best)):
                 found[line.label] = line
-        return [line.best for line in found.values() if line.best is not None]
+        return {label: line.best for label, line in found.items() if line.best is not None}
 
     def told(self, record: dict[str, Any]) -> str:
         """The name of a record's run: the options by which it differs from the others, ``shots 16, lr 0.1``."""
         return ", ".join(f"{TOLD[name]}{_plain(record['spec'][name])}" for name in self._differ)
 
     def _count(self, record: dict[str, Any]) -> None:
-        line = self._line(record["spec"]["label"], record["spec"]["fusion"])
+        line = self._line(*(record["spec"][name] for name in ("task", "label", "fusion")))
         failed = record["status"] == "failed"
         self.done, line.done = self.done + 1, line.done + 1
         self.failed, line.failed = self.failed + failed, line.failed + failed
         if not failed and is_plain(record["spec"]) and line.is_best(record):
             line.best = record
 
-    def _line(self, label: str, fusion: str) -> TallyRow:
-        return self._lines.setdefault((label, fusion), TallyRow(label, fusion))
+    def _line(self, task: str, label: str, fusion: str) -> TallyRow:
+        told = told_tasks(task, label)
+        return self._lines.setdefault((told, fusion), TallyRow(told, fusion))
 
 
 def _plain(value: Any) -> str:
