@@ -216,4 +216,4 @@ def test_a_pipe_gets_results_alone(store: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) == 1
-    assert done.stderr == f"training over {store}, into {tmp_path}\nfitting 1 run: 1 epochs\n"
+    assert done.stderr == f"training over {store}, into {tmp_path}\nfitting 1 run: 1 epoch\n"
