@@ -194,7 +194,8 @@ class RunSpec:
     sampling: str = option(
         "annealed",
         f"Of several tasks, which a step is of: {', '.join(SAMPLINGS)}.",
-        pattern=r"proportional|square-root|uniform|round-robin|annealed|temperature:([0-9]+\.?[0-9]*|\.[0-9]+)",
+        pattern="proportional|square-root|uniform|round-robin|annealed|"
+        r"temperature:(?=[0-9.]*[1-9])([0-9]+\.?[0-9]*|\.[0-9]+)",
         example=f"{', '.join(SAMPLINGS)}, T above 0",
         metavar="NAME",
         lists=SWEPT,

@@ -5,11 +5,9 @@ An architecture is a table of names: what the linear maps of attention are calle
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import nn
 
 from fusionkit.errors import UsageError
@@ -69,8 +67,6 @@ def attach_peft(model: Any, structure: Structure, lowest: int, config: str, **se
             received="no peft",
             remedy="pip install 'fusionkit[methods]'",
         ) from error
-    if torch.distributed.is_available():  # peft asks for it without importing it, and commands may import less
-        importlib.import_module("torch.distributed.tensor")
     model.requires_grad_(False)
     turned = any(hasattr(model.get_submodule(name), "nf") for name in settings["target_modules"])  # GPT-2's maps
     made = getattr(peft, config)(task_type=peft.TaskType.FEATURE_EXTRACTION, fan_in_fan_out=turned, **settings)

@@ -112,16 +112,16 @@ try:
     main()
 except SystemExit as end:
     assert not end.code
-unused = ("torch._dynamo", "torch.distributed.tensor", "torch.distributed.fsdp", "scipy.optimize")
+unused = ("torch._dynamo", "scipy.optimize")
 assert not [name for name in unused if name in sys.modules]
 """
 # What such a process can still do.
 STILL = """
 import torch
 from scipy.optimize import linear_sum_assignment
-from torch.distributed.tensor import DTensor
-from transformers.utils import is_scipy_available, is_torch_distributed_available
-assert is_scipy_available() and is_torch_distributed_available()
+from transformers.utils import is_scipy_available
+assert is_scipy_available()
+assert torch.distributed.tensor.DTensor  # as peft asks for it
 assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item() == 2
 assert "torch._dynamo" in sys.modules
 """

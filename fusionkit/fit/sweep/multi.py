@@ -121,10 +121,6 @@ def check_multi(
             received=", ".join(names),
             remedy="leave it out, or train a run for each task",
         )
-    for sampling in _listed(given.get("sampling")):
-        if str(sampling).startswith("temperature:") and float(str(sampling).partition(":")[2] or 0) == 0:
-            raise UsageError("a temperature of 0 would sample the largest task alone", expected="T above 0",
-                             received=str(sampling), remedy="choose temperature:1 (proportional) or more")  # fmt: skip
 
 
 def refuse_of_tasks(given: Mapping[str, Any]) -> None:
@@ -137,10 +133,6 @@ def refuse_of_tasks(given: Mapping[str, Any]) -> None:
                 received=f"--{entry.flag} without it",
                 remedy=f"leave --{entry.flag} out, or add --task {MULTI}",
             )
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return () if value is None else value if isinstance(value, (tuple, list)) else (value,)
 
 
 # A task of a list of `tasks:` in a file.
