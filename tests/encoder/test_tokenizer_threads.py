@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from fusionkit.encoder.tokenizer_threads import VARIABLE, keep_tokenizers_serial, parallel_tokenizers
+from fusionkit.encoder.tokenizer_threads import OFF, VARIABLE, keep_tokenizers_serial, parallel_tokenizers
 
 
 @pytest.mark.parametrize("chosen", [None, "true", "false"])
@@ -17,7 +17,7 @@ def test_threads_are_on_inside_alone_and_a_choice_stays(chosen: str | None, monk
         monkeypatch.delenv(VARIABLE)
     keep_tokenizers_serial()
     before = os.environ[VARIABLE]
-    assert before == chosen or chosen is None
+    assert before == (chosen or OFF)
     with contextlib.suppress(ZeroDivisionError), parallel_tokenizers():
         assert os.environ[VARIABLE] == (chosen or "true")
         raise ZeroDivisionError
