@@ -24,7 +24,7 @@ from sweep import Silent, encoded  # type: ignore[import-not-found]  # beside th
 
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store
 

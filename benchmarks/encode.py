@@ -39,7 +39,6 @@ from memory import write_times  # type: ignore[import-not-found]
 from stages import Stages, watched  # type: ignore[import-not-found]
 
 from fusionkit.bundled import travel_desk
-from fusionkit.devices import device_of
 from fusionkit.encode.batches import PartReader
 from fusionkit.encode.batching import TOKENS, Batching
 from fusionkit.encode.job import Job, make_job
@@ -50,7 +49,8 @@ from fusionkit.encode.parts import ComputedPart, PartEncoder
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import UsageError
-from fusionkit.places import Place
+from fusionkit.io.places import Place
+from fusionkit.machine.devices import device_of
 from fusionkit.sources import Source, guess_columns, open_source
 from fusionkit.specs import COMPUTE_DTYPES, EncodeSpec
 from fusionkit.store.chunks import Checksummed

@@ -23,7 +23,7 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.vectorized.folding import Folding
 from fusionkit.fit.vectorized.stack import Stacked
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.specs import RunSpec
 
 SHAPES = {"MiniLM": (6, 384), "roberta-large": (24, 1024)}

@@ -25,7 +25,7 @@ import transformers
 from fusionkit.bundled import minilm_folder
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.sweep.grid import expand
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.store import Store, open_store
 from fusionkit.tuning.start import start_of
 from fusionkit.tuning.trainer import TunedRun

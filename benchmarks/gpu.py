@@ -27,8 +27,8 @@ from sweep import CASES, FUSIONS, Case, contender, encoded, plain_loop  # type: 
 
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
-from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
+from fusionkit.machine.devices import device_of
 from fusionkit.store import Store, open_store
 
 FEW_SHOT = ("few-shot-classification", "few-shot-tagging")

@@ -38,7 +38,7 @@ from fusionkit.fit.train.meter import Meter
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.stack import Stacked
 from fusionkit.fusions import fusion_layers
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.ragged import IntArray, flat_rows, pad
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_store

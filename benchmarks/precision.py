@@ -37,7 +37,7 @@ from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.vectorized.stack import stack_of
 from fusionkit.fusions import fusion_layers
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.specs import TRAINING_DTYPES, RunSpec
 from fusionkit.store import Store, open_store
 from fusionkit.store.layer_positions import positions_of

@@ -20,9 +20,9 @@ from unittest import mock
 
 import google_crc32c
 
-from fusionkit import files
 from fusionkit.encode import batches, parts, repeats
 from fusionkit.encode.output_blocks import PartBuffer
+from fusionkit.io import files
 from fusionkit.store import chunks
 
 

@@ -32,7 +32,7 @@ import torch
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.sweep.grid import expand
 from fusionkit.fit.train.result import RunResult
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.metrics import is_better
 from fusionkit.store import open_store
 from fusionkit.tuning.trainer import TunedRun

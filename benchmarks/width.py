@@ -48,7 +48,7 @@ from fusionkit.fit.train import loop
 from fusionkit.fit.train.decisions import BLOCK_ROWS
 from fusionkit.fit.vectorized.width import weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.report.theme import colour
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store

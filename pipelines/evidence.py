@@ -40,8 +40,8 @@ from fusionkit.cli.commands import CliCommands
 from fusionkit.cli.tables.format_cells import cell
 from fusionkit.cli.tables.paper_tables import markdown
 from fusionkit.errors import FusionkitError, unknown_name
-from fusionkit.files import write_durably
-from fusionkit.machine import cores
+from fusionkit.io.files import write_durably
+from fusionkit.machine.resources import cores
 from fusionkit.plural import counted
 from fusionkit.runs.choice import chosen_by
 from fusionkit.runs.floors import are_floors

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionkit.child_processes import ChildProcess
+from fusionkit.machine.child_processes import ChildProcess
 
 ECHO = """
 import os, sys, time
@@ -32,7 +32,7 @@ def main(channel):
 # No guard around it, as in a user's script: the child is not this script once more.
 PARENT = """
 import sys, time
-from fusionkit.child_processes import ChildProcess
+from fusionkit.machine.child_processes import ChildProcess
 child = ChildProcess("echo")
 child.send("hang")
 assert child.receive() == "hanging"

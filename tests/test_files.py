@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
-from fusionkit.files import (
+from fusionkit.io.files import (
     aside_of,
     disk_errors,
     read_json,
@@ -30,7 +30,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from fusionkit.errors import FusionkitError
-from fusionkit.files import write_durably
+from fusionkit.io.files import write_durably
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:

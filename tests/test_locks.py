@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import pytest
 
-from fusionkit.locks import holder_of, is_locked, sign, try_lock, try_lock_in
+from fusionkit.io.locks import holder_of, is_locked, sign, try_lock, try_lock_in
 
 
 def test_a_file_has_one_holder_until_that_closes_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from upath import UPath
 
 from fusionkit.errors import DataError, StoreError, UsageError
-from fusionkit.places import Place, is_file, place_errors, place_of, read_all, read_bytes, refusal, sizes_below
+from fusionkit.io.places import Place, is_file, place_errors, place_of, read_all, read_bytes, refusal, sizes_below
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from rich.text import Text
 
 from fusionkit.cli.options.completion import folders
 from fusionkit.errors import StoppedError, UsageError
+from fusionkit.io.places import Place, is_there, place_errors, place_of
 from fusionkit.lazy import uncollected
-from fusionkit.places import Place, is_there, place_errors, place_of
 from fusionkit.printable import json_escaped, one_line, printable
 
 if TYPE_CHECKING:

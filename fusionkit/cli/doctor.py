@@ -15,7 +15,7 @@ import click
 from packaging.requirements import Requirement
 
 from fusionkit.cli.console import JSON_OPTION, out, print_json
-from fusionkit.machine import cores, spare_memory
+from fusionkit.machine.resources import cores, spare_memory
 
 SET = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE")  # beside all FUSIONKIT_…
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "bf16", "sve")

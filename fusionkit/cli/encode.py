@@ -14,7 +14,7 @@ from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, out, print_j
 from fusionkit.cli.options.encode_options import encoding_options, load_inputs
 from fusionkit.cli.options.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job
 from fusionkit.errors import UsageError
-from fusionkit.places import Place, place_errors
+from fusionkit.io.places import Place, place_errors
 from fusionkit.specs import parse_bytes
 
 if TYPE_CHECKING:

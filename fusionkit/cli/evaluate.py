@@ -60,7 +60,7 @@ def evaluate(
 
     Of a run of several tasks over stores of their own those are scored that the data serve; several STOREs serve all.
     """
-    from fusionkit.places import place_of
+    from fusionkit.io.places import place_of
     from fusionkit.store import is_store
 
     stored, before = is_store(place_of(data)), list(heads)
@@ -83,7 +83,7 @@ def evaluate(
     from fusionkit.cli.tables.paper_tables import csv_text
     from fusionkit.evaluation.answers import mistakes_frame
     from fusionkit.evaluation.evaluate import evaluate as score
-    from fusionkit.files import write_durably
+    from fusionkit.io.files import write_durably
 
     if keep and not stored:
         raise UsageError(

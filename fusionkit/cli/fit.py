@@ -102,8 +102,8 @@ def fit(
 
 def _train_by_torchrun(commands: CliCommands, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]] | None:
     """One run after the other by all processes that torchrun started; None in those that help the first one."""
-    from fusionkit.devices import device_of
     from fusionkit.fit.executor.context import SweepContext
+    from fusionkit.machine.devices import device_of
     from fusionkit.tuning.ranks import joined
     from fusionkit.tuning.trainer import follow
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json, say_at_once
-from fusionkit.places import Place, sizes_below
+from fusionkit.io.places import Place, sizes_below
 
 if TYPE_CHECKING:
     from fusionkit.store import Store

@@ -9,7 +9,7 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, out, print_json
 from fusionkit.errors import UsageError
-from fusionkit.places import Place, is_there, place_errors
+from fusionkit.io.places import Place, is_there, place_errors
 from fusionkit.plural import counted
 
 

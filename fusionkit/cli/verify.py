@@ -8,7 +8,7 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, given_store, out, print_json, say_at_once, table
 from fusionkit.errors import StoreError
-from fusionkit.places import Place
+from fusionkit.io.places import Place
 
 if TYPE_CHECKING:
     from fusionkit.store import Store

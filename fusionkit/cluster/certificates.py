@@ -16,7 +16,7 @@ from pathlib import Path
 from distributed import Security
 
 from fusionkit.cluster.settings import ClusterSettings
-from fusionkit.files import disk_errors
+from fusionkit.io.files import disk_errors
 
 FILES = {"tls_ca": "ca.pem", "tls_cert": "certificate.pem", "tls_key": "key.pem"}
 

@@ -21,7 +21,7 @@ from fusionkit.cluster.dask_config import process_options, started
 from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.errors import UsageError
-from fusionkit.machine import cores
+from fusionkit.machine.resources import cores
 
 
 class LocalCluster:

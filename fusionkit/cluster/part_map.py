@@ -19,8 +19,8 @@ from fusionkit.encode.publish import clear_leftovers
 from fusionkit.encode.worker import UnfitWorkerError, do_part, worker_job
 from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
-from fusionkit.object_storage import UnansweredError
-from fusionkit.places import Place
+from fusionkit.io.object_storage import UnansweredError
+from fusionkit.io.places import Place
 from fusionkit.store.layout import part_path
 
 

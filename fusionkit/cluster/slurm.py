@@ -22,7 +22,7 @@ from fusionkit.cluster.job_script import job_script, log_file
 from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
 from fusionkit.errors import FusionkitError, StoppedError
-from fusionkit.files import disk_errors
+from fusionkit.io.files import disk_errors
 
 FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: twice as many while nothing changes
 STARTS = 3  # jobs that may end, one after another, before they are workers; none where there never was a worker

@@ -18,7 +18,7 @@ from torch import Tensor
 from fusionkit.alignment import Rows, lay_rows
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
-from fusionkit.places import Place
+from fusionkit.io.places import Place
 from fusionkit.ragged import IntArray, flat_rows, ordered_segment_mean
 from fusionkit.specs import MASKED
 from fusionkit.store.layout import NOT_MASKED, SmallArray, checked_offsets, small_arrays

@@ -14,8 +14,8 @@ from fusionkit.encode.publish import refuse_foreign
 from fusionkit.encode.text_pairs import choose_pair_as
 from fusionkit.encoder import Encoder
 from fusionkit.errors import UsageError, first_has_seen_nothing
-from fusionkit.files import disk_errors
-from fusionkit.places import Place, place_errors
+from fusionkit.io.files import disk_errors
+from fusionkit.io.places import Place, place_errors
 from fusionkit.sources import Columns, Examples, Source, prepared
 from fusionkit.specs import MASKED, EncodeSpec, canonical_json, parse_layers
 from fusionkit.store.lm_head_file import lm_head_facts

@@ -21,10 +21,10 @@ from typing import Any
 from upath import UPath
 
 from fusionkit.errors import SourceWarning, StoreError, UsageError
-from fusionkit.files import disk_errors, parse_json
-from fusionkit.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock
-from fusionkit.object_storage import UnansweredError, ask
-from fusionkit.places import Place, listed
+from fusionkit.io.files import disk_errors, parse_json
+from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock
+from fusionkit.io.object_storage import UnansweredError, ask
+from fusionkit.io.places import Place, listed
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0

@@ -9,8 +9,8 @@ from typing import Any
 from fusionkit.encode.job import Job
 from fusionkit.encode.plan import write_plan
 from fusionkit.errors import StoreError
-from fusionkit.object_storage import UnansweredError
-from fusionkit.places import Place, place_errors, remove
+from fusionkit.io.object_storage import UnansweredError
+from fusionkit.io.places import Place, place_errors, remove
 from fusionkit.specs import MASKED
 from fusionkit.store.manifest import agreed_layout, checked, read_plan, refuse_other
 from fusionkit.store.presence import MANIFEST, PLAN, is_complete, is_store

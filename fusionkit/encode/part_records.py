@@ -16,8 +16,8 @@ from typing import Any
 from fusionkit.encode.batches import Part
 from fusionkit.encode.lock import encoder_at
 from fusionkit.errors import FusionkitError, StoreError
-from fusionkit.files import parse_json, write_json
-from fusionkit.places import Place, is_file, place_errors, read_all, read_bytes, remove, size_of, sizes_below
+from fusionkit.io.files import parse_json, write_json
+from fusionkit.io.places import Place, is_file, place_errors, read_all, read_bytes, remove, size_of, sizes_below
 from fusionkit.store.chunks import written_checksum
 from fusionkit.store.layout import chunk_path, part_path
 from fusionkit.store.manifest import read_manifest, read_plan, split_layout

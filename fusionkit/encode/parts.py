@@ -23,9 +23,9 @@ from fusionkit.encode.repeats import RepeatCache
 from fusionkit.encode.upload import BatchWork, on_device
 from fusionkit.encoder import Encoder
 from fusionkit.errors import EncoderError
-from fusionkit.files import write_json
-from fusionkit.memory import trim_freed_memory
-from fusionkit.places import Place
+from fusionkit.io.files import write_json
+from fusionkit.io.places import Place
+from fusionkit.machine.memory import trim_freed_memory
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import chunk_path, part_path

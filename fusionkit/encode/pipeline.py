@@ -25,8 +25,8 @@ from fusionkit.encode.parts import NotFiniteError, PartEncoder
 from fusionkit.encode.publish import clear_leftovers
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
-from fusionkit.files import write_json
-from fusionkit.places import Place, place_errors, remove
+from fusionkit.io.files import write_json
+from fusionkit.io.places import Place, place_errors, remove
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec, canonical_json
 from fusionkit.store.manifest import split_layout

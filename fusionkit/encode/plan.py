@@ -23,7 +23,7 @@ from fusionkit.encode.text_pairs import first_occurrences, paired
 from fusionkit.encoder.masked_lm import MaskedLm
 from fusionkit.encoder.tokenizer_threads import parallel_tokenizers
 from fusionkit.errors import UsageError
-from fusionkit.files import write_durably, write_json
+from fusionkit.io.files import write_durably, write_json
 from fusionkit.ragged import IntArray
 from fusionkit.store.layout import (
     FORMAT,

@@ -16,8 +16,8 @@ from pathlib import Path
 from upath import UPath
 
 from fusionkit.errors import UsageError
-from fusionkit.files import disk_errors, sync_folder, sync_tree, write_durably
-from fusionkit.places import Place, is_file, is_folder, remove_below, sizes_below, upload
+from fusionkit.io.files import disk_errors, sync_folder, sync_tree, write_durably
+from fusionkit.io.places import Place, is_file, is_folder, remove_below, sizes_below, upload
 from fusionkit.store.presence import MANIFEST, PLAN, is_store, states_path
 
 MARKER = ".planning"

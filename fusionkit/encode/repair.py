@@ -14,8 +14,8 @@ from fusionkit.encode.lock import only_encoder
 from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder
 from fusionkit.errors import IdentityError, StoreError
-from fusionkit.files import write_json
-from fusionkit.places import Place, place_errors
+from fusionkit.io.files import write_json
+from fusionkit.io.places import Place, place_errors
 from fusionkit.specs import MASKED
 from fusionkit.store import Store
 from fusionkit.store.layout import NOT_MASKED, chunk_path, read_small

@@ -25,8 +25,8 @@ from fusionkit.encode.batching import Batching
 from fusionkit.encode.output_blocks import TORCH_DTYPES, RowBlock, rounded
 from fusionkit.encoder import Encoder, Tokenized
 from fusionkit.errors import StoreError
-from fusionkit.files import read_json
-from fusionkit.places import Place
+from fusionkit.io.files import read_json
+from fusionkit.io.places import Place
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.store.chunks import chunk_fault, map_chunk
 from fusionkit.store.layout import chunk_path, part_path

@@ -21,7 +21,7 @@ from fusionkit.encode.part_records import all_parts, finished_parts
 from fusionkit.encode.pipeline import commit, serial_parts
 from fusionkit.encode.publish import clear_leftovers
 from fusionkit.errors import StoppedError, UsageError
-from fusionkit.places import place_errors
+from fusionkit.io.places import place_errors
 from fusionkit.store.presence import is_complete, is_store
 
 WAIT_SECONDS = 0.5

@@ -18,8 +18,8 @@ from fusionkit.encode.part_records import PartRecord, finished_part
 from fusionkit.encode.parts import PartEncoder
 from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.errors import EncoderError, StoreError, UsageError
-from fusionkit.object_storage import UnansweredError
-from fusionkit.places import Place, place_errors, place_of
+from fusionkit.io.object_storage import UnansweredError
+from fusionkit.io.places import Place, place_errors, place_of
 from fusionkit.specs import digest_of
 from fusionkit.store.manifest import read_plan
 

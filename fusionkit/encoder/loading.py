@@ -14,7 +14,6 @@ import torch
 import transformers
 from transformers.utils.hub import cached_file
 
-from fusionkit.devices import device_of
 from fusionkit.encoder.masked_lm import load_masked_lm
 from fusionkit.encoder.model import Encoder
 from fusionkit.encoder.reference import BUNDLED, encoder_place
@@ -26,6 +25,7 @@ from fusionkit.encoder.refusals import (
     refuse_random_weights,
 )
 from fusionkit.errors import EncoderError
+from fusionkit.machine.devices import device_of
 from fusionkit.specs import TF32, parse_untrained, untrained_name
 
 # For an encoder without a limit of its own (T5 has relative positions): BERT's.

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import device_of
 from fusionkit.encode.batching import Batching
 from fusionkit.encode.job import make_job
 from fusionkit.encode.shard import Shard, encode_shard
@@ -24,6 +23,7 @@ from fusionkit.encoder import Encoder, load_encoder
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.train.arrays import ArrayExamples, examples_of
 from fusionkit.fit.train.result import DivergenceError, RunResult
+from fusionkit.machine.devices import device_of
 from fusionkit.sources import Columns, open_source
 from fusionkit.specs import EncodeSpec, RunSpec
 from fusionkit.store import Store, open_planned

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fusionkit.devices import device_of
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.evaluation.answers import HeadAnswers, LabelledExamples, RunEvaluation
 from fusionkit.evaluation.of_tasks import Offer, chosen, column_of, key_of, served
@@ -23,7 +22,8 @@ from fusionkit.evaluation.over_source import input_columns, live_answers, source
 from fusionkit.evaluation.over_store import stored_answers, stored_examples
 from fusionkit.exported import open_heads
 from fusionkit.fit.model.checkpoint import TrainedRun
-from fusionkit.places import Place, place_of
+from fusionkit.io.places import Place, place_of
+from fusionkit.machine.devices import device_of
 from fusionkit.plural import counted
 from fusionkit.predict import predictor_of
 from fusionkit.ragged import IntArray

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.evaluation.answers import RunEvaluation
-from fusionkit.files import read_json
+from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.runs.shown_split import TEST
 from fusionkit.statistics.kept_answers import RunAnswers, answers_of, frame_of

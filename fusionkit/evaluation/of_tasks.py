@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.model.checkpoint import TrainedRun
-from fusionkit.places import Place
+from fusionkit.io.places import Place
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.files import read_json
 from fusionkit.fit.model.own_code import refuse_untrusted
 from fusionkit.fit.model.record_shape import FIELDS, misfit, one_of
+from fusionkit.io.files import read_json
 from fusionkit.runs.folder import COSTS
 from fusionkit.specs import parse_untrained, untrained_name
 

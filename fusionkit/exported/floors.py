@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError
-from fusionkit.files import read_json
 from fusionkit.fit.sweep.floors import SHARED
+from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RunsFolder, is_floor
 
 

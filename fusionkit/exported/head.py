@@ -28,10 +28,10 @@ from fusionkit.exported.config import (
 from fusionkit.exported.finding import fetched
 from fusionkit.exported.floors import floors_beside
 from fusionkit.exported.over_seeds import over_seeds
-from fusionkit.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
 from fusionkit.fit.model.checkpoint import TrainedRun, open_run
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel
+from fusionkit.io.files import aside_of, disk_errors, read_json, sync_folder, sync_tree, write_durably, write_json
 from fusionkit.plural import counted
 from fusionkit.runs.choice import best_of_each_task, best_run, listed_runs
 from fusionkit.runs.find_run import find_run

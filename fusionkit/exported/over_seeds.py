@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fusionkit.errors import StoreError
-from fusionkit.files import read_json
+from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.runs.summary import OF_A_SEED, SEEDS
 from fusionkit.statistics import INTERVALS

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fusionkit.errors import StoppedError, UsageError
-from fusionkit.locks import try_lock
+from fusionkit.io.locks import try_lock
 from fusionkit.logs.entry import Entry, entry_of
 from fusionkit.plural import counted
 from fusionkit.runs.folder import LOGS, digest_of_record

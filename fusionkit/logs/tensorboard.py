@@ -8,7 +8,7 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from fusionkit.files import sync_tree
+from fusionkit.io.files import sync_tree
 from fusionkit.logs.entry import Entry
 
 STAMP = "record"  # a file beside the events that names the record they are of

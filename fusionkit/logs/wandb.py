@@ -13,7 +13,7 @@ from typing import Any
 
 import wandb
 
-from fusionkit.files import write_durably
+from fusionkit.io.files import write_durably
 from fusionkit.logs.entry import Entry
 
 LONGEST = 64  # characters of a tag

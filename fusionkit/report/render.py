@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.files import write_durably
+from fusionkit.io.files import write_durably
 from fusionkit.printable import spreadsheet_safe
 from fusionkit.report.altair import vl_convert
 from fusionkit.report.figures import FIGURES

@@ -18,7 +18,7 @@ from string import Template
 from typing import Any
 
 from fusionkit.errors import UsageError
-from fusionkit.files import write_durably
+from fusionkit.io.files import write_durably
 from fusionkit.plural import counted
 from fusionkit.report.altair import altair, vl_convert
 from fusionkit.report.content import content_of

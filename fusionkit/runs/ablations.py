@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionkit.files import read_json, write_durably
+from fusionkit.io.files import read_json, write_durably
 from fusionkit.specs import canonical_json
 
 ABLATION = "ablation.json"

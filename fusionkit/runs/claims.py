@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, Any
 
-from fusionkit.files import disk_errors
-from fusionkit.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock, try_lock_in
+from fusionkit.io.files import disk_errors
+from fusionkit.io.locks import NO_LOCKS, holder_of, is_locked, sign, try_lock, try_lock_in
 from fusionkit.runs.folder import CLAIMS, UNIT, RunsFolder, digest_of_record
 
 SHOWN = ("task", "label", "fusion", "head", "shots", "data_seed", "lr")  # of a run that failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fusionkit.errors import UsageError
-from fusionkit.files import read_json
+from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RECORD, is_floor
 from fusionkit.specs import is_plain
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
-from fusionkit.files import disk_errors, parse_json, write_durably, write_fields
+from fusionkit.io.files import disk_errors, parse_json, write_durably, write_fields
 from fusionkit.names import FLOORS
 from fusionkit.options.entry import options_of
 from fusionkit.runs.task_rows import rows_of_tasks, scored_on, weights_of_tasks

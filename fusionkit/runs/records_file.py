@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import UsageError
-from fusionkit.files import write_durably
+from fusionkit.io.files import write_durably
 from fusionkit.specs import RunSpec
 
 KEPT = ("finished", "stopped")  # of the states of a run; a failed one is tried again

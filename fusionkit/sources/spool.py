@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fusionkit.errors import DataError, FusionkitError
-from fusionkit.files import disk_errors
+from fusionkit.io.files import disk_errors
 from fusionkit.sources.examples import Examples
 
 ROOM = "free some space there, or set TMPDIR to a folder with more"

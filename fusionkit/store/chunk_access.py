@@ -18,7 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
-from fusionkit.places import Place, is_file, place_errors
+from fusionkit.io.places import Place, is_file, place_errors
 from fusionkit.store.cache import ChunkCache
 from fusionkit.store.chunks import map_chunk, missing, read_rows
 from fusionkit.store.layout import ChunkedArray, StatesLayout, chunk_path, damaged, open_array

@@ -14,8 +14,8 @@ from numcodecs import zstd
 from numpy.typing import NDArray
 
 from fusionkit.errors import StoreError
-from fusionkit.files import write_pieces, write_synced
-from fusionkit.places import Place, read_bytes
+from fusionkit.io.files import write_pieces, write_synced
+from fusionkit.io.places import Place, read_bytes
 from fusionkit.store.direct_io import write_past_cache
 from fusionkit.store.layout import CHECKSUM_BYTES, ZSTD_LEVEL, ChunkedArray, damaged
 

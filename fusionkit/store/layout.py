@@ -26,8 +26,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
 from fusionkit.errors import StoppedError, StoreError
-from fusionkit.object_storage import Bounded
-from fusionkit.places import AnyPlace, Place, refusal
+from fusionkit.io.object_storage import Bounded
+from fusionkit.io.places import AnyPlace, Place, refusal
 from fusionkit.specs import MASKED
 from fusionkit.store.presence import states_path
 

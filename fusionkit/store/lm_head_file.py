@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from fusionkit.errors import StoreError
+from fusionkit.io.places import Place, place_errors, read_bytes
 from fusionkit.lm_head import LmHead
-from fusionkit.places import Place, place_errors, read_bytes
 from fusionkit.store.layout import LM_HEAD
 
 

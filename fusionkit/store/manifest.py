@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fusionkit.errors import IdentityError, StoppedError, StoreError
-from fusionkit.files import read_json
+from fusionkit.io.files import read_json
+from fusionkit.io.places import Place, is_file, is_there, sizes_below
 from fusionkit.lm_head import ACTIVATIONS
-from fusionkit.places import Place, is_file, is_there, sizes_below
 from fusionkit.specs import COMPRESSIONS, MASKED, digest_of
 from fusionkit.store.layout import (
     FORMAT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionkit.places import AnyPlace, Place, is_file
+from fusionkit.io.places import AnyPlace, Place, is_file
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
 

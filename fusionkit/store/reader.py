@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fusionkit.errors import StoppedError, UsageError, unknown_name
-from fusionkit.places import Place, place_errors, place_of, read_bytes
+from fusionkit.io.places import Place, place_errors, place_of, read_bytes
 from fusionkit.ragged import IntArray, Ragged, chosen_examples, flat_rows
 from fusionkit.specs import MASKED, digest_of
 from fusionkit.store.cache import default_cache

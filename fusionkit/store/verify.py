@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError
-from fusionkit.object_storage import UnansweredError
-from fusionkit.places import Place, is_file, place_errors, read_bytes
+from fusionkit.io.object_storage import UnansweredError
+from fusionkit.io.places import Place, is_file, place_errors, read_bytes
 from fusionkit.store.chunks import chunk_fault
 from fusionkit.store.layout import LM_HEAD, chunk_path
 from fusionkit.store.manifest import disagreement, read_manifest, split_layout

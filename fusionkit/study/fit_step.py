@@ -14,10 +14,10 @@ import yaml
 
 from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores
-from fusionkit.files import write_durably
 from fusionkit.fit.sweep.blocks import Sweep, expand_blocks
 from fusionkit.fit.sweep.multi import opened
-from fusionkit.places import Place
+from fusionkit.io.files import write_durably
+from fusionkit.io.places import Place
 from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD, RunsFolder
 from fusionkit.specs import RunSpec, canonical_json, digest_of

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import UsageError
-from fusionkit.files import disk_errors, read_json, write_json
-from fusionkit.locks import NO_LOCKS, holder_of, sign, try_lock_in
+from fusionkit.io.files import disk_errors, read_json, write_json
+from fusionkit.io.locks import NO_LOCKS, holder_of, sign, try_lock_in
 from fusionkit.specs import canonical_json
 from fusionkit.study.steps import Made, Step
 

@@ -21,8 +21,8 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel, Sizes
 from fusionkit.fit.executor.estimate import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
-from fusionkit.machine import cores
-from fusionkit.places import Place, sizes_below
+from fusionkit.io.places import Place, sizes_below
+from fusionkit.machine.resources import cores
 from fusionkit.sources import Source
 from fusionkit.store.manifest import read_manifest
 from fusionkit.store.presence import is_complete, is_store, states_path

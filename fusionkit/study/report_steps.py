@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
-from fusionkit.files import write_durably
+from fusionkit.io.files import write_durably
 from fusionkit.report import write_report
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.render import draw, write_figures

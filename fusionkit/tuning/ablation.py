@@ -18,10 +18,10 @@ from fusionkit.dataset.draws import watched_split
 from fusionkit.dataset.stores import source_of
 from fusionkit.encode.batching import Batching
 from fusionkit.errors import UsageError
-from fusionkit.files import read_json
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
+from fusionkit.io.files import read_json
 from fusionkit.runs.ablations import Ablation, write_ablation
 from fusionkit.runs.folder import RECORD
 from fusionkit.runs.task_rows import MEAN

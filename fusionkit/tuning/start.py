@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.devices import CPU
 from fusionkit.encode.batching import Batching
+from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.tuning.encoder import load_tuned

@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fusionkit.errors import StoreError
-from fusionkit.files import write_durably
+from fusionkit.io.files import write_durably
 
 FORMAT = 1
 
@@ -39,7 +39,7 @@ class SavedState:
 
 
 def write_state(path: Path, state: SavedState) -> None:
-    """Keep a state; errors are those of :func:`fusionkit.files.write_durably`."""
+    """Keep a state; errors are those of :func:`fusionkit.io.files.write_durably`."""
     tensors = {
         f"{group}/{name}": tensor.detach().cpu().contiguous()
         for group, found in state.groups.items()

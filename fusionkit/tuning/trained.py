@@ -11,12 +11,12 @@ from safetensors.torch import load
 
 from fusionkit.dataset.stores import Stores
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import CPU
 from fusionkit.encode.batching import Batching
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import TrainedRun
+from fusionkit.io.files import read_json
+from fusionkit.machine.devices import CPU
 from fusionkit.methods import parse_method
 from fusionkit.methods.per_task import OF, all_own, of_task
 from fusionkit.runs.folder import RECORD

@@ -10,7 +10,7 @@ import pytest
 from fusionkit.cluster import ClusterSettings, open_cluster, read_settings
 from fusionkit.cluster.local import environments_of
 from fusionkit.errors import FusionkitError, UsageError
-from fusionkit.machine import cores
+from fusionkit.machine.resources import cores
 
 WHOLE = """
 kind: slurm

@@ -25,10 +25,10 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from upath import UPath
 
-from fusionkit import places
 from fusionkit.encode import EncodeReport, encode
 from fusionkit.encoder import Encoder
-from fusionkit.places import Place, place_of
+from fusionkit.io import places
+from fusionkit.io.places import Place, place_of
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout

@@ -22,9 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fusionkit import places
 from fusionkit.cli.main import COMMANDS, main
 from fusionkit.encoder import load_encoder
+from fusionkit.io import places
 from fusionkit.store import layout
 
 for name in ("s3fs", *(f"fusionkit.cli.{command}" for command in COMMANDS)):

@@ -15,7 +15,7 @@ import pytest
 from fusionkit.encode.repair import damaged_parts, repair
 from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError, UsageError
-from fusionkit.places import place_of
+from fusionkit.io.places import place_of
 from fusionkit.store import open_store, verify_store
 
 Encoding = Callable[..., Any]

@@ -11,7 +11,7 @@ import pytest
 
 from fusionkit.encode.part_records import all_parts, finished_parts, record_failure, store_status
 from fusionkit.errors import FusionkitError, IdentityError, StoppedError, UsageError
-from fusionkit.places import read_all, sizes_below
+from fusionkit.io.places import read_all, sizes_below
 from fusionkit.store import is_complete, is_store, open_store
 from fusionkit.store.manifest import read_plan
 

@@ -13,8 +13,8 @@ from fsspec.asyn import sync
 from upath import UPath
 
 from fusionkit.errors import UsageError
-from fusionkit.object_storage import Limits, Request, UnansweredError, answer, ask, options_of
-from fusionkit.places import place_of, read_bytes
+from fusionkit.io.object_storage import Limits, Request, UnansweredError, answer, ask, options_of
+from fusionkit.io.places import place_of, read_bytes
 from fusionkit.store import open_store
 
 # The library's own waits are set when it is made, the tries with each request.

@@ -30,7 +30,7 @@ from fusionkit.evaluation.counts import (
     most_frequent,
 )  # fmt: skip
 from fusionkit.exported import export_best_of_each, export_run
-from fusionkit.files import read_json
+from fusionkit.io.files import read_json
 from fusionkit.sources import Source
 from fusionkit.store import Store
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 import fusionkit
 from fusionkit.dataset.labels import load_joint
 from fusionkit.errors import StoreError
-from fusionkit.files import read_json, write_json
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.decisions import predict_parts
+from fusionkit.io.files import read_json, write_json
 from fusionkit.predict import Label, Tags
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from fusionkit.files import write_json
+from fusionkit.io.files import write_json
 from fusionkit.specs import COMPRESSIONS, STATE_DTYPES
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.layout import Appender, StatesLayout, chunk_path, create_states, examples_path

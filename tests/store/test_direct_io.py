@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fusionkit.errors import FusionkitError
-from fusionkit.files import write_pieces
+from fusionkit.io.files import write_pieces
 from fusionkit.store import chunks
 from fusionkit.store.chunks import write_chunk
 from fusionkit.store.direct_io import BUFFER_BYTES, O_DIRECT, PAGE, write_past_cache

@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 
 from fusionkit.dataset.stores import source_of
-from fusionkit.devices import CPU
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 from fusionkit.tuning import trainer

@@ -17,8 +17,8 @@ from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.answers import mistakes_frame
 from fusionkit.exported import export_run
-from fusionkit.files import read_json
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.io.files import read_json
 from fusionkit.report import FIGURES
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of

@@ -15,10 +15,10 @@ from fusionkit.errors import UsageError
 from fusionkit.fusions import fusion_usages
 from fusionkit.heads import LM_HEADS
 from fusionkit.heads import REGISTRY as HEADS
+from fusionkit.io.places import place_of
 from fusionkit.lazy import uncollected
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
-from fusionkit.places import place_of
 from fusionkit.specs import MULTI
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from fusionkit.dataset.share import Share
 from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
-from fusionkit.devices import CPU, device_of
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY, OnStep, StateFile, TunedStep, trainer
 from fusionkit.fit.executor.units import data_key, pools_first
@@ -33,7 +32,8 @@ from fusionkit.fit.train.inputs import training_split
 from fusionkit.fit.train.loop import Ended, train_unit
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
-from fusionkit.places import Place
+from fusionkit.io.places import Place
+from fusionkit.machine.devices import CPU, device_of
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, is_store, open_planned
@@ -187,7 +187,7 @@ def open_context(opening: Opening) -> SweepContext:
 
 
 def address(place: Place) -> str:
-    """A place as :func:`fusionkit.places.place_of` reads it, from whatever folder."""
+    """A place as :func:`fusionkit.io.places.place_of` reads it, from whatever folder."""
     return str(place.resolve()) if isinstance(place, Path) else str(place)
 
 

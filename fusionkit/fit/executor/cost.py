@@ -28,7 +28,7 @@ from fusionkit.fit.model.joint import model_of
 from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.width import shape_of
 from fusionkit.heads import reads_sequences
-from fusionkit.memory import KEPT_BYTES, resident
+from fusionkit.machine.memory import KEPT_BYTES, resident
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from fusionkit.dataset.stores import Stores
-from fusionkit.devices import device_of
 from fusionkit.fit.executor.alone import some
 from fusionkit.fit.executor.cost import RATE, CostModel
 from fusionkit.fit.executor.plan import START_SECONDS, makespan, plan
@@ -28,7 +27,8 @@ from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.fit.train.halving import epochs_share, rivals_of, setting_of
-from fusionkit.memory import out_of_memory
+from fusionkit.machine.devices import device_of
+from fusionkit.machine.memory import out_of_memory
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import SHUFFLE, RunSpec

@@ -15,7 +15,7 @@ from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.prepare import Prepared
 from fusionkit.fit.executor.units import GPU_WIDEST, WIDEST, Unit, plan_units
 from fusionkit.fit.vectorized.width import room
-from fusionkit.machine import cores, spare_memory
+from fusionkit.machine.resources import cores, spare_memory
 from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 

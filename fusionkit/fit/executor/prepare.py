@@ -10,7 +10,6 @@ import torch
 
 from fusionkit.dataset.infer_task import check_sides, choose_fusion
 from fusionkit.dataset.stores import Stores, stores_of
-from fusionkit.devices import CPU
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.cost import CostModel
@@ -23,6 +22,7 @@ from fusionkit.fit.sweep.from_layer import highest_below, start_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.train.schedule import check_options
+from fusionkit.machine.devices import CPU
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import FROZEN, RunSpec
 from fusionkit.store import open_store

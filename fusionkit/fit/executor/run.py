@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from fusionkit.dataset.stores import Stores
-from fusionkit.devices import device_of
 from fusionkit.errors import UsageError
 from fusionkit.fit.executor.context import opening_of
 from fusionkit.fit.executor.cost import CostModel
@@ -30,7 +29,8 @@ from fusionkit.fit.executor.unit_job import OnEvent
 from fusionkit.fit.executor.worker_pool import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
 from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.devices import device_of
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec

@@ -18,7 +18,7 @@ from fusionkit.fit.model.own_code import sources_of
 from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import Halving
 from fusionkit.fit.train.result import DivergenceError, RunResult, StoppedRun
-from fusionkit.memory import PeakMemory, out_of_memory
+from fusionkit.machine.memory import PeakMemory, out_of_memory
 from fusionkit.runs.background_writer import RunWriter
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder

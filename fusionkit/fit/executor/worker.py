@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from fusionkit.child_processes import Channel
 from fusionkit.errors import FusionkitError
 from fusionkit.fit.executor.context import Opening, open_context
 from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
-from fusionkit.memory import keep_freed_memory
+from fusionkit.machine.child_processes import Channel
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -28,7 +28,7 @@ SEND_SECONDS = 0.1  # between two events on epochs: a small one takes a millisec
 
 
 def main(channel: Channel) -> None:
-    """Work until the parent says no more; called by :func:`fusionkit.child_processes.serve`."""
+    """Work until the parent says no more; called by :func:`fusionkit.machine.child_processes.serve`."""
     try:
         runner = UnitRunner(**channel.receive())
         sender = EventSender(channel.send)

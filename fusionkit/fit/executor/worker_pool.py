@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
-from fusionkit.child_processes import ChildProcess
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit.executor.context import Opening, SweepContext
 from fusionkit.fit.executor.unit_job import Event, OnEvent, do_unit
+from fusionkit.machine.child_processes import ChildProcess
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.split import States, TaskSplit
-from fusionkit.devices import CPU
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.loader.streaming import StreamingLoader
+from fusionkit.machine.devices import CPU
 from fusionkit.ragged import IntArray, flat_rows
 
 Layers = tuple[int, ...]

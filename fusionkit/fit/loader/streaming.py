@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.split import ChunkedStates, States, TaskSplit, float_rows
-from fusionkit.devices import CPU
 from fusionkit.fit.loader.sampler import Sampler
+from fusionkit.machine.devices import CPU
 from fusionkit.ragged import IntArray, flat_rows
 
 

@@ -14,12 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
-from fusionkit.files import read_json
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import JointModel, model_of
 from fusionkit.fit.model.own_code import own_parts, sources_of, warn_of_sources
 from fusionkit.fit.model.record_shape import misfit
 from fusionkit.fusions import sees_examples
+from fusionkit.io.files import read_json
 from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import DELTA, RECORD, WEIGHTS, is_floor, others_of
 from fusionkit.runs.records_file import TAKEN_FROM

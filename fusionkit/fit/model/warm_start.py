@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from fusionkit.errors import UsageError
-from fusionkit.files import read_json
 from fusionkit.fit.model.checkpoint import TrainedRun, open_runs
 from fusionkit.fit.model.fused import FusedModel, parameters_of
 from fusionkit.fit.model.joint import Model, Sides, model_of
 from fusionkit.heads import build_head
+from fusionkit.io.files import read_json
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of

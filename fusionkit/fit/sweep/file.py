@@ -23,11 +23,11 @@ from typing import Any
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.fit.sweep.checks import CHECKS
 from fusionkit.fit.sweep.multi import read_tasks
+from fusionkit.io.places import place_of
 from fusionkit.options.entry import OptionInfo
 from fusionkit.options.tables import FIT, STORES
 from fusionkit.options.yaml_file import YamlNode, read_options, shown
 from fusionkit.options.yaml_texts import Keys, read_texts
-from fusionkit.places import place_of
 
 # Where and how it is run, not what it is.
 ELSEWHERE = (

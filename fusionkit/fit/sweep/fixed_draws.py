@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import StoreError, UsageError
-from fusionkit.files import read_json
+from fusionkit.io.files import read_json
 from fusionkit.plural import counted
 from fusionkit.runs.find_run import find_run
 from fusionkit.runs.folder import RECORD

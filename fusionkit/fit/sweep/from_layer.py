@@ -17,7 +17,7 @@ from typing import Any
 from fusionkit.dataset.stores import Stores, stores_of
 from fusionkit.errors import EncoderError, UsageError
 from fusionkit.fit.sweep.method_choices import TEXT, asked_layer
-from fusionkit.machine import spare_memory
+from fusionkit.machine.resources import spare_memory
 from fusionkit.methods.table import parse_method
 from fusionkit.specs import AUTO, FROZEN
 

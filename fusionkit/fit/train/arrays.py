@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.split import States, TaskSplit
-from fusionkit.devices import home_of
 from fusionkit.errors import UsageError
 from fusionkit.fit.loader.minibatches import InMemoryStates
 from fusionkit.fit.model.fused import FusedModel
+from fusionkit.machine.devices import home_of
 from fusionkit.ragged import IntArray, Ragged, offsets_of
 from fusionkit.specs import ONE_TOKEN
 from fusionkit.store import Split

@@ -15,7 +15,6 @@ from torch.nn import functional
 from fusionkit.dataset.batch import Batch, SharedBuffer
 from fusionkit.dataset.split import ChunkedStates, TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import CPU, home_of
 from fusionkit.fit.loader.minibatches import Layers, held_bytes
 from fusionkit.fit.loader.sampler import begin_chunks
 from fusionkit.fit.loader.streaming import WindowReader
@@ -27,6 +26,7 @@ from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.vectorized.bfloat16_decisions import GPU_LEAST_ROWS, LEAST_ROWS
 from fusionkit.heads.sigmoid_classifier import Sigmoid
 from fusionkit.lm_head import LmHead
+from fusionkit.machine.devices import CPU, home_of
 from fusionkit.metrics import joint_means, joint_scores
 from fusionkit.ragged import IntArray, flat_rows
 from fusionkit.statistics.kept_answers import KeptAnswers, RunAnswers, answers_of, frame_of, masked_answers

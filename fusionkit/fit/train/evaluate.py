@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import CPU
 from fusionkit.fit.loader.minibatches import Layers, layers_of, layers_of_batch
 from fusionkit.fit.model.precision import full_float32
 from fusionkit.fit.train.decisions import Decisions, ScoreBlock, named, task_answers
@@ -24,6 +23,7 @@ from fusionkit.fit.train.f1 import Spans, best_threshold
 from fusionkit.fit.train.stopwatch import Runs, Stopwatch
 from fusionkit.fit.vectorized.bfloat16_decisions import decider_of
 from fusionkit.fit.vectorized.stack import Stack
+from fusionkit.machine.devices import CPU
 from fusionkit.metrics import class_scores, positive_scores, span_scores
 from fusionkit.statistics.kept_answers import (
     CLASS,

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fusionkit.devices import CPU
 from fusionkit.heads.sigmoid_classifier import UNCHOSEN
+from fusionkit.machine.devices import CPU
 from fusionkit.ragged import IntArray
 
 

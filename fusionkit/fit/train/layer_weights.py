@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fusionkit.dataset.split import TaskSplit
-from fusionkit.devices import home_of
 from fusionkit.fit.loader.minibatches import Layers, layers_of
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.train.decisions import read_blocks
+from fusionkit.machine.devices import home_of
 from fusionkit.ragged import IntArray, flat_rows
 
 # The mean weight of each layer and the mean over the rows of the largest weight; None where a fusion has no weights.

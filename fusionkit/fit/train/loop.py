@@ -21,7 +21,6 @@ from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.infer_task import check_sides
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import CPU, Streams
 from fusionkit.fit.loader.gpu import GpuLoader
 from fusionkit.fit.loader.minibatches import Layers
 from fusionkit.fit.model.joint import Model, model_of
@@ -38,6 +37,7 @@ from fusionkit.fit.vectorized.stack import Stack, stack_of
 from fusionkit.fit.vectorized.width import room, shape_of, stack_ranges, weight_bytes, width_of
 from fusionkit.heads.softmax import Softmax
 from fusionkit.lm_head import LmHead
+from fusionkit.machine.devices import CPU, Streams
 from fusionkit.plural import counted
 from fusionkit.specs import FLOAT32, RunSpec
 from fusionkit.store.layer_positions import positions_of

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.devices import home_of
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import products_in
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
 from fusionkit.fit.vectorized.dropout import generator_of
 from fusionkit.fit.vectorized.run_linear import with_run_linear
+from fusionkit.machine.devices import home_of
 from fusionkit.specs import FLOAT32, RunSpec
 
 

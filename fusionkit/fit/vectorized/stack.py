@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fusionkit.dataset.batch import Batch
-from fusionkit.devices import home_of
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import exactly, products_in, widened
@@ -39,6 +38,7 @@ from fusionkit.fusions import sees_examples
 from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
+from fusionkit.machine.devices import home_of
 from fusionkit.specs import FLOAT32, ONE_TOKEN, RunSpec
 
 Wanted = Literal["loss", "score", "decide"]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fusionkit.machine import spare_memory
+from fusionkit.machine.resources import spare_memory
 from fusionkit.specs import RunSpec
 
 STACK_BYTES = 256 << 20  # C: the widest that was measured, and the fastest or nearly so

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.errors import FusionkitError
-from fusionkit.files import read_json
+from fusionkit.io.files import read_json
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.encodings import panels, tooltip
 from fusionkit.report.predictions import AllPredictions

@@ -15,7 +15,7 @@ from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor import alone
 from fusionkit.fit.executor.alone import CostAlone, CostsAlone
 from fusionkit.fit.executor.context import SweepContext
-from fusionkit.memory import PeakMemory
+from fusionkit.machine.memory import PeakMemory
 from fusionkit.runs.folder import digest_of_record
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fusionkit.child_processes import ChildProcess
 from fusionkit.fit import RunsFolder
 from fusionkit.fit.executor import worker_pool
 from fusionkit.fit.executor.unit_job import Event
 from fusionkit.fit.executor.worker_pool import WorkerPool
+from fusionkit.machine.child_processes import ChildProcess
 from fusionkit.specs import RunSpec
 
 SPEC = RunSpec(store="s", task="tagging", label="tags", fusion="last", head="tagger")

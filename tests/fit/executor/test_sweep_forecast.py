@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from fusionkit import machine
 from fusionkit.fit import RunsFolder, expand, fit, forecast
 from fusionkit.fit.executor import plan as planning
 from fusionkit.fit.executor.context import SweepContext
@@ -21,7 +20,8 @@ from fusionkit.fit.executor.plan import makespan, plan
 from fusionkit.fit.executor.prepare import prepare
 from fusionkit.fit.executor.units import plan_units
 from fusionkit.fit.sweep.fixed_draws import FixedDraws, with_draws
-from fusionkit.memory import resident
+from fusionkit.machine import resources
+from fusionkit.machine.memory import resident
 from fusionkit.runs.claims import Claims
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
@@ -178,18 +178,18 @@ def test_the_longest_units_come_first(store: Store, tmp_path: Path, monkeypatch:
 def test_cores_and_memory_are_the_containers_where_those_are_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "CGROUP", tmp_path)
-    free, bound = machine.spare_memory(), machine.cores()
+    monkeypatch.setattr(resources, "CGROUP", tmp_path)
+    free, bound = resources.spare_memory(), resources.cores()
     assert bound >= 1
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert machine.cores() == bound
+    assert resources.cores() == bound
     (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert machine.cores() == 1
+    assert resources.cores() == 1
     (tmp_path / "memory.max").write_text("3000\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    assert machine.spare_memory() == 2000
+    assert resources.spare_memory() == 2000
     (tmp_path / "memory.max").write_text("max\n")
-    assert machine.spare_memory() is None or free is not None
+    assert resources.spare_memory() is None or free is not None
 
 
 def test_an_epoch_counts_by_the_products_of_what_reads_its_rows(store: Store) -> None:

@@ -13,13 +13,13 @@ import torch
 from fusionkit.dataset.batch import FILLING, SharedBuffer
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.devices import CPU
 from fusionkit.fit.loader.gpu import GpuLoader, filled
 from fusionkit.fit.loader.minibatches import GatherLoader, SeparateLoaders, layers_of_batch, load_all_into_memory
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.fused import build_model
 from fusionkit.fit.train.inputs import is_plain
 from fusionkit.fit.vectorized.stack import Stacked
+from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
 
 Toy = Callable[..., TaskData]

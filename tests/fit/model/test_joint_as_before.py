@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from fusionkit.files import read_json
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.checkpoint import open_run
+from fusionkit.io.files import read_json
 from fusionkit.store import Store
 
 # Of the corpus of these tests over rows of tokens, four epochs of batches of four.

@@ -12,8 +12,8 @@ import pytest
 import fusionkit
 from fusionkit.errors import StoreError, UsageError
 from fusionkit.evaluation.keep import keep_answers
-from fusionkit.files import read_json
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.io.files import read_json
 from fusionkit.runs.folder import ANSWERS, RECORD
 from fusionkit.store import Store
 

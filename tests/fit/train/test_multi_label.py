@@ -18,7 +18,6 @@ from fusionkit.dataset.draws import draw_of
 from fusionkit.dataset.infer_task import choose_task
 from fusionkit.dataset.labels import load_task
 from fusionkit.errors import UsageError
-from fusionkit.files import read_json
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.model.fused import threshold_of
@@ -27,6 +26,7 @@ from fusionkit.fit.train.decisions import decide, predict, score
 from fusionkit.fit.train.f1 import best_threshold
 from fusionkit.fit.train.loop import train_run
 from fusionkit.heads import build_head
+from fusionkit.io.files import read_json
 from fusionkit.metrics import label_set_scores
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from fusionkit.devices import CPU
 from fusionkit.fit.train.stopwatch import Stopwatch
+from fusionkit.machine.devices import CPU
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import fsspec
 from upath import UPath
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
-from fusionkit.object_storage import CREDENTIALS, Request, UnansweredError, ask, ask_all, options_of
+from fusionkit.io.object_storage import CREDENTIALS, Request, UnansweredError, ask, ask_all, options_of
 
 Place = Path | UPath
 AnyPlace = TypeVar("AnyPlace", Path, UPath, Place)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
-from fusionkit.object_storage import ask
-from fusionkit.places import Place, place_errors, read_bytes
+from fusionkit.io.object_storage import ask
+from fusionkit.io.places import Place, place_errors, read_bytes
 
 GIB = 1 << 30
 REFUSALS = (

@@ -25,7 +25,7 @@ BOOT = """
 import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 sys.path[:] = json.loads(sys.argv[3])
-from fusionkit.child_processes import serve
+from fusionkit.machine.child_processes import serve
 serve(int(sys.argv[1]), sys.argv[2])
 """
 TOLD = 2000  # bytes of a dead child's last words that are looked at
