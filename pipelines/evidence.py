@@ -1,11 +1,12 @@
 """The studies of record: their runs, the records of these in docs/records, and the tables of the documents from them.
 
-    python pipelines/evidence.py DATA WORK [STUDY ...]      run studies, all unless named, keep records, write tables
+    python pipelines/evidence.py DATA WORK [STUDY ...] [--set KEY=VALUE]    run studies, keep records, write tables
     python pipelines/evidence.py --tables                   write the tables anew from the records that are there
 
-DATA holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's stores and runs. A run that
-has a record counts as done, whichever study it is of. Killed and run again it goes on: records are kept every few
-minutes. A table stands in a document between two marks:
+Without names these are the studies that have a table. ``--set encoder=FOLDER`` names the folder of an encoder that a
+study takes from the hub. DATA holds the data sets (pipelines/minilm/README.md#data), WORK/STUDY takes each study's
+stores and runs. A run that has a record counts as done, whichever study it is of. Killed and run again it goes on:
+records are kept every few minutes. A table stands in a document between two marks:
 
     <!-- records: STUDY COMPARISON [metric=NAME,NAME] [COLUMN=VALUE ...] [show=weights|lr] [notes=no] -->
     <!-- end -->
@@ -57,7 +58,9 @@ from fusionkit.study.report_steps import answers_of, frame_of, summary_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
-STUDIES = {path.stem: path for glob in ("minilm/*.yaml", "*/*-minilm.yaml") for path in ROOT.glob(f"pipelines/{glob}")}
+STUDIES = {
+    path.stem: path for path in ROOT.glob("pipelines/*/*.yaml") if "\nsweeps:" in path.read_text(encoding="utf-8")
+}
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 KEEP_SECONDS = 300.0
@@ -72,6 +75,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?", help="the folder of data sets")
     parser.add_argument("work", type=Path, nargs="?", help="the folder for stores and runs, a folder a study")
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(sorted(STUDIES))}")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="as of run")
     parser.add_argument("--tables", action="store_true", help="write the tables alone")
     given = parser.parse_args()
     if not given.tables and (given.data is None or given.work is None):
@@ -83,8 +87,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = []
     try:
-        for name in () if given.tables else given.studies or sorted(STUDIES):
-            if run_study(name, given.data.resolve(), given.work.resolve() / name):
+        for name in () if given.tables else given.studies or sorted({study for study, _ in marks()}):
+            if run_study(name, [f"data={given.data.resolve()}", *given.settings], given.work.resolve() / name):
                 failed.append(name)
             write_tables()
         write_tables()
@@ -94,10 +98,17 @@ def main() -> None:
         sys.exit(f"not done: {', '.join(failed)}; the errors are above")
 
 
-def run_study(name: str, data: Path, work: Path) -> int:
+def marks() -> list[tuple[str, str]]:
+    """The study and the comparison of each table of the documents, those that wait for records included."""
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
+    return [mark for text in texts for mark in re.findall(r"<!-- records[a-z-]*: (\S+) (\S+)", text)]
+
+
+def run_study(name: str, settings: Sequence[str], work: Path) -> int:
     """Run one study and keep its records, also those of a run that is stopped; its exit code."""
     files = sorted(RECORDS.glob("*.jsonl"), key=lambda path: (path.stem != name, path.stem))  # its own first
-    command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name]), "--set", f"data={data}"]
+    command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name])]
+    command += [f"--set={setting}" for setting in settings]
     command += ["--out", str(work), "--threads", str(THREADS), *(f"--known={path}" for path in files)]
     print(f"== {name}", flush=True)
     child = subprocess.Popen(command, cwd=ROOT)
@@ -106,12 +117,12 @@ def run_study(name: str, data: Path, work: Path) -> int:
             try:
                 child.wait(KEEP_SECONDS)
             except subprocess.TimeoutExpired:
-                keep_records(name, data, work)
+                keep_records(name, settings, work)
     finally:
         if child.poll() is None:
             child.terminate()
             child.wait()
-        keep_records(name, data, work)
+        keep_records(name, settings, work)
     return child.returncode
 
 
@@ -130,7 +141,7 @@ def kept_in(path: Path) -> Kept:
     return Kept({each["digest"]: each for each in records}, made)
 
 
-def keep_records(name: str, data: Path, work: Path) -> None:
+def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
     """Put the runs of a study's folder into its file, beside those that stand there.
 
     A record that is there stays as it is. A sweep that is complete leaves out the runs that the study no longer asks
@@ -140,7 +151,7 @@ def keep_records(name: str, data: Path, work: Path) -> None:
     own, now = kept_in(path), machine()
     others = [kept_in(each) for each in sorted(RECORDS.glob("*.jsonl")) if each != path]
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for sweep, step in read_study(STUDIES[name], [f"data={data}"]).sweeps.items():
+    for sweep, step in read_study(STUDIES[name], list(settings)).sweeps.items():
         before = {digest: record for digest, record in own.records.items() if record["sweep"] == sweep}
         folder = RunsFolder(work / "runs" / sweep)
         runs = {digest_of_record(each): each for each in folder.all_records()}
