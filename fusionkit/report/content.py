@@ -16,7 +16,7 @@ from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import RenderedFigure
 from fusionkit.report.report_data import ReportData
 from fusionkit.report.tables import compared, groups_table, matrix_tables, runs_table
-from fusionkit.report.theme import colour, config
+from fusionkit.report.theme import config
 from fusionkit.runs.task_rows import MEAN
 from fusionkit.specs import FROZEN
 
@@ -69,7 +69,7 @@ def content_of(
         "matrices": matrix_tables(study, table),
         "groups": groups_table(study, table),
         "runs": runs_table(study),
-        "colours": {method: colour(method) for method in study.methods},
+        "colours": {method: look.colour for method, look in study.looks(()).items()},
         "notes": notes,
         "sections": [section for section in charts if section["charts"]],
         "config": config("page"),
@@ -90,7 +90,7 @@ def lead_of(study: ReportData) -> str:
     tasks = study.frame["task_name"][~means].nunique() or len(study.tasks)
     failed = int((study.frame["status"] == "failed").sum())
     told = (
-        f"{_kinds(study)} {_listed(encoders)}{size}: "
+        f"{_listed(encoders)}{size}: {_kinds(study)}; "
         f"{counted(len(study.methods), 'method')} on {counted(tasks, 'task')}, "
         f"{least if least == most else f'{least} to {most}'} {'run' if most == 1 else 'runs'} each. "
         "Scores are of the test split, or of validation where there is no test; ± is the standard deviation over "
@@ -100,11 +100,11 @@ def lead_of(study: ReportData) -> str:
 
 
 def _kinds(study: ReportData) -> str:
-    """``8 heads over the frozen states of``, ``4 runs that trained through``, or both."""
+    """``8 heads over frozen states``, ``4 runs that trained through the encoder``, or both."""
     methods = [record["spec"].get("method", FROZEN) for record in study.records.values()]
     frozen = methods.count(FROZEN)
-    heads = f"{counted(frozen, 'head')} over the frozen states of"
-    runs = f"{counted(len(methods) - frozen, 'run')} that trained through"
+    heads = f"{counted(frozen, 'head')} over frozen states"
+    runs = f"{counted(len(methods) - frozen, 'run')} that trained through the encoder"
     return " and ".join([*([heads] if frozen else []), *([runs] if frozen < len(methods) else [])])
 
 

@@ -1,18 +1,8 @@
-"""The look of the charts: a colour and a shape for each fusion, and Vega-Lite's configuration in light, dark and the
-page.
-
-Each colour has a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11), and is
-the same in every chart and report. Each fusion also has a shape, for readers who see few colours. A fusion with options
-(``attention:scale=yes``) keeps the colour of the fusion and is drawn dashed.
-"""
+"""Vega-Lite's configuration of the charts in light, dark and the page."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
-
-from fusionkit.report.display_names import family
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 # Paper, ink and quiet ink, a grid that hardly shows, and the full cell of a heat map: ink is legible on it too.
@@ -21,27 +11,6 @@ DARK = {"paper": "#14181d", "ink": "#e6e9ed", "quiet": "#a3adb8", "grid": "#2e35
 # In the page the style sheet decides, so that its theme changes, and paper gets ink, without drawing anything again.
 PAGE = {name: f"var(--{name})" for name in LIGHT}
 THEMES = {"light": LIGHT, "dark": DARK, "page": PAGE}
-
-# What is compared with is grey; near relatives do not have near colours.
-FAMILIES: dict[str, tuple[str, str]] = {
-    "last": ("#78828c", "circle"),
-    "layer": ("#a3694a", "stroke"),
-    "linear": ("#b27b00", "square"),
-    "concat": ("#d8591a", "triangle-up"),
-    "concat-affine": ("#d64b6a", "triangle-down"),
-    "attention": ("#3f7de0", "diamond"),
-    "dwatt": ("#b455c8", "cross"),
-    "extra-layers": ("#3a9a3f", "triangle-right"),
-    "projected-attention": ("#6a7a12", "M0,-1L1,0.2L0.5,1L-0.5,1L-1,0.2Z"),
-    "projected-ffn": ("#c9762f", "M-1,-1L1,-1L0.4,1L-0.4,1Z"),
-    "ladder": ("#c2408f", "wedge"),
-    "flat": ("#5f7f3a", "M-1,-1L1,-1L0,0L1,1L-1,1L0,0Z"),
-    "element-wise": ("#16958c", "triangle-left"),
-    "mlp-weights": ("#8b6fe0", "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z"),
-    "depth-lstm": ("#808a1e", "M-1,-0.4L1,-0.4L1,0.4L-1,0.4Z"),
-}
-OTHER = ("#78828c", "circle")
-DASHES: tuple[list[int], ...] = ([1, 0], [5, 3], [2, 2], [8, 2, 2, 2])
 
 
 def config(theme: str) -> dict[str, Any]:
@@ -73,7 +42,7 @@ def config(theme: str) -> dict[str, Any]:
             "labelPadding": 6,
         },
         "legend": {**text, "labelColor": colours["ink"], "labelFontSize": 12, "orient": "top", "columns": 6,
-                   "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 2,
+                   "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 0,
                    "symbolOpacity": 1, "labelLimit": 260},
         "title": {"anchor": "start", "frame": "group", "fontSize": 12, "fontWeight": 600, "color": colours["ink"]},
         "view": {"stroke": None},
@@ -83,23 +52,3 @@ def config(theme: str) -> dict[str, Any]:
             "on-heat": {"color": colours["ink"], "fill": colours["ink"]},
         },
     }  # fmt: skip
-
-
-def colour(method: str) -> str:
-    """``#rrggbb`` of a method."""
-    return FAMILIES.get(family(method), OTHER)[0]
-
-
-def shape(method: str) -> str:
-    """A Vega symbol, or an SVG path within a unit circle."""
-    return FAMILIES.get(family(method), OTHER)[1]
-
-
-def dashes(methods: Sequence[str]) -> list[list[int]]:
-    """A dash pattern a method: a family's first is solid, its variants are not."""
-    seen: Counter[str] = Counter()
-    found = []
-    for method in methods:
-        found.append(DASHES[seen[family(method)] % len(DASHES)])
-        seen[family(method)] += 1
-    return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +24,13 @@ from fusionkit.report.display_names import bounds_of
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
+from fusionkit.report.looks import FAMILIES, distance, looks_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData, read_report_data
 from fusionkit.report.tables import compared, matrix_tables
-from fusionkit.report.theme import DARK, FAMILIES, LIGHT, colour
+from fusionkit.report.theme import DARK, LIGHT
 from fusionkit.report.write import json_for_html
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -126,8 +129,8 @@ def test_what_a_task_needs_of_the_encoder_stands_by_layer_and_by_way(tmp_path: P
     assert by_place == {
         ("layer k alone", 3): pytest.approx(5.0), ("layer k alone", 1): pytest.approx(15.0),
         ("attention over 0 … k", 3): pytest.approx(25.0), ("attention over 0 … k", 1): pytest.approx(35.0),
-        ("last, layers above k trained", 2): pytest.approx(55.0),
-        ("last, layers above k trained", 0): pytest.approx(65.0),
+        ("last · layers above k trained", 2): pytest.approx(55.0),
+        ("last · layers above k trained", 0): pytest.approx(65.0),
     }  # fmt: skip
     assert FIGURES["layers-needed"].chart(study, found).to_dict()
 
@@ -149,6 +152,8 @@ def test_encoding_once_is_what_was_measured(study: ReportData, looks: AllPredict
     learned = [42 if one["draw"] is None else len(one["draw"]) for one in records]
     passes = sum(6 * (split["train"] * count / 42 + split["validation"]) + split["test"] for count in learned)
     assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds_alone"] for one in records))
+    through = {name: {**one, "spec": {**one["spec"], "method": "full"}} for name, one in study.records.items()}
+    assert FIGURES["break-even"].data(replace(study, records=through), looks) is None  # they need no store
 
 
 def test_what_is_looked_at_has_the_recorded_score(study: ReportData, looks: AllPredictions) -> None:
@@ -247,15 +252,37 @@ def luminance(colour: str) -> float:
 
 
 def test_colours_are_seen_on_both_pages_and_each_fusion_has_its_own() -> None:
-    for name in FAMILIES:
-        assert contrast(colour(name), LIGHT["paper"]) >= 3
-        assert contrast(colour(name), DARK["paper"]) >= 3
-    assert len(set(FAMILIES.values())) == len(FAMILIES) >= 11
+    for look in FAMILIES.values():
+        assert contrast(look.colour, LIGHT["paper"]) >= 3
+        assert contrast(look.colour, DARK["paper"]) >= 3
+    colours = [look.colour for look in FAMILIES.values()]
+    assert len({look.shape for look in FAMILIES.values()}) == len(FAMILIES) >= 11
+    assert min(distance(*pair) for pair in combinations(colours, 2)) > 0.045
     for theme in (LIGHT, DARK):
         assert contrast(theme["quiet"], theme["paper"]) >= 4.5
         assert contrast(theme["ink"], theme["cell"]) >= 4.5
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # WebAIM's own example
+
+
+def test_each_method_and_fusion_has_a_look_of_its_own_and_keeps_it() -> None:
+    methods = ["last", "last · bitfit", "last · houlsby:8", "last · houlsby:64", "attention", "attention · houlsby:8"]
+    looks = looks_of(methods)
+    for part in ("colour", "shape"):
+        assert len({getattr(looks[method], part) for method in methods}) == len(methods)
+    assert (looks["last"], looks["attention"]) == (FAMILIES["last"], FAMILIES["attention"])
+    assert looks["last · bitfit"].dashes != looks["last"].dashes
+    # A name of one chart looks like its fusion and method, and takes nothing from the others.
+    more = looks_of(methods, ["attention over 0 … k", "linear", "last · houlsby:64"])
+    assert more["attention over 0 … k"] == looks["attention"]
+    assert more["linear"].colour not in {look.colour for look in looks.values()}
+    assert {method: more[method] for method in methods} == looks
+    assert len(looks_of([f"ladder:{rank}" for rank in range(1, 40)])) == 39  # more than there are colours
+
+
+def test_red_blind_and_green_blind_eyes_are_asked() -> None:
+    assert distance("#000000", "#ffffff") == pytest.approx(1, abs=1e-6)
+    assert distance("#c00000", "#5a5a00") < 0.08 < distance("#c00000", "#0000c0")
 
 
 def test_no_text_can_end_or_begin_an_element() -> None:

@@ -35,6 +35,7 @@ def test_the_page_shows_its_tables_charts_and_foot(open_page: Open, made: Any) -
     page = open_page()
     assert "desk-de" in page.inner_text("h1")
     assert "22 heads" in page.inner_text("#lead")
+    assert "null" not in page.inner_text("#inside-body")
     assert column(page, 0) == ["last", "layer:0", "layer:3", "linear", "attention", "attention:scale=yes", "majority"]
     figures = page.locator("#charts figure")
     assert figures.count() >= 10

@@ -18,9 +18,10 @@ import pandas as pd
 from fusionkit.errors import FusionkitError
 from fusionkit.io.files import read_json
 from fusionkit.report.altair import altair
-from fusionkit.report.figures.encodings import panels, tooltip
+from fusionkit.report.figures.encodings import panels, tooltip, whole_numbers
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
+from fusionkit.specs import FROZEN
 from fusionkit.store import Store
 
 ONCE, AGAIN = "encoded once", "encoded in every epoch"
@@ -30,6 +31,8 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     """A row a store, way and number of heads, in the order that the runs ended; stores whose seconds are known."""
     rows: list[dict[str, Any]] = []
     runs = study.frame[study.frame["status"] == "finished"].drop_duplicates("digest")
+    # What trains through the encoder runs it in every epoch, with or without a store.
+    runs = runs[[study.records[digest]["spec"].get("method", FROZEN) == FROZEN for digest in runs["digest"]]]
     for digest, group in runs[runs["mix"].isna()].groupby("store", sort=False):
         name = str(group["data"].iloc[0])
         store = study.stores.get(str(digest))
@@ -73,7 +76,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
         alt.Scale(domain=[ONCE, AGAIN], range=each) for each in (["#3f7de0", "#d8591a"], [[1, 0], [5, 3]])
     )
     base = alt.Chart().encode(
-        x=alt.X("heads:Q", title="heads trained", axis=alt.Axis(tickMinStep=1, format="d")),
+        x=alt.X("heads:Q", title="heads trained", axis=whole_numbers(data["heads"])),
         y=alt.Y("minutes:Q", title="minutes, one worker"),
         color=alt.Color("way:N", title=None, scale=colours, legend=alt.Legend()),
         strokeDash=alt.StrokeDash("way:N", title=None, scale=dashes),

@@ -24,6 +24,7 @@ from fusionkit.report.figures.encodings import (
     panels,
     spread,
     tooltip,
+    whole_numbers,
 )
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
@@ -72,11 +73,13 @@ def chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     methods = methods_of(data)
     scale = alt.Scale(type="log", nice=False) if x in LOG else alt.Scale(nice=False, zero=False)
-    axis = alt.Axis(tickCount=4, format=COUNTS.get(x, SECONDS)) if x in LOG else alt.Axis(tickMinStep=1, format="d")
-    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=X_TITLES[x], scale=scale, axis=axis), color=colours_of(methods))
+    axis = alt.Axis(tickCount=4, format=COUNTS.get(x, SECONDS)) if x in LOG else whole_numbers(data[x])
+    base = alt.Chart().encode(
+        x=alt.X(f"{x}:Q", title=X_TITLES[x], scale=scale, axis=axis), color=colours_of(study, methods)
+    )
     level = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False))
     told = tooltip(method="method", epoch="epoch", **{f"{x}__n": X_TITLES[x]}, value__n="mean", runs="runs")
-    line = base.mark_line(strokeWidth=1.8).encode(y=level, strokeDash=dashes_of(methods))
+    line = base.mark_line(strokeWidth=1.8).encode(y=level, strokeDash=dashes_of(study, methods))
     points = base.mark_point(filled=True, size=12, opacity=1).encode(y=level, tooltip=told)
     few = data.groupby("task")["method"].nunique().max() <= MOST_BANDS
     bands = [spread(base.mark_area(opacity=0.13), "value")] if few else []

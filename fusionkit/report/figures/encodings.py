@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import in_order
-from fusionkit.report.theme import colour, dashes, shape
+from fusionkit.report.report_data import ReportData
 from fusionkit.statistics import INTERVALS
 
 WIDTH, HEIGHT = 230, 170  # of a panel, in pixels, where no page says otherwise
 COLUMNS = 3
 # Of numbers on an axis: 200k parameters and steps; seconds without a prefix, which would make 200m of a fifth.
-COUNTS, SECONDS = {"parameters": ".3~s", "step": ".3~s"}, ",.3~r"
+COUNTS, SECONDS = {"parameters": "~s", "step": "~s"}, ",.3~r"
 GAP, NAMES = 24, 36  # between panels, and beside one for the labels of its axis
 
 
@@ -26,23 +26,27 @@ def methods_of(data: pd.DataFrame) -> list[str]:
     return in_order(data["method"].tolist())
 
 
-def colours_of(methods: Sequence[str]) -> Any:
+def colours_of(study: ReportData, methods: Sequence[str]) -> Any:
     alt = altair()
-    return alt.Color("method:N", title=None, scale=_scale(methods, map(colour, methods)),
-                     legend=alt.Legend(symbolSize=70))  # fmt: skip
+    return alt.Color("method:N", title=None, scale=_scale(study, methods, "colour"), legend=alt.Legend(symbolSize=70))
 
 
-def shapes_of(methods: Sequence[str]) -> Any:
-    return altair().Shape("method:N", title=None, scale=_scale(methods, map(shape, methods)))
+def shapes_of(study: ReportData, methods: Sequence[str]) -> Any:
+    return altair().Shape("method:N", title=None, scale=_scale(study, methods, "shape"))
 
 
-def dashes_of(methods: Sequence[str]) -> Any:
-    """Solid lines for fusions in their plain shapes_of, dashes for their variants."""
-    return altair().StrokeDash("method:N", title=None, scale=_scale(methods, dashes(methods)))
+def dashes_of(study: ReportData, methods: Sequence[str]) -> Any:
+    return altair().StrokeDash("method:N", title=None, scale=_scale(study, methods, "dashes"))
 
 
-def _scale(methods: Sequence[str], looks: Iterable[Any]) -> Any:
-    return altair().Scale(domain=list(methods), range=list(looks))
+def _scale(study: ReportData, methods: Sequence[str], part: str) -> Any:
+    looks = study.looks(methods)
+    return altair().Scale(domain=list(methods), range=[getattr(looks[method], part) for method in methods])
+
+
+def whole_numbers(values: pd.Series[Any]) -> Any:
+    """An axis of whole numbers: between two neighbours Vega would set a tick that is labelled like one of them."""
+    return altair().Axis(tickMinStep=1, format="d", tickCount=max(1, min(int(values.max() - values.min()), 10)))
 
 
 def shade(field: str) -> Any:

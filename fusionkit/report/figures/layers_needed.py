@@ -14,7 +14,7 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.display_names import family
-from fusionkit.report.figures.encodings import panels
+from fusionkit.report.figures.encodings import panels, whole_numbers
 from fusionkit.report.figures.scores import PROBE, lines, score_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
@@ -43,8 +43,8 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """A line a way, its interval as a bar at each k."""
     alt = altair()
-    x = alt.X("k:Q", title="layer k of the encoder", axis=alt.Axis(tickMinStep=1, format="d"))
-    return panels(lines(x, data, k="k"), data, "task")
+    x = alt.X("k:Q", title="layer k of the encoder", axis=whole_numbers(data["k"]))
+    return panels(lines(study, x, data, k="k"), data, "task")
 
 
 def _place(record: dict[str, Any], depth: int) -> tuple[str, int]:
@@ -52,7 +52,7 @@ def _place(record: dict[str, Any], depth: int) -> tuple[str, int]:
     spec, layers = record["spec"], record["layers"]
     fusion, method = spec["fusion"], spec.get("method", FROZEN)
     if method.startswith(TOP):
-        return f"{fusion}, {ABOVE}", depth - int(method.removeprefix(TOP))
+        return f"{fusion} · {ABOVE}", depth - int(method.removeprefix(TOP))
     if method != FROZEN:
         return "", 0
     if family(fusion) == PROBE or fusion == "last":

@@ -24,6 +24,7 @@ from fusionkit.report.figures.encodings import (
     shapes_of,
     spread,
     tooltip,
+    whole_numbers,
 )
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import CELL, ReportData
@@ -118,7 +119,7 @@ def shots_chart(study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     sizes = [size for size in study.shots if size in set(data["shots"])]
     x = alt.X("shots:N", title="labelled examples a class", sort=sizes, axis=alt.Axis(labelAngle=0))
-    return panels(lines(x, data, shots="shots"), data, "task", pairs=_has_both(data))
+    return panels(lines(study, x, data, shots="shots"), data, "task", pairs=_has_both(data))
 
 
 def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
@@ -126,7 +127,7 @@ def epochs_chart(study: ReportData, data: pd.DataFrame) -> Any:
     alt = altair()
     x = alt.X("epochs:O", title="epochs", axis=alt.Axis(labelAngle=0))
     order = data.assign(place=data["shots"].map(study.shots.index)).sort_values("place", kind="stable")["task"]
-    return panels(lines(x, data, epochs="epochs"), data, "task", order, pairs=_has_both(data))
+    return panels(lines(study, x, data, epochs="epochs"), data, "task", order, pairs=_has_both(data))
 
 
 def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
@@ -136,14 +137,16 @@ def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     # A frozen LM head under `last` learns nothing, which a logarithm cannot show.
     scale = alt.Scale(type="log", nice=False, padding=12) if (data[x] > 0).all() else alt.Scale(type="symlog")
     axis = alt.Axis(format=COUNTS.get(x, SECONDS), tickCount=4)
-    base = alt.Chart().encode(x=alt.X(f"{x}:Q", title=COSTS[x], scale=scale, axis=axis), color=colours_of(methods))
+    base = alt.Chart().encode(
+        x=alt.X(f"{x}:Q", title=COSTS[x], scale=scale, axis=axis), color=colours_of(study, methods)
+    )
     told = tooltip(
         method="method", score__s="mean", low__s="from", high__s="to",
         parameters__n="parameters", fusion_parameters__n="of the fusion", seconds__n="seconds", runs="runs",
     )  # fmt: skip
     bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
     points = base.mark_point(filled=True, size=75, opacity=1).encode(
-        y=_score_axis(), shape=shapes_of(methods), tooltip=told
+        y=_score_axis(), shape=shapes_of(study, methods), tooltip=told
     )  # fmt: skip
     # Hidden and not left out: of a panel without any a scale would have no extent.
     shown = alt.condition(f"datum.worth_{x}", alt.value(1), alt.value(0))
@@ -155,12 +158,12 @@ def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
     """The single layers as a line, the other methods as level lines."""
     alt = altair()
     methods, y = methods_of(data), _score_axis()
-    base = alt.Chart().encode(color=colours_of(methods))
-    x = alt.X("layer:Q", title="the one layer that is read", axis=alt.Axis(tickMinStep=1, format="d"))
+    base = alt.Chart().encode(color=colours_of(study, methods))
+    x = alt.X("layer:Q", title="the one layer that is read", axis=whole_numbers(data["layer"]))
     told = tooltip(method="method", layer="layer", score__s="mean", low__s="from", high__s="to", runs="runs")
     probes = base.transform_filter("isValid(datum.layer)")
     levels = base.transform_filter("!isValid(datum.layer)").mark_rule(strokeWidth=1.4).encode(
-        y=y, strokeDash=dashes_of(methods), tooltip=told
+        y=y, strokeDash=dashes_of(study, methods), tooltip=told
     )  # fmt: skip
     band = spread(probes.mark_area(opacity=0.15).encode(x=x))
     line = probes.mark_line(strokeWidth=2).encode(x=x, y=y)
@@ -192,12 +195,14 @@ def _score_axis() -> Any:
     return alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
 
 
-def lines(x: Any, data: pd.DataFrame, **told: str) -> Any:
+def lines(study: ReportData, x: Any, data: pd.DataFrame, **told: str) -> Any:
     """A line a method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
     methods, score = methods_of(data), _score_axis()
-    base = altair().Chart().encode(x=x, color=colours_of(methods))
+    base = altair().Chart().encode(x=x, color=colours_of(study, methods))
     shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")
-    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dashes_of(methods))
+    line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dashes_of(study, methods))
     bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
-    points = base.mark_point(filled=True, size=50, opacity=1).encode(y=score, shape=shapes_of(methods), tooltip=shown)
+    points = base.mark_point(filled=True, size=50, opacity=1).encode(
+        y=score, shape=shapes_of(study, methods), tooltip=shown
+    )
     return altair().layer(bars, line, points)

@@ -128,11 +128,15 @@ def chart_by_seed(study: ReportData, data: pd.DataFrame) -> Any:
     """A panel a task: a dot a run, a line the mean of each method."""
     alt = altair()
     methods = methods_of(data)
-    base = alt.Chart().encode(x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)), color=colours_of(methods))
+    base = alt.Chart().encode(
+        x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)), color=colours_of(study, methods)
+    )
     told = tooltip(method="method", layer="layer", weight__n="weight", data_seed="data seed", init_seed="init seed")
     y = alt.Y("weight:Q", title=None)
     dots = base.mark_point(filled=True, size=22, opacity=0.75).encode(y=y, tooltip=told)
-    line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("mean(weight):Q", title=None), strokeDash=dashes_of(methods))
+    line = base.mark_line(strokeWidth=1.6).encode(
+        y=alt.Y("mean(weight):Q", title=None), strokeDash=dashes_of(study, methods)
+    )
     return panels(alt.layer(line, dots), data, "task")
 
 

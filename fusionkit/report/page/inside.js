@@ -186,6 +186,6 @@ function confusionTable(look) {
 }
 
 function missing(left) {
-  if (!left.length) return null;
+  if (!left.length) return "";
   return element("div", { class: "note" }, element("p", {}, "Left out:"), element("ul", {}, ...left.map((text) => element("li", {}, text))));
 }
