@@ -67,12 +67,36 @@ def print_json(value: Any, indent: int | None = 1) -> None:
 def table(title: str | None, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
     """A table from ``(header, justification)`` columns and rows of text."""
     made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
-    for header, justify in columns:
+    rows = list(rows)
+    for (header, justify), width in zip(columns, _widths(columns, rows), strict=True):
         # Folded, not cut: a long name is what tells a row from the others.
-        made.add_column(header, justify=justify, no_wrap=justify == "right", overflow="fold")  # type: ignore[arg-type]
+        made.add_column(header, justify=justify, no_wrap=justify == "right", overflow="fold", width=width)  # type: ignore[arg-type]
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def _widths(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> list[int | None]:
+    """Of columns that are too wide together, widths in which no word is broken; None where there are none.
+
+    Rich itself narrows the widest columns, whatever their words.
+    """
+    console = out()
+    unbounded = console.options.update(max_width=100_000)
+    cells = [[header, *cells] for (header, _), *cells in zip(columns, *rows, strict=True)]
+    measured = [[console.measure(cell, options=unbounded) for cell in column] for column in cells]
+    widths = [max(cell.maximum for cell in column) for column in measured]
+    least = [
+        width if justify == "right" else max(cell.minimum for cell in column)
+        for width, column, (_, justify) in zip(widths, measured, columns, strict=True)
+    ]
+    room = console.width - 2 * (len(columns) - 1)
+    if sum(widths) <= room or sum(least) > room:
+        return [None] * len(columns)
+    while sum(widths) > room:
+        _, widest = max((width, place) for place, width in enumerate(widths) if width > least[place])
+        widths[widest] -= 1
+    return [*widths]
 
 
 def count_table(what: str, counts: Mapping[str, Mapping[str, int]], fields: Mapping[str, str]) -> Table:

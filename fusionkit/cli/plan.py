@@ -45,15 +45,12 @@ def plan(
         print_json([{**asdict(row), "bytes_per_task": row.bytes_per_task} for row in rows])
         return
     columns = [
-        ("", "left"), ("--method", "left"), ("--fusion", "left"), ("weights a task", "right"), ("MB a task", "right"),
-        (f"weights of {tasks}", "right"), ("× encoder", "right"),
+        ("", "left"), ("method + fusion", "left"), ("weights a task", "right"), (f"weights of {tasks}", "right"),
+        ("× encoder", "right"),
     ]  # fmt: skip
     cells = [
-        [
-            row.kind, row.method, row.fusion, f"{row.per_task:,}", f"{row.bytes_per_task / 1e6:,.2f}",
-            f"{row.total:,}", f"{row.multiple:.3f}",
-        ]
+        [row.kind, f"{row.method} + {row.fusion}", f"{row.per_task:,}", f"{row.total:,}", f"{row.multiple:.3f}"]
         for row in rows
-    ]  # fmt: skip
+    ]
     out().print(table(f"{encoder}: {found.encoder:,} weights, {found.depth} layers of {found.hidden}", columns, cells))
     out().print("heads are not counted; fusions other than last are of each task (--joint-fusion each)")

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fusionkit.cli.console import out
+from fusionkit.cli.console import out, table
 from fusionkit.cli.tables.format_cells import score_text
 from fusionkit.cli.tables.paper_tables import latex
 from fusionkit.cli.tables.summary_table import summary_table
@@ -50,6 +50,26 @@ def test_a_narrow_table_loses_options_of_training_before_what_names_a_row(
     text = "\n".join(printed(summary(*records), capsys))
     assert "pals:204" in text
     assert "weight_decay" in text[text.index("left out for width") :]
+
+
+def test_a_narrow_table_breaks_lines_between_words_as_long_as_the_words_fit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.cli.console.PIPE_WIDTH", 50)
+    columns = [("", "left"), ("method + fusion", "left"), ("weights", "right")]
+    rows = [["projected attention on top", "full + projected-attention:204", "1,163,388"], ["short", "a + b", "8"]]
+
+    def lines() -> list[str]:
+        out().print(table(None, columns, rows))
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+    found = lines()
+    assert max(map(len, found)) <= 50
+    assert {*"".join(f"{line} " for line in found).split()} >= {"projected", "projected-attention:204", "1,163,388"}
+    monkeypatch.setattr("fusionkit.cli.console.PIPE_WIDTH", 30)  # a word is broken, not cut
+    assert "".join("".join(lines()).split()).count("1,163,388") == 1
+    monkeypatch.setattr("fusionkit.cli.console.PIPE_WIDTH", 90)
+    assert lines()[1].split("  ") == ["projected attention on top", "full + projected-attention:204", "1,163,388"]
 
 
 def test_a_score_is_in_percent_with_its_deviation_where_there_is_one() -> None:
