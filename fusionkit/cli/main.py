@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import sys
 import warnings
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from fusionkit.cli.usage_errors import as_usage_error
 from fusionkit.encoder.tokenizer_threads import keep_tokenizers_serial
 from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
 from fusionkit.lazy import uncollected
@@ -68,13 +68,6 @@ def group() -> None:
     """Encode once with a frozen transformer, then train many late-fusion heads over every layer."""
 
 
-class _EscapingErrors(io.StringIO):
-    """Standard error for click's messages: they hold what the user gave, and a shell's ``*`` may give a file's name."""
-
-    def write(self, text: str) -> int:
-        return sys.stderr.write(printable(text))
-
-
 _usual = warnings.showwarning
 
 
@@ -93,13 +86,14 @@ def main() -> None:
         warnings.showwarning = _shown
         warnings.filterwarnings("default", category=SourceWarning)
         try:
-            sys.exit(group.main(standalone_mode=False) or 0)
-        except FusionkitError as error:
-            click.echo(printable(f"fusionkit: {error}"), err=True)
+            sys.exit(group.main(prog_name="fusionkit", standalone_mode=False) or 0)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
             sys.exit(error.exit_code)
-        except click.ClickException as error:
-            error.show(_EscapingErrors())
-            sys.exit(error.exit_code)
+        except (FusionkitError, click.UsageError) as error:
+            told = error if isinstance(error, FusionkitError) else as_usage_error(error)
+            click.echo(printable(f"fusionkit: {told}"), err=True)
+            sys.exit(told.exit_code)
         except (click.Abort, KeyboardInterrupt):
             click.echo("fusionkit: interrupted; finished work is kept, run the same command to go on", err=True)
             sys.exit(130)

@@ -123,12 +123,15 @@ def test_every_place_and_both_exit_codes_are_tried(places: dict[str, Path]) -> N
     ("line", "says"),
     [
         ("fit {small} --out {out} --fusoin last", "--fusion"),
-        ("fit {small} --out {out} --epochs many", "'many' is not a valid integer"),
-        ("fit {small}", "Missing option '--out'"),
-        ("fit {small} --out {out} --seeds 0", "0 is not in the range"),
-        ("encode {corpus} --out {out} --rows word", "'words'"),
-        ("results {runs} --format html", "'html' is not one of"),
-        ("fit", "Missing argument"),
+        ("fit {small} --out {out} --epochs many", "expected: a whole number, 1 or more\n  received: many"),
+        ("fit {small}", "fit needs --out\n  expected: Folder that keeps the runs."),
+        ("fit {small} --out {out} --seeds 0", "--seeds cannot be 0"),
+        ("encode {corpus} --out {out} --rows word", "did you mean 'words'?"),
+        ("results {runs} --format html", "unknown --format 'html'\n  expected: one of csv"),
+        ("fit", "fit needs STORE[:SHARE]...\n  expected: fusionkit fit [OPTIONS] STORE"),
+        ("fit {small} --out", "Option '--out' requires an argument"),
+        ("results {runs} {runs}", "results: got unexpected extra argument"),
+        ("--nosuch", "fusionkit has no option --nosuch"),
     ],
 )
 def test_a_wrong_option_is_told_by_its_name(
@@ -137,5 +140,6 @@ def test_a_wrong_option_is_told_by_its_name(
     done = fusionkit(*(part.format(out=tmp_path / "out", **places) for part in line.split()))
     assert done.code == 2
     assert says in done.err
-    assert "Usage: " in done.err
+    assert done.err.startswith("fusionkit: ")
+    assert "  remedy:   " in done.err
     assert (done.out, list(tmp_path.iterdir())) == ("", [])

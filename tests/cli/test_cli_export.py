@@ -55,7 +55,7 @@ def test_what_was_written_is_told_in_lines(fusionkit: Command, run: Path, tmp_pa
     [
         (("no-such-runs/abcd1234", "--to", "NEW"), 2, "holds no finished run"),
         (("RUNS/..", "--to", "NEW"), 2, "holds no finished run"),
-        (("RUN",), 2, "Missing option '--to'"),
+        (("RUN",), 2, "export needs --to"),
         (("RUN", "--to", "NEW", "--by", "task"), 2, "chooses nothing without --best"),
         (("RUN", "--to", "s3://bucket/head"), 2, "local folder"),
         (("RUN", "--to", "RUN", "--overwrite"), 2, "holds something else"),

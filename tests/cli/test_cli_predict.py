@@ -186,7 +186,7 @@ def test_one_head_is_shown_class_by_class_with_its_confusions(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("RUNS",), 2, "Missing argument"),
+        (("RUNS",), 2, "evaluate needs RUN|EXPORT…"),
         (("RUNS", "no-such-data.jsonl"), 2, "no such source"),
         (("no-such-runs", "STORE"), 2, "holds no finished run"),
         (("RUNS", "STORE", "--split", "dev"), 2, "unknown split of"),

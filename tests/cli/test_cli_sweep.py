@@ -160,7 +160,7 @@ def test_draws_are_kept_given_back_and_shown(fusionkit: Command, store: Path, tm
     [
         ("--sweep {folder}/none.yaml", "none.yaml is no sweep that can be read"),
         ("--sweep {folder}/wrong.yaml", "wrong.yaml, line 1: unknown key 'fusoin'"),
-        ("--sweep {folder}/bare.yaml", "Missing argument 'STORE"),
+        ("--sweep {folder}/bare.yaml", "fit needs STORE"),
         ("{store} --label slots --seeds 2 --data-seeds 2", "--seeds counts trials that differ in both seeds"),
         ("{store} --label slots --draw nested", "--draw nested draws nothing"),
         ("{store} --label intent --shots 50 --draw stratified", "fewer training examples than a stratified draw takes"),

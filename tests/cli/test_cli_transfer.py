@@ -134,7 +134,7 @@ def test_a_wrong_share_is_one_message(
         (("--init-from", "nowhere"), "nowhere holds no finished run"),
         (("--init-part", "head"), "--init-part says what to take of a run"),
         (("--evaluate-on", "nowhere"), "nowhere is no store"),
-        (("--freeze", "layers"), "Invalid value for '--freeze'"),
+        (("--freeze", "layers"), "unknown --freeze 'layers'"),
     ],
 )
 def test_a_wrong_option_is_one_message(
@@ -168,4 +168,4 @@ def test_a_share_of_no_store_names_the_store(fusionkit: Command, tmp_path: Path)
 def test_stores_are_needed(fusionkit: Command, tmp_path: Path) -> None:
     done = fusionkit("fit", "--out", tmp_path / "runs")
     assert done.code == 2
-    assert "Missing argument 'STORE" in done.err
+    assert "fit needs STORE" in done.err
