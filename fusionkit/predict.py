@@ -30,6 +30,7 @@ from fusionkit.fit.model.checkpoint import TrainedRun
 from fusionkit.fit.model.fused import threshold_of
 from fusionkit.fit.model.precision import full_float32
 from fusionkit.live_rows import Reader, SharedRows, in_order, readers_of, shared_rows
+from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
 from fusionkit.tags import are_span_tags, spans_of
 from fusionkit.tasks import ALONE
@@ -319,7 +320,9 @@ class Predictor:
                 remedy="split texts into words as training's were" if self.takes == "words" else "give that",
             )
         if pairs is not None and len(pairs) != len(texts):
-            raise UsageError("some texts lack a second one", expected=f"{len(texts)} pairs", received=f"{len(pairs)}")
+            raise UsageError(
+                "some texts lack a second one", expected=counted(len(texts), "pair"), received=f"{len(pairs)}"
+            )
 
 
 def _answers(

@@ -11,6 +11,7 @@ import click
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json, table
 from fusionkit.cli.options.completion import folders
 from fusionkit.errors import UsageError
+from fusionkit.plural import counted
 
 if TYPE_CHECKING:
     from fusionkit.runs.ablations import Ablation
@@ -43,7 +44,7 @@ def ablate(run: str, split: str, limit: int | None, stores: tuple[Path, ...], as
 
     def tell(done: int, of: int) -> None:
         if done % 10 == 0 or done == of:
-            log().print(f"{done} of {of} spans")
+            log().print(f"{done} of {counted(of, 'span')}")
 
     found = score_without(folder, find_stores([folder.parent], stores), split, limit, tell)
     if as_json:
@@ -60,5 +61,7 @@ def _print(found: Ablation, task: str) -> None:
         [str(a), *(f"{100 * falls[a, b]:.1f}" if (a, b) in falls else "" for b in found.layers)] for a in found.layers
     ]
     name = f"{task}: " if task else ""
-    told = f"{found.metrics[task]} {found.whole[task]:.4f} with all, {found.examples:,} examples of {found.split}"
+    told = (
+        f"{found.metrics[task]} {found.whole[task]:.4f} with all, {counted(found.examples, 'example')} of {found.split}"
+    )
     out().print(table(f"{name}{told}; % of it lost without layers first … last", columns, rows))

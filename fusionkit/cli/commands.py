@@ -23,6 +23,7 @@ from fusionkit.fit import RunsFolder, fit, forecast
 from fusionkit.fit.executor.estimate import Forecast, Measurements
 from fusionkit.fit.sweep.blocks import Sweep
 from fusionkit.logs import Logs
+from fusionkit.plural import counted
 from fusionkit.runs.comparison.ties import LEGEND
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class CliCommands:
 
     def fit(self, store: Stores, sweep: Sweep, runs: Path) -> None:
         """Train a sweep, like ``fusionkit fit``."""
-        self.say(f"fitting {len(sweep.specs)} runs into {runs}")
+        self.say(f"fitting {counted(len(sweep.specs), 'run')} into {runs}")
         self.train(store, sweep, runs)
 
     def train(self, store: Stores, sweep: Sweep, runs: Path) -> list[dict[str, Any]]:

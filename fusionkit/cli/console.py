@@ -26,6 +26,7 @@ from fusionkit.cli.options.completion import folders
 from fusionkit.errors import StoppedError, UsageError
 from fusionkit.io.places import Place, is_there, place_errors, place_of
 from fusionkit.lazy import uncollected
+from fusionkit.plural import counted
 from fusionkit.printable import json_escaped, one_line, printable
 
 if TYPE_CHECKING:
@@ -236,7 +237,9 @@ class ProgressBars:
         self._task = self._bar.add_task(name, total=total, completed=done, unit=unit, note="")
         self._last = time.monotonic()
         if self._bar.disable:
-            self._console.print(f"{name}: {total:,} {unit}" + (f", {done:,} done already" if done else ""))
+            self._console.print(
+                f"{name}: {counted(total, unit.removesuffix('s'))}" + (f", {done:,} done already" if done else "")
+            )
 
     def advance(self, count: int) -> None:
         self._bar.advance(self._task, count)

@@ -15,6 +15,7 @@ from fusionkit.cli.options.encode_options import encoding_options, load_inputs
 from fusionkit.cli.options.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job
 from fusionkit.errors import UsageError
 from fusionkit.io.places import Place, place_errors
+from fusionkit.plural import counted
 from fusionkit.specs import parse_bytes
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ def encode(
         return
     rate = report.tokens / max(report.seconds, 1e-9)
     out().print(
-        f"{store}: {summary['rows_total']:,} rows of {summary['rows']} × {len(summary['layers'])} layers × "
-        f"{summary['hidden']}, {summary['bytes'] / 1e6:,.0f} MB, {report.seconds:.1f} s ({rate:,.0f} sub-tokens/s)"
+        f"{store}: {counted(summary['rows_total'], 'row')} of {summary['rows']} × "
+        f"{counted(len(summary['layers']), 'layer')} × {summary['hidden']}, "
+        f"{summary['bytes'] / 1e6:,.0f} MB, {report.seconds:.1f} s ({rate:,.0f} sub-tokens/s)"
     )
 
 

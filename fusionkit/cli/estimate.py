@@ -9,6 +9,7 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, ProgressBars, count_table, out, print_json, table
 from fusionkit.cli.options.encode_options import encoding_options, load_inputs
+from fusionkit.plural import counted
 
 
 @click.command()
@@ -28,7 +29,7 @@ def estimate(as_json: bool, **options: Any) -> None:
     fields = tuple(next(iter(found.splits.values())))
     console.print(count_table("split", found.splits, dict(zip(fields, fields, strict=True))))
     about = "" if found.exact else "about "
-    console.print(f"\nrows of {found.rows}: {about}{found.bytes / 1e6:,.0f} MB in {found.files:,} files")
+    console.print(f"\nrows of {found.rows}: {about}{found.bytes / 1e6:,.0f} MB in {counted(found.files, 'file')}")
     console.print(
         f"about {found.seconds:,.0f} s, as busy as this machine is now; {found.memory / 1e6:,.0f} MB of memory\n"
     )

@@ -97,7 +97,7 @@ def evaluate(
     if errors is not None:
         frame = mistakes_frame(found)
         write_durably(errors.expanduser(), csv_text(frame).encode())
-        log().print(f"{len(frame):,} wrong answers → {errors}")
+        log().print(f"{counted(len(frame), 'wrong answer')} → {errors}")
     if keep:
         from fusionkit.evaluation.keep import keep_answers
 

@@ -179,7 +179,7 @@ def print_forecast(found: Forecast, notes: list[str], as_json: bool) -> None:
 def forecast_text(found: Forecast) -> str:
     """A few lines: finished runs, runs that are left, time and memory, and how these were found."""
     left = found.runs - found.there
-    told = f"{found.runs:,} runs: {found.there:,} there already, {left:,} to train"
+    told = f"{counted(found.runs, 'run')}: {found.there:,} there already, {left:,} to train"
     told += f" ({found.elsewhere:,} of them by another process just now)" if found.elsewhere else ""
     if not left:
         return told

@@ -9,6 +9,7 @@ import click
 
 from fusionkit.cli.console import JSON_OPTION, PLACE, count_table, given_store, out, print_json, say_at_once
 from fusionkit.io.places import Place, sizes_below
+from fusionkit.plural import counted
 
 if TYPE_CHECKING:
     from fusionkit.store import Store
@@ -69,7 +70,11 @@ def info(path: Place, as_json: bool) -> None:
         ("store", f"{path} ({summary['bytes'] / 1e6:,.1f} MB)"),
         ("read by", summary["reads"]),
         ("source", f"{summary['source']} · " + ", ".join(f"{k} {_text(v)}" for k, v in columns.items())),
-        *([("limit", f"the first {limit:,} examples of each split")] if (limit := identity.get("limit")) else []),
+        *(
+            [("limit", f"the first {counted(limit, 'example')} of each split")]
+            if (limit := identity.get("limit"))
+            else []
+        ),
         *([("pairs", f"each as {summary['pair_as']}")] if summary["pair_as"] else []),
         ("encoder", f"{summary['encoder']} · weights {identity['encoder']['weights'][:12]}"),
         ("states", f"{shape}, {summary['dtype']}" + ("" if packed == "none" else f", {packed}")),
@@ -102,7 +107,9 @@ def _show_runs(path: Path, as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
-    out().print(f"{path}: {summary['runs']} runs, {summary['failed']} failed, {summary['seconds']:.1f} s of training")
+    out().print(
+        f"{path}: {counted(len(frame), 'run')}, {summary['failed']} failed, {summary['seconds']:.1f} s of training"
+    )
     for name in names:
         out().print(f"{name:<9} {_text(summary[name])}")
 

@@ -11,6 +11,7 @@ import click
 from fusionkit.cli.console import log
 from fusionkit.cli.options.completion import files, folders
 from fusionkit.errors import UsageError
+from fusionkit.plural import counted
 
 
 @click.command()
@@ -91,4 +92,4 @@ def predict(
     if not number:
         raise UsageError("there is nothing to predict", expected="a text or more", received="empty input")
     if cut:
-        log().print(f"{cut} of {number} texts are longer than the {predictor.max_length} sub-tokens of training: cut")
+        log().print(f"{cut} of {counted(number, 'text')} cut to the {predictor.max_length} sub-tokens of training")

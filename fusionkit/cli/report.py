@@ -9,6 +9,7 @@ import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
 from fusionkit.names import CHOOSERS
+from fusionkit.plural import counted
 
 
 @click.command()
@@ -41,8 +42,8 @@ def report(runs: tuple[Path, ...], page: Path, figures: Path | None, choose_by: 
             "figures": [str(path) for path in facts.figures], "left_out": facts.left_out,
         })  # fmt: skip
         return
-    out().print(f"{facts.runs:,} runs → {facts.page}, {facts.bytes / 1e6:.1f} MB")
+    out().print(f"{counted(facts.runs, 'run')} → {facts.page}, {facts.bytes / 1e6:.1f} MB")
     if facts.figures:
-        out().print(f"{len(facts.figures)} files of figures → {figures}")
+        out().print(f"{counted(len(facts.figures), 'file')} of figures → {figures}")
     for told in facts.left_out:
         log().print(f"left out: {told}")

@@ -93,7 +93,7 @@ def run(
         print_json(done)
         return
     made = sum(bool(each["made"]) for each in done)
-    out().print(f"{work}: {made} of {len(done)} steps done now, {len(done) - made} there already")
+    out().print(f"{work}: {made} of {counted(len(done), 'step')} done now, {len(done) - made} there already")
     for name in found.comparisons:
         out().print(f"  {place.table(name, 'md')}")
     if found.report is not None:

@@ -52,7 +52,8 @@ def _print_store(found: dict[str, Any]) -> None:
     out().print(count_table("split", found["splits"], fields))
     for each in found["failed"]:
         out().print(
-            f"{each['split']}-{each['chunk']:05d} failed {each['attempts']} times, {each['time']}: {each['error']}"
+            f"{each['split']}-{each['chunk']:05d} failed {counted(each['attempts'], 'time')}, {each['time']}: "
+            f"{each['error']}"
         )
     if found["state"] == "unfinished":
         out().print("nobody encodes into it: the same `fusionkit encode` goes on with it")

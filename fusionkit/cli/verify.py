@@ -9,6 +9,7 @@ import click
 from fusionkit.cli.console import JSON_OPTION, PLACE, ProgressBars, given_store, out, print_json, say_at_once, table
 from fusionkit.errors import StoreError
 from fusionkit.io.places import Place
+from fusionkit.plural import counted
 
 if TYPE_CHECKING:
     from fusionkit.store import Store
@@ -42,18 +43,18 @@ def verify(store: Place, repair: bool, sample: int | None, as_json: bool, **how:
     if faults:
         lines = "\n".join(f"    {path}: {fault}" for path, fault in faults.items())
         raise StoreError(
-            f"{store} is damaged in {len(faults)} of {seen} files:\n{lines}",
+            f"{store} is damaged in {len(faults)} of {counted(seen, 'file')}:\n{lines}",
             remedy="`fusionkit verify --repair` encodes damaged chunks again; other files need --overwrite or a backup",
         )
     if as_json:
         return
     if repaired:
-        out().print(f"{store}: {len(repaired)} chunks encoded again: {', '.join(sorted(repaired))}")
+        out().print(f"{store}: {counted(len(repaired), 'chunk')} encoded again: {', '.join(sorted(repaired))}")
     out().print(f"{store}: all {seen} files are intact")
-    if differences:
+    if sample and differences:
         rows = [[str(d.layer), f"{d.largest:.2e}", f"{d.cosine:.8f}"] for d in differences]
         columns = [("layer", "right"), ("largest difference", "right"), ("smallest cosine", "right")]
-        out().print(table(f"{sample} examples, stored beside live", columns, rows))
+        out().print(table(f"{counted(sample, 'example')}, stored beside live", columns, rows))
 
 
 def _read_all(store: Store, bars: ProgressBars) -> tuple[int, dict[str, str]]:

@@ -22,6 +22,7 @@ from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import ClusterSettings
 from fusionkit.errors import UsageError
 from fusionkit.machine.resources import cores
+from fusionkit.plural import counted
 
 
 class LocalCluster:
@@ -95,7 +96,7 @@ def environments_of(settings: ClusterSettings, found: list[str]) -> list[dict[st
     if (pinned or settings.gpus == 1) and (settings.workers or 1) > len(pinned):
         raise UsageError(
             "more workers than GPUs",
-            expected=f"up to {len(found)} workers" if found else "a GPU",
+            expected=f"up to {counted(len(found), 'worker')}" if found else "a GPU",
             received=f"workers: {settings.workers}" if settings.workers else "gpus: 1",
             remedy="choose fewer workers, or gpus: 0 to work on CPUs",
         )

@@ -21,6 +21,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import FusionkitError, StoppedError, UsageError
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place
+from fusionkit.plural import counted
 from fusionkit.store.layout import part_path
 
 
@@ -55,14 +56,16 @@ def cluster_parts(
         def set_aside(one: FailedItem[Part]) -> None:
             aside.append(one)
             record_failure(store, one.item, one.error, one.attempts)
-            watch.say(f"{name_of(one.item)} failed {one.attempts} times and is set aside: {_first(one.error)}")
+            watch.say(
+                f"{name_of(one.item)} failed {counted(one.attempts, 'time')} and is set aside: {_first(one.error)}"
+            )
 
         def tick() -> None:
             pace = f"{tokens / max(time.monotonic() - began, 1e-9):,.0f} sub-tokens/s, " if tokens else ""
             note(f"{pace}{workers_text(cluster)}")
             if stop():
                 raise StoppedError(
-                    f"stopped with {left} of {len(parts)} parts of {store} to do",
+                    f"stopped with {left} of {counted(len(parts), 'part')} of {store} to do",
                     remedy="run the same command again: finished parts are kept",
                 )
 
@@ -108,7 +111,7 @@ def _failed(store: Place, aside: list[FailedItem[Part]], total: int) -> Fusionki
     kind = type(first) if isinstance(first, FusionkitError) else FusionkitError
     again = f"run the same command again: the others are kept; `fusionkit status {store}` shows each error"
     return kind(
-        f"{len(aside)} of {total} parts of {store} failed: {names}",
+        f"{len(aside)} of {counted(total, 'part')} of {store} failed: {names}",
         received=_first(first),
         remedy=f"{first.remedy}; or {again}" if isinstance(first, FusionkitError) and first.remedy else again,
     )

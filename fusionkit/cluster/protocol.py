@@ -8,6 +8,8 @@ from typing import Protocol
 
 from distributed import Client
 
+from fusionkit.plural import counted
+
 LOOK_SECONDS = 1.0  # between two questions to a scheduler
 
 
@@ -62,4 +64,4 @@ class Cluster(Protocol):
 def workers_text(cluster: Cluster) -> str:
     """``3 of 4 workers, 1 lost``."""
     lost = f", {cluster.count.lost} lost" if cluster.count.lost else ""
-    return f"{cluster.count.up} of {cluster.workers} workers{lost}"
+    return f"{cluster.count.up} of {counted(cluster.workers, 'worker')}{lost}"

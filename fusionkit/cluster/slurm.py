@@ -23,6 +23,7 @@ from fusionkit.cluster.protocol import WorkerCount
 from fusionkit.cluster.settings import LOOPBACK, ClusterSettings
 from fusionkit.errors import FusionkitError, StoppedError
 from fusionkit.io.files import disk_errors
+from fusionkit.plural import counted
 
 FIRST_LOOK, LAST_LOOK = 1.0, 30.0  # seconds between two questions to Slurm: twice as many while nothing changes
 STARTS = 3  # jobs that may end, one after another, before they are workers; none where there never was a worker
@@ -138,7 +139,7 @@ class SlurmCluster:
     def _failed(self, what: str) -> FusionkitError:
         return FusionkitError(
             what,
-            expected=f"{self.workers} workers",
+            expected=counted(self.workers, "worker"),
             received=self.explain(),
             remedy="look at the job that --print-job shows, mend --cluster-config, and run the same command again",
         )

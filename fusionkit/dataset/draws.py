@@ -13,6 +13,7 @@ import numpy as np
 from fusionkit.dataset.split import TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
+from fusionkit.plural import counted
 from fusionkit.ragged import IntArray
 from fusionkit.specs import GIVEN, RunSpec
 from fusionkit.tags import are_span_tags
@@ -81,7 +82,7 @@ def _numbers_of(ids: Sequence[str], train: TaskSplit) -> IntArray:
     ):
         if wrong:
             raise UsageError(
-                f"{len(wrong)} of {len(ids)} ids to draw {what}",
+                f"{len(wrong)} of {counted(len(ids), 'id')} to draw {what}",
                 expected=f"ids of train, like {', '.join(train.ids[:3])}",
                 received=", ".join(wrong[:6]) + ("…" if wrong[6:] else ""),
                 remedy="give a draw of the same data",
@@ -91,7 +92,7 @@ def _numbers_of(ids: Sequence[str], train: TaskSplit) -> IntArray:
 
 def uniform_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntArray:
     """``shots · classes`` examples, uniform without replacement, ascending; not stratified (ElNokrashy et al. 2024)."""
-    wanted = _wanted(examples, shots, classes)
+    wanted = draw_size(examples, shots, classes)
     rng = np.random.default_rng([data_seed, DRAW])
     return np.sort(rng.choice(examples, wanted, replace=False))
 
@@ -101,7 +102,7 @@ def nested_draw(examples: int, shots: int, classes: int, data_seed: int) -> IntA
 
     Each draw is uniform too, and smaller draws lie in larger ones.
     """
-    return _first(examples, _wanted(examples, shots, classes), data_seed, RANKING)
+    return _first(examples, draw_size(examples, shots, classes), data_seed, RANKING)
 
 
 def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, data_seed: int) -> IntArray:
@@ -122,8 +123,8 @@ def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, 
     if few := {name: len(found) for name, found in holders.items() if len(found) < shots}:
         shown = sorted(few.items(), key=lambda one: one[1])[:6]
         raise UsageError(
-            f"{len(few)} of {len(holders)} classes have fewer training examples than a stratified draw takes",
-            expected=f"at least {shots} examples of each class",
+            f"a stratified draw takes more training examples than {len(few)} of {len(holders)} classes have",
+            expected=f"at least {counted(shots, 'example')} of each class",
             received=", ".join(f"{name!r} {count}" for name, count in shown) + ("…" if len(few) > len(shown) else ""),
             remedy="choose fewer --shots, or --draw uniform",
         )
@@ -133,13 +134,14 @@ def stratified_draw(holders: Mapping[str, IntArray], examples: int, shots: int, 
     return np.unique(np.concatenate(first))
 
 
-def _wanted(examples: int, shots: int, classes: int) -> int:
+def draw_size(examples: int, shots: int, classes: int) -> int:
+    """Examples that a draw of so many shots takes; UsageError where the training split has fewer."""
     wanted = shots * classes
     if wanted > examples:
         raise UsageError(
             "the training split is smaller than the draw",
-            expected=f"at most {examples} examples",
-            received=f"{shots} shots × {classes} classes = {wanted}",
+            expected=f"at most {counted(examples, 'example')}",
+            received=f"{counted(shots, 'shot')} × {classes} classes = {wanted}",
             remedy="choose fewer --shots",
         )
     return wanted

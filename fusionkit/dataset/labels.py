@@ -16,6 +16,7 @@ from fusionkit.dataset.split import tasks_joined
 from fusionkit.dataset.targets import Columns, carve_validation, match_splits
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
+from fusionkit.plural import counted
 from fusionkit.specs import PER_SEQUENCE, RunSpec
 from fusionkit.store import Store
 from fusionkit.tags import are_span_tags
@@ -180,5 +181,5 @@ def labelled_by_all(store: Store, parts: Mapping[str, RunSpec], notes: list[str]
         for part, has in zip(parts.values(), labelled, strict=True):  # who lacks another label: said by the matching
             lost = int((~has).sum())
             if lost and found[name].any() and TASKS[part.task].unit == "word":
-                notes.append(f"{name}: {lost} examples have no {part.label}: left out")
+                notes.append(f"{name}: {counted(lost, 'example')} without {part.label}: left out")
     return found

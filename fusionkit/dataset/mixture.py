@@ -26,6 +26,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import DataError, UsageError
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
+from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
@@ -116,7 +117,7 @@ class Mix:
         for name, part in parts_of(spec).items():
             found = self._match(part, spec)
             drawn = self._drawn(found, spec.data_seed)
-            told = ", ".join(f"{len(train):,} examples of {self._names[s.digest]}" for s, train in drawn)
+            told = ", ".join(f"{counted(len(train), 'example')} of {self._names[s.digest]}" for s, train in drawn)
             notes += [*found.data.notes, "train: " + told]
             train = join_splits(
                 [(self._names[store.digest], train, positions_of(self.layers, store.layers)) for store, train in drawn]

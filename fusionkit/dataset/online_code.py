@@ -18,10 +18,9 @@ import math
 
 import numpy as np
 
-from fusionkit.dataset.draws import nested_order
+from fusionkit.dataset.draws import draw_size, nested_order
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import Coding, TaskData
-from fusionkit.errors import UsageError
 from fusionkit.specs import MDL_BLOCKS, RunSpec
 
 PERCENT = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.25, 12.5, 25.0, 50.0, 100.0)
@@ -43,15 +42,9 @@ def coded_data(spec: RunSpec, data: TaskData) -> TaskData:
         UsageError: a draw larger than the training split.
     """
     assert spec.mdl is not None
-    wanted = len(data.train) if spec.shots is None else spec.shots * data.classes
-    if wanted > len(data.train):
-        raise UsageError(
-            "the training split is smaller than the draw",
-            expected=f"at most {len(data.train)} examples",
-            received=f"{spec.shots} shots × {data.classes} classes = {wanted}",
-            remedy="choose fewer --shots",
-        )
-    order, ends = nested_order(len(data.train), spec.data_seed)[:wanted], block_ends(wanted)
+    count = len(data.train)
+    wanted = count if spec.shots is None else draw_size(count, spec.shots, data.classes)
+    order, ends = nested_order(count, spec.data_seed)[:wanted], block_ends(wanted)
     start, stop = ends[spec.mdl - 1 : spec.mdl + 1]
     learned, coded = (data.train.subset(np.sort(part)) for part in (order[:start], order[start:stop]))
     bits = float(len(data.labels)) if data.task.several else math.log2(len(data.labels))

@@ -17,6 +17,7 @@ from fusionkit.dataset.draws import carve
 from fusionkit.dataset.origin import Origin
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.errors import DataError, UsageError
+from fusionkit.plural import counted
 from fusionkit.ragged import IntArray, flat_rows, offsets_of
 from fusionkit.store import Split, Store
 from fusionkit.store.layout import damaged
@@ -50,10 +51,14 @@ def match_splits(
         unseen = 0 if task.numeric else _unseen(split, task, names)
         if unseen:
             missing = few({g for row in split.gold for g in task.classes(row) if g not in names}, 4)
-            notes.append(f"{name}: {unseen} {task.unit}s carry a label that train lacks ({missing}): counted as errors")
+            notes.append(
+                f"{name}: {counted(unseen, task.unit)} with a label that train lacks ({missing}): counted as errors"
+            )
         lost = 0 if split.kept is None else int((~split.kept).sum())
         if lost:
-            notes.append(f"{name}: {lost} words have no row: left out of training, scored as the default tag")
+            notes.append(
+                f"{name}: {counted(lost, 'word')} without a row: left out of training, scored as the default tag"
+            )
         splits[name] = split
     return splits
 
@@ -107,7 +112,7 @@ def _match(
     else:  # cls, last, or rows that are one a sequence already
         if empty := int((np.diff(split.row_offsets)[sequences] == 0).sum()):
             raise UsageError(
-                f"{empty} texts of {split.name} have no {reads} token",
+                f"no {reads} token in {counted(empty, 'text')} of {split.name}",
                 expected="a sub-token in every text",
                 received="empty texts, to which this encoder's tokenizer adds nothing",
                 remedy="choose --pool mean or max, or remove these examples",

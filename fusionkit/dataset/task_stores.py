@@ -20,6 +20,7 @@ from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fusions import sees_examples
 from fusionkit.heads import reads_sequences
+from fusionkit.plural import counted
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store
 from fusionkit.store.layer_positions import positions_of
@@ -101,7 +102,9 @@ class TaskStores:
             data = self._part(name, part)
             found[name] = data
             notes += [f"{name}: {note}" for note in data.notes]
-            notes.append(f"{name}: {len(data.train):,} examples to learn from, {len(data.validation):,} of validation")
+            notes.append(
+                f"{name}: {counted(len(data.train), 'example')} to learn from, {len(data.validation):,} of validation"
+            )
         lacking = [name for name, data in found.items() if data.test is None]
         if 0 < len(lacking) < len(found):
             notes.append(f"{', '.join(lacking)} without a labelled test split: all scores are of validation")

@@ -11,6 +11,7 @@ from fusionkit.encode.plan import write_plan
 from fusionkit.errors import StoreError
 from fusionkit.io.object_storage import UnansweredError
 from fusionkit.io.places import Place, place_errors, remove
+from fusionkit.plural import counted
 from fusionkit.specs import MASKED
 from fusionkit.store.manifest import agreed_layout, checked, read_plan, refuse_other
 from fusionkit.store.presence import MANIFEST, PLAN, is_complete, is_store
@@ -56,12 +57,14 @@ def _report_losses(job: Job, plan: dict[str, Any]) -> None:
     for split, fields in plan["splits"].items():
         if fields["cut"]:
             job.progress.say(
-                f"{split}: {fields['cut']} texts are longer than {job.identity['max_length']} sub-tokens: cut"
+                f"{split}: {counted(fields['cut'], 'text')} cut to {job.identity['max_length']} sub-tokens"
             )
         if plan["rows"] == MASKED:
-            job.progress.say(f"{split}: {fields['rows']:,} of {fields['tokens']:,} sub-tokens are masked")
+            job.progress.say(f"{split}: {fields['rows']:,} of {counted(fields['tokens'], 'sub-token')} masked")
         if fields["masked"]:
-            job.progress.say(f"{split}: {fields['masked']} words have no sub-token (cut or empty): masked, not dropped")
+            job.progress.say(
+                f"{split}: {counted(fields['masked'], 'word')} without a sub-token (cut or empty): masked, not dropped"
+            )
 
 
 def _requested(job: Job) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.io.files import write_json
 from fusionkit.io.places import Place, place_errors, remove
+from fusionkit.plural import counted
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec, canonical_json
 from fusionkit.store.manifest import split_layout
@@ -152,7 +153,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None
                 yield next_record()
         if waiting:
             raise StoppedError(
-                f"stopped with {len(waiting)} of {len(parts)} parts of {store} to do",
+                f"stopped with {len(waiting)} of {counted(len(parts), 'part')} of {store} to do",
                 remedy="run the same command again: finished parts are kept",
             )
 

@@ -113,7 +113,7 @@ def _over_source(
     by_head = {(run.digest, key_of(run)): answers[name] for name, run in predictor.runs.items()}
     notes += [f"{name} reads other input: not scored" for name in predictor.left_out]
     if cut:
-        notes.append(f"{cut} of {len(examples.frame)} texts are longer than {predictor.max_length} sub-tokens: cut")
+        notes.append(f"{cut} of {counted(len(examples.frame), 'text')} cut to {predictor.max_length} sub-tokens")
 
     def answers_of(run: TrainedRun, gold: list[Any], numbers: IntArray) -> tuple[list[Any], list[float | None] | None]:
         found = [told(by_head[run.digest, key_of(run)][number]) for number in numbers]
@@ -137,7 +137,7 @@ def _over_stores(
         raise UsageError(
             "several stores serve several tasks over stores of their own",
             expected="one store for a run of one data set",
-            received=f"{len(places)} stores for the run {whole[0].folder.name}",
+            received=f"{counted(len(places), 'store')} for the run {whole[0].folder.name}",
             remedy="evaluate over each by itself",
         )
     stores = [open_store(place) for place in places]

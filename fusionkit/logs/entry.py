@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD, timed_curve
 
 TOLD = ("data", "evaluated", "encoder", "rows")
@@ -55,7 +56,7 @@ def entry_of(record: dict[str, Any], folder: Path) -> Entry:
         values = {name: point[key] for name, key in names.items() if point[key] is not None}
         curve.append((int(point["epoch"]), began + point["seconds"], values))
     weights, layers = record.get("layer_weights") or [], record["layers"]
-    shots = "all of train" if spec["shots"] is None else f"{spec['shots']} shots"
+    shots = "all of train" if spec["shots"] is None else counted(spec["shots"], "shot")
     tags = {name: str(spec[name]) for name in ("task", "label", "fusion", "head", "store")}
     tags |= {name: str(record[name]) for name in TOLD if record.get(name) is not None}
     tags |= {"status": record["status"]} | ({"error": record["error"]} if record.get("error") else {})

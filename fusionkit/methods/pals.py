@@ -24,6 +24,7 @@ from fusionkit.errors import UsageError
 from fusionkit.methods.attached import Attached
 from fusionkit.methods.structure import Structure, layer_span
 from fusionkit.methods.task_specific import attach_functions
+from fusionkit.plural import counted
 
 STD = 0.02
 
@@ -62,7 +63,7 @@ class Pals:
             raise UsageError(
                 "there are no such projected attention layers",
                 expected="pals:h with h a multiple of its heads",
-                received=f"pals:{h} with {heads} heads",
+                received=f"pals:{h} with {counted(heads, 'head')}",
                 remedy="choose a width like 204, or heads=",
             )
         self.h, self.heads, self.biases = h, heads, biases

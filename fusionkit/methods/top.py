@@ -10,6 +10,7 @@ from typing import Any
 from fusionkit.errors import UsageError
 from fusionkit.methods.attached import Attached, trains
 from fusionkit.methods.structure import Structure
+from fusionkit.plural import counted
 
 
 class Top:
@@ -34,7 +35,7 @@ class Top:
         structure.refuse_one_layer(f"top:{self.m}")
         if self.m > structure.depth:
             raise UsageError(
-                f"the encoder has fewer than {self.m} layers",
+                f"the encoder has fewer than {counted(self.m, 'layer')}",
                 expected=f"top:m with m from 1 to {structure.depth}",
                 received=f"top:{self.m}",
                 remedy="choose fewer, or --method full",

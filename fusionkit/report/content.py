@@ -92,7 +92,7 @@ def lead_of(study: ReportData) -> str:
     told = (
         f"{_listed(encoders)}{size}: {_kinds(study)}; "
         f"{counted(len(study.methods), 'method')} on {counted(tasks, 'task')}, "
-        f"{least if least == most else f'{least} to {most}'} {'run' if most == 1 else 'runs'} each. "
+        f"{'' if least == most else f'{least} to '}{counted(most, 'run')} each. "
         "Scores are of the test split, or of validation where there is no test; ± is the standard deviation over "
         "the runs. Where several rates or other options were tried, those with the best validation score count."
     )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import LESS_IS_BETTER, is_better, metric_name
+from fusionkit.plural import counted
 from fusionkit.report.display_names import METHOD_AXES, bounds_of, times_of, unit_of
 from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.comparison.compare import COMPARED, compare
@@ -131,7 +132,7 @@ def matrix_tables(study: ReportData, table: pd.DataFrame) -> list[dict[str, Any]
         kept = set().union(*(tried[pair] for pair in pairs))
         columns = [{"label": "method", "kind": "text"}]
         for task, shots in pairs:
-            size = f" · {shots} shots" if several and shots != "all" else ""
+            size = f" · {counted(int(shots), 'shot')}" if several and shots != "all" else ""
             scored = {groups[key][SCORED_ON] for key in groups if key[:2] == (task, shots)}
             size += f" · {VALIDATION}" if VALIDATION in scored else ""
             columns.append({"label": f"{task}{size}", "unit": unit_of(study.metric(task)), "kind": "number"})
@@ -173,7 +174,7 @@ def groups_table(study: ReportData, table: pd.DataFrame) -> dict[str, Any]:
             _number(row["parameters"], ",.0f"),
             _number(row["seconds_alone"], ",.1f"),
             {"t": str(row["runs"]) + (f" ({row['failed']} failed)" if row["failed"] else ""), "v": int(row["runs"])},
-            {"t": f"lr {first['lr']:g}, {first['epochs']} epochs, {first['head']}"},
+            {"t": f"lr {first['lr']:g}, {counted(first['epochs'], 'epoch')}, {first['head']}"},
         ])  # fmt: skip
     columns = _columns(
         "task", "shots", "method", "scored on", "score", "95 % interval", "Δ to baseline", "p", "parameters",

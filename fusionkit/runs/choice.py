@@ -16,6 +16,7 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.metrics import is_better
+from fusionkit.plural import counted
 from fusionkit.runs.floors import are_floors
 from fusionkit.runs.probing import plain_runs
 from fusionkit.runs.summary import AXES, DIGESTS, OF_A_SEED, SEEDS, TUNED
@@ -208,7 +209,7 @@ def _values(column: pd.Series[Any]) -> list[Any]:
 
 def _listed(names: Sequence[str]) -> str:
     """The first names, and how many there are of others."""
-    more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
+    more = f" and {counted(len(names) - SHOWN, 'other')}" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
 

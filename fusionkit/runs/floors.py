@@ -10,6 +10,7 @@ import pandas as pd
 
 from fusionkit.metrics import is_better, is_share, metric_name
 from fusionkit.names import FLOORS
+from fusionkit.plural import counted
 from fusionkit.runs.shown_split import SCORED_ON
 
 MAJORITY = FLOORS[0]
@@ -72,7 +73,7 @@ def _notes(beaten: pd.DataFrame, telling: Sequence[str]) -> list[str]:
         names = [
             " ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in values if not pd.isna(x)) for values in named
         ]
-        more = f" and {len(names) - MOST} others" if len(names) > MOST else ""
+        more = f" and {counted(len(names) - MOST, 'other')}" if len(names) > MOST else ""
         score = ", ".join(f"{(100 if is_share(metric) else 1) * each:.1f}" for each in rows[FLOOR].unique())
         look = (
             f"{metric_name(str(metric))} cannot tell these heads from the most frequent class; "

@@ -127,7 +127,7 @@ def _ragged(path: Path, number: int, line: str, fields: list[str], width: int) -
     hint = "; a comment begins with '# ' and stands before a sentence's first word" if line[0] == "#" else ""
     return DataError(
         f"{path}: line {number} has ragged columns",
-        expected=f"{width} columns as in the lines before",
+        expected=f"{counted(width, 'column')} as in the lines before",
         received=f"{len(fields)}{'' if all(fields) else ', one of them empty'}: {line[:60]!r}",
         remedy=f"mend the line; sentences are separated by an empty line{hint}",
     )

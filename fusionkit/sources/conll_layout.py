@@ -22,6 +22,7 @@ from operator import methodcaller
 from pathlib import Path
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.plural import counted
 from fusionkit.sources.text import read_lines
 from fusionkit.tags import are_span_tags
 
@@ -116,7 +117,7 @@ def layout_of(path: Path, given: Sequence[str] | None = None) -> ConllLayout:
     names = [*given] if given else [STANDARD.get(title, title) for title in titles]
     if given and len(given) != width:
         raise UsageError(
-            f"--columns names {len(given)} columns, {path} has {width}",
+            f"--columns names {counted(len(given), 'column')}, {path} has {width}",
             expected="a name for each column; '_' for one that is left out",
             received=f"{','.join(given)} for line {number}: {first[:60]!r}",
             remedy="name all columns in their order",
@@ -144,7 +145,7 @@ def _refuse(path: Path, number: int, line: str, width: int) -> tuple[str, ...]:
     raise DataError(
         f"{path}: line {number} is not a CoNLL line",
         expected="2 to 4 columns (word … tag), an index before them, or CoNLL-U's ten; separated by tabs or spaces",
-        received=f"{width} column{'s' if width > 1 else ''}: {line[:60]!r}",
+        received=f"{counted(width, 'column')}: {line[:60]!r}",
         remedy="name the columns, e.g. --columns index,word,_,tag; or name the file .csv, .tsv or .jsonl if it is one",
     )
 

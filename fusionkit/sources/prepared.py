@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.plural import counted
 from fusionkit.sources.columns import IDS, Columns, is_list, is_text, is_words
 from fusionkit.sources.examples import Examples
 from fusionkit.sources.source import Source
@@ -140,7 +141,7 @@ def _check_aligned(batch: pa.RecordBatch, start: int, tokens: str, tags: str, sp
         row = pc.index(same, False).as_py()
         raise DataError(
             f"{split}, example {start + row}: {tags!r} does not match {tokens!r}",
-            expected=f"{words[row].as_py()} tags, one a word",
+            expected=f"{counted(words[row].as_py(), 'tag')}, one a word",
             received=f"{marks[row].as_py()}",
             remedy="mend the example; tags and words are matched by position",
         )

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.plural import counted
 from fusionkit.printable import one_line
 from fusionkit.sources.conll import read_conll
 from fusionkit.sources.conll_layout import looks_like_conll
@@ -120,7 +121,7 @@ def open_source(
     if limit is not None:
         tables = {split: examples.limited(limit) for split, examples in tables.items()}
         name = f"{name} (first {limit:,})"
-        notes.append(f"limit: the first {limit:,} examples of each split")
+        notes.append(f"limit: the first {counted(limit, 'example')} of each split")
     return _checked(name, source, tables, notes)
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from fusionkit.errors import DataError
+from fusionkit.plural import counted
 from fusionkit.sources.examples import PIECE_EXAMPLES
 
 PIECE_CHARACTERS = 1 << 20
@@ -96,6 +97,6 @@ def read_text_lines(path: Path, notes: list[str]) -> Iterator[pa.RecordBatch]:
         examples += len(lines)
         yield pa.record_batch({"text": pa.array(lines, pa.string())})
     if not examples:
-        raise DataError(f"{path} holds no text", expected="a text a line", received=f"{empty} empty lines")
+        raise DataError(f"{path} holds no text", expected="a text a line", received=counted(empty, "empty line"))
     if empty:
-        notes.append(f"{path.name}: {empty:,} empty lines are left out")
+        notes.append(f"{path.name}: {counted(empty, 'empty line')} left out")

@@ -10,6 +10,7 @@ from fusionkit.errors import IdentityError, StoppedError, StoreError
 from fusionkit.io.files import read_json
 from fusionkit.io.places import Place, is_file, is_there, sizes_below
 from fusionkit.lm_head import ACTIVATIONS
+from fusionkit.plural import counted
 from fusionkit.specs import COMPRESSIONS, MASKED, digest_of
 from fusionkit.store.layout import (
     FORMAT,
@@ -68,7 +69,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
             raise StoreError(
                 f"the store {path} is not finished",
                 expected="a manifest.json",
-                received=f"a plan and {done} finished parts",
+                received=f"a plan and {counted(done, 'finished part')}",
                 remedy="run the same `fusionkit encode` again: it goes on where it stopped",
             )
         raise StoreError(

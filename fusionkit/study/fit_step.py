@@ -135,8 +135,8 @@ def fit_step(step: SweepStep, work: StudyFolder, commands: Commands, fitting: Sw
         write_durably(file, (head + yaml.safe_dump(sweep_text(step), sort_keys=False, allow_unicode=True)).encode())
         if strangers := set(all_digests(runs)) - {spec.digest for spec in fitting.sweep.specs}:
             commands.say(
-                f"{runs} holds {len(strangers)} runs that the study no longer asks for: its tables leave them out, "
-                "figures and report show them"
+                f"{runs} holds {counted(len(strangers), 'run')} that the study no longer asks for: only figures "
+                "and the report show them"
             )
         return done
 

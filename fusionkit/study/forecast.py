@@ -23,6 +23,7 @@ from fusionkit.fit.executor.estimate import Measurements
 from fusionkit.fit.executor.plan import START_SECONDS
 from fusionkit.io.places import Place, sizes_below
 from fusionkit.machine.resources import cores
+from fusionkit.plural import counted
 from fusionkit.sources import Source
 from fusionkit.store.manifest import read_manifest
 from fusionkit.store.presence import is_complete, is_store, states_path
@@ -96,7 +97,7 @@ class _Planner:
         source = self._study.sources[name]
         self._stores[name] = store = sample_store(source, self._data(source), self._folder, self._commands.sample)
         state = BEGUN if is_store(place) else MISSING
-        told = f"{store.rows:,} rows, told from a sample"
+        told = f"{counted(store.rows, 'row')}, told from a sample"
         return StepForecast(f"encode {name}", state, store.bytes, store.seconds, told)
 
     def fit(self, sweep: SweepStep, fitting: SweepFit) -> StepForecast:
@@ -113,9 +114,9 @@ class _Planner:
             found = self._commands.forecast(fitting.store, untrained, runs, self._measured)
             if not (left := found.runs - found.there):
                 self._ready.add(sweep.name)
-                return StepForecast(name, MISSING if known else THERE, 0, 0.0, told or f"{runs_in_all:,} runs")
+                return StepForecast(name, MISSING if known else THERE, 0, 0.0, told or counted(runs_in_all, "run"))
             state = BEGUN if found.there else MISSING
-            told = f"{left:,} of {runs_in_all:,} runs" + (f", {told}" if told else "")
+            told = f"{left:,} of {counted(runs_in_all, 'run')}" + (f", {told}" if told else "")
             return StepForecast(name, state, None, found.seconds, told)
         over, cost = sample_fit(sweep, self._work, self._stores)
         specs = [spec for spec in over.sweep.specs if not spec.is_floor]  # a floor is a moment's work
@@ -123,7 +124,9 @@ class _Planner:
         alone = sum(self._measured.factor(spec) * cost.seconds(spec) for spec in specs)
         processes = min(self._commands.workers or cores(), len(specs))
         seconds = min(alone, START_SECONDS + alone / processes)
-        return StepForecast(name, MISSING, None, seconds, f"{len(over.sweep.specs):,} runs, measured over a sample")
+        return StepForecast(
+            name, MISSING, None, seconds, f"{counted(len(over.sweep.specs), 'run')}, measured over a sample"
+        )
 
 
 @dataclass(frozen=True)

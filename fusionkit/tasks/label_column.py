@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fusionkit.errors import DataError, UsageError
+from fusionkit.plural import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +88,7 @@ def read_tags(column: LabelColumn) -> Gold:
         if present[example] and (tags is None or len(tags) != len(words)):
             raise UsageError(
                 f"{column.split}, example {example}: {label!r} does not match {column.tokens!r}",
-                expected=f"{len(words)} tags, one a word",
+                expected=f"{counted(len(words), 'tag')}, one a word",
                 received="none" if tags is None else str(len(tags)),
                 remedy="choose a --label that holds one tag a word",
             )
@@ -120,7 +121,7 @@ def read_numbers(column: LabelColumn) -> Gold:
         raise DataError(
             f"{split}, example {first}: no number in {label!r}",
             expected="a finite number in every example, or in none of the split",
-            received=f"{values[first]}; {int((~sound).sum())} of {len(values)} examples have none",
+            received=f"{values[first]}; none in {int((~sound).sum())} of {counted(len(values), 'example')}",
             remedy="remove these examples or fill in their numbers, and encode again",
         )
     return values.tolist(), sound
@@ -131,7 +132,7 @@ def _present(column: LabelColumn) -> NDArray[np.bool_]:
     present = np.array([has_label(value) for value in column.values], dtype=bool)
     missing = int((~present).sum())
     if missing and present.any():
-        column.notes.append(f"{column.split}: {missing} examples have no {column.label}: left out")
+        column.notes.append(f"{column.split}: {counted(missing, 'example')} without {column.label}: left out")
     return present
 
 

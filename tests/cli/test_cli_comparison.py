@@ -103,11 +103,11 @@ def test_of_perplexities_the_least_is_best_and_wins(fusionkit: Command, keep: Ca
 
 def test_three_seeds_cannot_be_significant_and_the_tool_says_so(fusionkit: Command, keep: Callable[..., Path]) -> None:
     few = {name: scores[:3] for name, scores in SCORES.items()}
-    said = "no difference can be significant here: 3 seeds give p = 0.25 at the least, 0.5 after correction"
+    said = "no difference can be significant here: p is 0.25 at the least with 3 seeds, 0.5 after correction"
     done = fusionkit("results", keep(few), "--baseline", "last")
     assert f"{said}; 7 seeds could" in done.out  # 2 · 2 / 2⁷ is 0.03, 2 · 2 / 2⁶ is 0.06
     alone = fusionkit("results", keep(few), "--baseline", "last", "--correction", "none").out
-    assert "p = 0.25 at the least; 6 seeds could" in alone
+    assert "p is 0.25 at the least with 3 seeds; 6 seeds could" in alone
     bootstrap = fusionkit("results", keep(few), "--baseline", "last", "--test", "bootstrap").out
     assert "a bootstrap of 3 seeds is too sure of itself" in bootstrap
 

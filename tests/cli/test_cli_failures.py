@@ -52,7 +52,7 @@ def test_labels_that_train_lacks_are_a_warning(small: Path, fusionkit: Command, 
         "fit", small, "--floor", "none", "--out", tmp_path / "runs", "--fusion", "last", "--epochs", 30, "--json"
     )
     assert done.code == 0
-    assert "test: 1 examples carry a label that train lacks (neither): counted as errors" in done.err
+    assert "test: 1 example with a label that train lacks (neither): counted as errors" in done.err
     assert done.json[0]["score"] <= 3 / 4
 
 

@@ -122,7 +122,7 @@ def test_changed_code_is_told_of_wherever_a_run_is_loaded(
         load(folder, device="cpu")
     again = fusionkit("fit", store, "--sweep", lab / "sweep.yaml", *CHOICES, "--out", runs)
     assert again.code == 0
-    assert "4 of 4 runs are there already" in again.err
+    assert "4 of 4 runs there already" in again.err
     assert again.err.count(f"{HEAD} has changed since") == 1
 
 

@@ -88,7 +88,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "encode {plain} --out {out} --pair-as one": ("--pair-as one needs pairs of texts", "leave --pair-as out"),
     "estimate {plain} --pair-as two": ("--pair-as two needs pairs of texts", "name the second text with --pair"),
-    "encode {pairs} --out {out} --pair-as three": ("'three' is not one of 'one', 'two'", "Usage: "),
+    "encode {pairs} --out {out} --pair-as three": ("unknown --pair-as 'three'", "expected: one of one, two"),
     "encode {words} --out {out} --pair other": ("a pair is one of texts", "name the first text with --text"),
 }
 

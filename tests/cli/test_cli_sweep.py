@@ -97,7 +97,7 @@ def test_a_file_is_a_sweep_and_run_again_trains_nothing(fusionkit: Command, swee
     ]
     assert runs_of(fusionkit("fit", "--sweep", sweep, "--out", runs, "--json")) == wanted
     again = fusionkit("fit", "--sweep", sweep, "--out", runs, "--json")
-    assert (runs_of(again), again.err.splitlines()[1:]) == (wanted, ["6 of 6 runs are there already"])
+    assert (runs_of(again), again.err.splitlines()[1:]) == (wanted, ["6 of 6 runs there already"])
 
 
 def test_runs_of_so_many_steps_are_runs_of_a_table(fusionkit: Command, store: Path, tmp_path: Path) -> None:

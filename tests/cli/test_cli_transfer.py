@@ -52,7 +52,7 @@ def test_a_second_fit_trains_nothing(fusionkit: Command, store: Path, french: Pa
     runs, first = mixed
     again = fusionkit("fit", store, f"{french}:10.0%", "--out", runs, *FIT, "--seeds", 2, "--json")
     assert (again.code, again.out) == (0, first.out)
-    assert again.err.splitlines()[1:] == ["2 of 2 runs are there already"]
+    assert again.err.splitlines()[1:] == ["2 of 2 runs there already"]
 
 
 def test_every_store_to_evaluate_on_has_a_row(fusionkit: Command, store: Path, french: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_store_whose_name_ends_like_a_share_is_a_store(fusionkit: Command, sto
         assert examples == 80 or f"train: {examples} examples of de" in done.err
     shutil.copytree(store, tmp_path / "de.store")
     done = fusionkit("fit", odd, "--out", tmp_path / "runs", *FIT)
-    assert "1 of 1 runs are there already" in done.err  # the whole store, not a share of the other
+    assert "1 of 1 run there already" in done.err  # the whole store, not a share of the other
 
 
 @pytest.mark.parametrize(

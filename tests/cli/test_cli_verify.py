@@ -55,7 +55,7 @@ def test_a_damaged_chunk_is_mended_to_the_same_bytes(copied: Path, small: Path, 
     others = {path: path.stat().st_mtime_ns for path in copied.rglob("c/0/0/0") if path != copied / CHUNK}
     done = fusionkit("verify", copied, "--repair")
     assert done.code == 0, done.err
-    assert f"1 chunks encoded again: {CHUNK}" in done.out
+    assert f"1 chunk encoded again: {CHUNK}" in done.out
     assert (copied / CHUNK).read_bytes() == (small / CHUNK).read_bytes()
     assert {path: path.stat().st_mtime_ns for path in others} == others
     assert fusionkit("verify", copied).code == 0

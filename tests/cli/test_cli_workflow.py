@@ -119,7 +119,7 @@ def test_fitting_again_prints_the_same_and_trains_nothing(fusionkit: Command, st
     options += ["--floor", "none"]
     again = fusionkit("fit", store, "--out", runs, *options, "--lr", "0.005", "--json")
     assert (again.code, again.out) == (0, first.out)
-    assert again.err.splitlines()[1:] == ["6 of 6 runs are there already"]
+    assert again.err.splitlines()[1:] == ["6 of 6 runs there already"]
     nobody = fusionkit(
         "fit", store, "--out", runs, *options, "--lr", "0.005", "--json", "--cluster", "tcp://127.0.0.1:1"
     )

@@ -84,8 +84,8 @@ def test_lost_words_and_cut_texts_are_counted_and_told(
     # Letters and two special tokens an example, the fourth cut to 8.
     assert fields["tokens"] == (3 + 2) + 2 + 2 + 8 + (5 + 2)
     assert fields["rows"] == {"words": 12, "words-mean": 12, "tokens": 24, "cls": 5, "mean": 5}[rows]
-    assert [line for line in heard.lines if "3 words have no sub-token" in line]
-    assert [line for line in heard.lines if "1 texts are longer than 8 sub-tokens" in line]
+    assert [line for line in heard.lines if "3 words without a sub-token" in line]
+    assert [line for line in heard.lines if "1 text cut to 8 sub-tokens" in line]
 
 
 def test_nothing_is_told_where_nothing_is_lost(encoded: Encoding, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_its_folder_says_what_was_made_from_what(ran: Ran, fusionkit: Command) -
     for name, runs in (("base", 6), ("moved", 2)):
         done = fusionkit(*ledger["steps"][f"fit {name}"]["command"].split()[1:], "--json")
         assert len(json.loads(done.out)) == runs
-        assert f"\n{runs} of {runs} runs are there already" in done.err
+        assert f"\n{runs} of {runs} runs there already" in done.err
     done = fusionkit(*ledger["steps"]["encode two"]["command"].split()[1:])
     assert "complete already" in done.out
     done = fusionkit(*shlex.split(ledger["steps"]["table against"]["command"])[1:])

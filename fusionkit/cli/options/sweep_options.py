@@ -19,6 +19,7 @@ from fusionkit.io.places import place_of
 from fusionkit.lazy import uncollected
 from fusionkit.names import TASKS
 from fusionkit.options.tables import FIT, STORES
+from fusionkit.plural import counted
 from fusionkit.specs import MULTI
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def given_sweep(context: click.Context, stores: tuple[str, ...]) -> tuple[Stores
         raise UsageError(
             "a sweep's stores are those of its tasks, or those that are named beside them",
             expected="one of the two",
-            received=f"{len(file.tasks)} tasks and {', '.join(stores or file.stores)}",
+            received=f"{counted(len(file.tasks), 'task')} and {', '.join(stores or file.stores)}",
             remedy="leave the stores out",
         )
     if not (stores or file.stores or file.tasks):

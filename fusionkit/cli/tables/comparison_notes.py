@@ -43,11 +43,15 @@ def comparison_notes(compared: pd.DataFrame) -> list[str]:
     notes += _powerless(tested, test, correction)
     fewest = int(tested["blocks"].min())
     if test == "bootstrap" and fewest < FEW:
-        notes.append(f"a bootstrap of {fewest} seeds is too sure of itself: trust its p-values from {FEW} or so")
+        notes.append(
+            f"a bootstrap of {counted(fewest, 'seed')} is too sure of itself: trust its p-values from {FEW} or so"
+        )
     shared = tested[tested["pairs"] > tested["blocks"]]
     if len(shared) and over == "seeds":
         pairs, blocks = int(shared["pairs"].iloc[0]), int(shared["blocks"].iloc[0])
-        notes.append(f"pairs of one training draw count as one trial: {pairs} pairs are {blocks} trials")
+        notes.append(
+            f"pairs of one training draw count as one trial: {counted(pairs, 'pair')} of {counted(blocks, 'draw')}"
+        )
     for row in rows_of(compared[(compared["blocks"] == 1) & (over != "examples")]):
         notes.append(f"{_name(compared, row)}: one trial, nothing to test")
     alone = [f"{row['unpaired']} ({_name(compared, row)})" for row in rows_of(compared[compared["unpaired"] > 0])]
@@ -75,7 +79,7 @@ def _powerless(tested: pd.DataFrame, test: str, correction: str) -> list[str]:
     )  # fmt: skip
     seeds = next(enough, None)
     remedy = f"; {seeds} seeds could" if seeds else ""
-    least = f"{blocks} seeds give p = {smallest.min():.3g} at the least{after}"
+    least = f"p is {smallest.min():.3g} at the least with {counted(blocks, 'seed')}{after}"
     return [f"no difference can be significant here: {least}{remedy}"]
 
 

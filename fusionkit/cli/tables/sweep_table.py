@@ -136,7 +136,7 @@ def headline(tally: Tally) -> str:
     """``12 of 48 runs done, 36 left, 1 failed, 14.2 heads a minute, about 2:23 to go``."""
     pace, left = tally.per_minute, tally.seconds_left
     parts = [
-        f"{tally.done:,} of {tally.runs:,} runs done",
+        f"{tally.done:,} of {counted(tally.runs, 'run')} done",
         f"{tally.runs - tally.done:,} left",
         f"{tally.failed:,} failed" if tally.failed else "",
         f"{tally.others:,} by others" if tally.others else "",

@@ -23,6 +23,7 @@ from fusionkit.fit.sweep.grid import read_layers
 from fusionkit.fit.train.halving import rivals_of
 from fusionkit.fit.train.schedule import check_options
 from fusionkit.machine.devices import CPU
+from fusionkit.plural import counted
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import FROZEN, RunSpec
 from fusionkit.store import open_store
@@ -76,7 +77,7 @@ def prepare(
     missing = [spec for spec in specs if spec not in records or spec in again]
     notes = list[str]()
     if there:
-        notes.append(f"{len(there)} of {len(specs)} runs are there already")
+        notes.append(f"{len(there)} of {counted(len(specs), 'run')} there already")
     if failed and not retry_failed:
         notes.append(f"{len(failed)} of them failed; --retry-failed tries them again")
     for spec in there:

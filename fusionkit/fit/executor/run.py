@@ -31,6 +31,7 @@ from fusionkit.fit.model.warm_start import WarmStart
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.machine.devices import device_of
 from fusionkit.machine.memory import keep_freed_memory
+from fusionkit.plural import counted
 from fusionkit.runs.claims import Claims, this_process
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -101,7 +102,7 @@ def _executor(
     prepared: Prepared, chosen: Plan, runs: RunsFolder, cluster: ExecutorFactory | None, on_event: OnEvent
 ) -> tuple[Executor, str]:
     """Who does the units, and what the user is told of it."""
-    units = f"share {len(chosen.units)} units of runs"
+    units = f"share {counted(len(chosen.units), 'unit')} of runs"
     if cluster is not None:
         if (opening := chosen.opening or opening_of(prepared.context)) is None:
             raise UsageError(

@@ -23,6 +23,7 @@ from fusionkit.fit.model.fused import FusedModel, parameters_of
 from fusionkit.fit.model.joint import Model, Sides, model_of
 from fusionkit.heads import build_head
 from fusionkit.io.files import read_json
+from fusionkit.plural import counted
 from fusionkit.runs.folder import RECORD
 from fusionkit.specs import RunSpec
 from fusionkit.tasks import parts_of
@@ -77,8 +78,8 @@ def check_start(spec: RunSpec, start: WarmStart, labels: Mapping[str, Sequence[s
         here, there = sorted(ours - theirs), sorted(theirs - ours)
         raise UsageError(
             f"the head of {run.folder} has other classes than {part.label!r} here",
-            expected=f"the same {len(labels[name])} names" + (f"; only here: {_few(here)}" if here else ""),
-            received=f"{len(run.labels)} names" + (f"; only there: {_few(there)}" if there else ""),
+            expected=f"the same {counted(len(labels[name]), 'name')}" + (f"; only here: {_few(here)}" if here else ""),
+            received=counted(len(run.labels), "name") + (f"; only there: {_few(there)}" if there else ""),
             remedy="choose --init-part fusion to start with a fresh head",
         )
 

@@ -90,10 +90,12 @@ def _drawn_for(spec: RunSpec, drawn: Sequence[FixedDraws]) -> FixedDraws:
         found = alike or found
     if len({one.digest for one, _ in found}) != 1:
         there = sorted({(run.shots or 0, run.data_seed) for _, run in runs})
-        told = ", ".join(f"{shots} shots by seed {seed}" for shots, seed in there[:8]) + ("…" if there[8:] else "")
+        told = ", ".join(f"{counted(shots, 'shot')} by seed {seed}" for shots, seed in there[:8]) + (
+            "…" if there[8:] else ""
+        )
         what = "different draws" if found else "no draw"
         raise UsageError(
-            f"{what} of {spec.shots} shots by data seed {spec.data_seed} to give back",
+            f"{what} of {counted(spec.shots or 0, 'shot')} by data seed {spec.data_seed} to give back",
             expected="one for each data seed and number of shots",
             received=", ".join(f"{run.digest} ({run.draw})" for _, run in found[:6]) if found else told,
             remedy="choose --shots and seeds among these, or give the ids as a list in a JSON file",

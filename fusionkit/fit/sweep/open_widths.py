@@ -16,6 +16,7 @@ from fusionkit.fusions.table import fusion_signature
 from fusionkit.methods.table import REGISTRY as METHODS
 from fusionkit.methods.table import method_class
 from fusionkit.options.spelling import omitted, parse
+from fusionkit.plural import counted
 
 MOST = 1 << 20  # the widest that is tried
 Count = Callable[[str], int]  # the weights that a task has for itself of a method or a fusion
@@ -94,7 +95,7 @@ class OpenWidth:
         best = low if rises else high
         if not best or not fits(best):
             first = f"{self.at(self.step)} has {one:,}"
-            raise self._refused(f"nothing of it stays within {budget:,} weights, {first}", NothingFitsError)
+            raise self._refused(f"nothing of it stays within {counted(budget, 'weight')}, {first}", NothingFitsError)
         return self.at(self.step * best)
 
     def _refused(self, why: str, kind: type[UsageError] = UsageError) -> UsageError:

@@ -15,6 +15,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit.loader.minibatches import InMemoryStates
 from fusionkit.fit.model.fused import FusedModel
 from fusionkit.machine.devices import home_of
+from fusionkit.plural import counted
 from fusionkit.ragged import IntArray, Ragged, offsets_of
 from fusionkit.specs import ONE_TOKEN
 from fusionkit.store import Split
@@ -88,7 +89,7 @@ def example_split(
         raise UsageError(
             f"example {wrong[0]} cannot be read",
             expected="a row or more" if pool in ONE_TOKEN else "one row in each example, as in training",
-            received=f"{counts[wrong[0]]} rows",
+            received=counted(counts[wrong[0]], "row"),
             remedy="choose pool='mean' or 'max', or remove such examples",
         )
     read, one = None, rows[offsets[1:] - 1] if pool == "last" else examples.row_offsets[:-1]

@@ -120,7 +120,7 @@ def test_a_classifier_gets_the_rows_of_each_labelled_example(
             assert split.batch(np.array(order), (0,)).targets.tolist() == targets
         assert split.gold == gold
     assert data.train.ids == [f"train-{i}" for i in (0, 1, 2, 4, 5, 6, 7)]  # 3 has no label
-    assert "train: 1 examples have no label: left out" in data.notes
+    assert "train: 1 example without label: left out" in data.notes
 
 
 def test_every_kind_of_rows_and_every_pool_is_among_the_cases() -> None:
@@ -151,7 +151,7 @@ def test_a_subset_keeps_rows_labels_and_masks_together(kind: str, corpus_store: 
 def test_words_without_rows_are_said(corpus_store: Callable[[str], Store]) -> None:
     store = corpus_store("words")
     notes = load_task(store, *choose_task(store, "tagging", None), None).notes
-    left_out = "have no row: left out of training, scored as the default tag"
+    left_out = "without a row: left out of training, scored as the default tag"
     assert f"train: 4 words {left_out}" in notes
     assert f"test: 4 words {left_out}" in notes
     assert not any(note.startswith("validation") and "row" in note for note in notes)
@@ -159,11 +159,11 @@ def test_words_without_rows_are_said(corpus_store: Callable[[str], Store]) -> No
 
 def test_labels_that_train_lacks_are_said(corpus_store: Callable[[str], Store]) -> None:
     store = corpus_store("tokens")
-    unseen = "carry a label that train lacks"
+    unseen = "with a label that train lacks"
     notes = load_task(store, *choose_task(store, "tagging", None), None).notes
-    assert f"validation: 1 words {unseen} (B-team): counted as errors" in notes
+    assert f"validation: 1 word {unseen} (B-team): counted as errors" in notes
     notes = load_task(store, *choose_task(store, "classification", None), "mean").notes
-    assert f"test: 1 examples {unseen} (sport): counted as errors" in notes
+    assert f"test: 1 example {unseen} (sport): counted as errors" in notes
 
 
 @pytest.mark.parametrize("kind", ["words", "tokens"])

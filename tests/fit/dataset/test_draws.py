@@ -145,7 +145,7 @@ def test_every_example_of_a_class_is_drawn_as_often_as_any_other_of_it() -> None
 def test_a_class_with_too_few_examples_is_refused_by_name() -> None:
     with pytest.raises(UsageError) as caught:
         stratified_draw(holders(many=[0, 1, 2, 3], few=[4, 5], one=[6]), 7, 3, 0)
-    assert caught.value.what == "2 of 3 classes have fewer training examples than a stratified draw takes"
+    assert caught.value.what == "a stratified draw takes more training examples than 2 of 3 classes have"
     assert caught.value.expected == "at least 3 examples of each class"
     assert caught.value.received == "'one' 1, 'few' 2"
 

@@ -71,7 +71,7 @@ def test_intents_and_slots_are_the_same_examples_over_the_same_rows(
 ) -> None:
     data = load_joint(corpus_store(rows), joint(pool))
     slots = data.others["slots"]
-    assert data.notes[0] == "train: 1 examples have no label: left out"
+    assert data.notes[0] == "train: 1 example without label: left out"
     for name in ("train", "validation", "test"):
         split = getattr(data, name)
         with_label = [row for row in corpus[name] if row["label"]]
@@ -127,16 +127,16 @@ def test_examples_that_lack_either_label_are_left_out_aloud(with_gaps: Store, co
     assert data.train.gold == [row["label"] for k, row in enumerate(corpus["train"]) if k not in (3, 7)]
     assert data.test is None
     assert data.notes[:2] == [
-        "train: 2 examples have no tags: left out",
-        "train: 1 examples have no label: left out",
+        "train: 2 examples without tags: left out",
+        "train: 1 example without label: left out",
     ]
     assert "test has no example with all labels: not used" in data.notes
 
 
 def test_labels_that_train_lacks_are_counted_for_both(corpus_store: CorpusStore) -> None:
     notes = load_joint(corpus_store("words"), joint("mean")).notes
-    assert "test: 1 examples carry a label that train lacks (sport): counted as errors" in notes
-    assert "validation: 1 words carry a label that train lacks (B-team): counted as errors" in notes
+    assert "test: 1 example with a label that train lacks (sport): counted as errors" in notes
+    assert "validation: 1 word with a label that train lacks (B-team): counted as errors" in notes
 
 
 @pytest.mark.parametrize("rows", ["mean", "cls"])

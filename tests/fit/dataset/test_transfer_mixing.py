@@ -184,7 +184,7 @@ def test_a_store_to_evaluate_on_needs_no_train_split(english: Store, make_store:
     assert data.labels == ["food", "weather"]
     assert data.test is not None
     assert data.test.targets.tolist() == [-1, 1, -1]
-    assert any("carry a label that train lacks (politics, sport)" in note for note in data.notes)
+    assert any("with a label that train lacks (politics, sport)" in note for note in data.notes)
     with pytest.raises(UsageError, match="has no train split"):
         Mix([Share(english), Share(judge)])
     blind = make_store("words", "blind", test=GERMAN["test"])

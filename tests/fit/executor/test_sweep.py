@@ -86,7 +86,7 @@ def test_a_second_fit_trains_nothing_and_returns_the_same_records(store: Store, 
     assert watch.begun == [(4, 4), (0, 0)]
     assert 0 < watch.done == pytest.approx(watch.foretold)
     assert watch.epochs == len(watch.ended) == 4
-    assert watch.said[-1] == "4 of 4 runs are there already"
+    assert watch.said[-1] == "4 of 4 runs there already"
 
 
 def test_a_table_that_a_killed_sweep_left_out_is_made_by_the_next(store: Store, tmp_path: Path, watch: Any) -> None:

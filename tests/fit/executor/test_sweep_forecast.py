@@ -103,7 +103,7 @@ def test_a_forecast_counts_what_is_there_and_keeps_nothing(store: Store, tmp_pat
     assert empty.units == len(plan_units(specs))
     assert (empty.kinds, empty.sampled) == (2, 2)
     assert not (tmp_path / "runs").exists()
-    assert any("carry a label that train lacks" in note for note in notes)
+    assert any("with a label that train lacks" in note for note in notes)
     parts = {(part["fusion"], part["epochs"]): part for part in empty.parts}
     assert {key: part["runs"] for key, part in parts.items()} == {(f, e): 3 for f in ("last", "linear") for e in (1, 2)}
     assert parts["linear", 2]["seconds"] > parts["linear", 1]["seconds"] > 0
@@ -116,7 +116,7 @@ def test_a_forecast_counts_what_is_there_and_keeps_nothing(store: Store, tmp_pat
     claims.close()
     assert (later.runs, later.there, later.elsewhere) == (12, 5, 1)
     assert sum(part["runs"] for part in later.parts) == 7
-    assert notes[0] == "5 of 12 runs are there already"
+    assert notes[0] == "5 of 12 runs there already"
     nothing, _ = forecast(store, specs[:5], runs)
     assert (nothing.units, nothing.seconds, nothing.parts) == (0, 0.0, [])
     assert json.loads(json.dumps(later.__dict__))["runs"] == 12

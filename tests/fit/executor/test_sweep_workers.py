@@ -122,7 +122,7 @@ def test_failed_runs_are_tried_again_when_asked_for_and_only_then(store: Store, 
     fit(store, [wild, other], runs, watch)
     assert len(watch.ended) == 2
     assert watch.said[-2:] == [
-        "2 of 2 runs are there already", "1 of them failed; --retry-failed tries them again"
+        "2 of 2 runs there already", "1 of them failed; --retry-failed tries them again"
     ]  # fmt: skip
     again = fit(store, [wild, other], runs, watch, retry_failed=True)
     assert [record["spec"]["lr"] for record in watch.ended[2:]] == [99.0]
@@ -217,7 +217,7 @@ def test_a_signal_ends_all_workers_at_once_keeps_what_is_finished_and_says_how_t
     assert len(sweeping.ended(runs)) == 1
     short = [spec for spec in specs_of(store, "last", epochs=(1, LONG)) if spec.epochs == 1]
     fit(store, short, RunsFolder(runs), watch)
-    assert watch.said == ["1 of 1 runs are there already"]
+    assert watch.said == ["1 of 1 run there already"]
 
 
 # In each worker, which Python imports it into: the first that syncs a record's file is killed, before the rename.

@@ -176,7 +176,7 @@ def test_a_failed_run_that_another_process_has_retried_and_finished_meanwhile_is
     folder.write(retried, {**record, "status": "failed", "error": "lost", "spec": retried.to_dict()}, {})
 
     def as_if_by_another(line: str) -> None:
-        if line == "1 of 2 runs are there already":  # said between the look at what is there and the first run
+        if line == "1 of 2 runs there already":  # said between the look at what is there and the first run
             folder.write(retried, {**record, "score": 0.75, "spec": retried.to_dict()}, {})
 
     watch.say = as_if_by_another

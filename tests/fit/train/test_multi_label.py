@@ -135,7 +135,7 @@ def test_a_column_of_lists_is_found_and_empty_ones_count(topics: Store) -> None:
     assert (data.task.name, data.label, data.labels) == ("multi-label", "topics", ["food", "place", "weather"])
     assert data.train.targets.shape == (len(SENTENCES), 3)
     assert data.train.gold[SENTENCES.index("nothing here")] == []
-    assert "test: 1 examples carry a label that train lacks (sport): counted as errors" in data.notes
+    assert "test: 1 example with a label that train lacks (sport): counted as errors" in data.notes
 
 
 def test_a_run_learns_keeps_its_threshold_and_counts_what_train_lacks(topics: Store) -> None:

@@ -147,7 +147,7 @@ def test_a_missing_number_is_refused_with_its_example(make_store: MakeStore, spl
     broken = make_store("mean", **splits)
     with pytest.raises(DataError, match=f"{split}, example 2: no number in 'score'") as caught:
         load_task(broken, *choose_task(broken, "regression", "score"), None)
-    assert caught.value.received == "nan; 2 of 6 examples have none"
+    assert caught.value.received == "nan; none in 2 of 6 examples"
     assert "encode again" in (caught.value.remedy or "")
 
 
