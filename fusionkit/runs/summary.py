@@ -108,7 +108,7 @@ def summarise(
         rows.append(row | dict(zip(keys, values, strict=True)) | found)
     summary = pd.DataFrame(rows, columns=list(dict.fromkeys([*keys, *shown, *COLUMNS])))
     expected = [*(by or ()), SCORED_ON, *(["fusion"] if are_floors(frame).any() else [])]
-    notes = _added_note([name for name in keys if name not in expected] if by else [])
+    notes = _added_note([name for name in keys if name not in expected and _runs_differ(frame, by, name)] if by else [])
     notes += _average_notes(frame, keys, average) if average else []
     notes += _split_notes(summary)
     summary, told = with_majority(summary, [*keys, *shown], FREE)
@@ -215,6 +215,15 @@ def varies(frame: pd.DataFrame, within: list[str], name: str, dropna: bool = Fal
     groups = frame.groupby(list(dict.fromkeys(within)), sort=False, dropna=False)
     counts = groups[name].nunique(dropna=dropna)
     return bool(counts.max() > 1)
+
+
+def _runs_differ(frame: pd.DataFrame, by: Sequence[str], name: str) -> bool:
+    """Whether runs that agree in ``by`` differ in a column; a run of several tasks, or that was scored on several
+    stores, has several values.
+    """
+    runs = [*dict.fromkeys([*by, "digest"])]
+    values = frame.groupby(runs, sort=False, dropna=False)[name].agg(lambda each: str(sorted(map(str, each))))
+    return varies(values.reset_index(), [*by], name)
 
 
 def _added_note(added: Sequence[str]) -> list[str]:

@@ -191,6 +191,18 @@ def test_groups_are_made_by_what_differs_but_the_seeds() -> None:
     ]
 
 
+def test_the_tasks_of_a_run_are_no_difference_between_runs() -> None:
+    runs = frame(*runs_of([0.1, 0.3]), *runs_of([0.5, 0.7], fusion="linear"))
+    tasks = [runs.assign(task=task, label=label) for task, label in (("sst2", "a"), ("trec", "b"), ("mean", None))]
+    table = summarise(pd.concat(tasks), ["fusion"])
+    assert table[["fusion", "task", "runs"]].to_numpy().tolist() == [
+        [fusion, task, 2] for task in ("sst2", "trec", "mean") for fusion in ("last", "linear")
+    ]
+    assert table.attrs["notes"] == [OVER_SEEDS]
+    alone = frame(*runs_of([0.2], label="c"))  # a run of another task beside them
+    assert "differ in task, label:" in summarise(pd.concat([*tasks, alone]), ["fusion"]).attrs["notes"][0]
+
+
 def test_runs_over_stores_that_nothing_legible_tells_apart_stay_apart() -> None:
     table = summarise(frame(*runs_of([0.1, 0.3], store="one"), *runs_of([0.5, 0.7], store="two")))
     assert table["store"].tolist() == ["one", "two"]
