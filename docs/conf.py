@@ -54,6 +54,8 @@ CONTENTS = """
 {pages}
 ```
 """
+REPOSITORY = Path(__file__).parent.parent
+STUDIES = sorted(str(page.relative_to(REPOSITORY).with_suffix("")) for page in REPOSITORY.glob("pipelines/*/README.md"))
 PAGES = {
     "Guides": (
         "docs/python",
@@ -69,12 +71,7 @@ PAGES = {
         "docs/logging",
         "docs/shell",
     ),
-    "Studies": (
-        "docs/studies",
-        "pipelines/attention-fusion/README",
-        "pipelines/dwatt/README",
-        "pipelines/minilm/README",
-    ),
+    "Studies": ("docs/studies", *STUDIES),
     "Reference": ("docs/cli", "docs/api", "docs/store-format"),
     "Behind it": (
         "docs/results",
@@ -93,10 +90,7 @@ REDIRECT = '<!doctype html><title>fusionkit</title><meta http-equiv="refresh" co
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """The tree of pages, and a section a fusion in the reference."""
     if name == root_doc:
-        listed = {page for pages in PAGES.values() for page in pages}
-        left = sorted(app.env.found_docs - listed - {root_doc})  # a page that nobody has given a place yet
-        parts = {**PAGES, "More": tuple(left)} if left else PAGES
-        source[0] += "".join(CONTENTS.format(caption=part, pages="\n".join(parts[part])) for part in parts)
+        source[0] += "".join(CONTENTS.format(caption=part, pages="\n".join(PAGES[part])) for part in PAGES)
     source[0] = tables.filled(source[0])
     if name == "docs/api":
         modules = [path.partition(":")[0] for path in FUSIONS.values()]
