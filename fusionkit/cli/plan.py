@@ -54,3 +54,5 @@ def plan(
     ]
     out().print(table(f"{encoder}: {found.encoder:,} weights, {found.depth} layers of {found.hidden}", columns, cells))
     out().print("heads are not counted; fusions other than last are of each task (--joint-fusion each)")
+    if budget and not methods:
+        out().print("what has no width within the budget is left out")

@@ -98,7 +98,12 @@ def test_frozen_runs_stand_beside_methods_with_options_of_methods(stores: TaskSt
         ({"methods": ("full",), "fusions": ("projected-ffn",), "budget_per_task": 9}, "all tasks share fusion"),
         ({"methods": ("pals",), "fusions": ("projected-ffn",), "joint_fusion": "each", "budget_per_task": 9},
          "sets one width"),
-        ({"methods": ("pals",), "fusions": ("concat",), "joint_fusion": "each", "budget_per_task": 9}, "nothing of it"),
+        ({"methods": ("pals",), "fusions": ("concat",), "joint_fusion": "each", "budget_per_task": 9},
+         "9 leaves no weight beside fusion 'concat'"),
+        ({"fusions": ("extra-layers",), "joint_fusion": "each", "budget_per_task": 10**9},
+         r"widest that is tried, extra-layers:64, has 209,920 weights, fewer than 1,000,000,000\n  expected: a budget"),
+        ({"fusions": ("ladder",), "joint_fusion": "each", "budget_per_task": 10**9}, "widest that is tried, ladder:1,"),
+        ({"methods": ("houlsby",), "budget_per_task": 10**12}, "widest that is tried, houlsby:2097151,"),
     ],
 )  # fmt: skip
 def test_what_cannot_take_a_budget_is_refused_with_the_reason(

@@ -7,6 +7,7 @@ but for methods.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,8 @@ class OpenWidth:
         """The text with the width that comes nearest to a budget and stays within it.
 
         Raises:
-            UsageError: the number of weights does not depend on it, or the encoder cannot take the method.
+            UsageError: the number of weights does not depend on it, the encoder cannot take the method, or the widest
+            is within the budget by far: no width comes near it.
             NothingFitsError: no width stays within the budget.
         """
 
@@ -79,29 +81,35 @@ class OpenWidth:
             raise self._refused(f"the weights that a task has for itself do not depend on its {self.argument}")
         rises = two > one  # those of ladder:r fall
 
-        def fits(times: int) -> bool:
-            try:
+        def fits(times: int) -> bool | None:
+            """None where there is no such width: it is wider, or narrower, than the encoder takes."""
+            with suppress(UsageError):
                 return weights(times) <= budget
-            except UsageError:  # wider, or narrower, than there is
-                return False
+            return None
 
         # Up to `low` it goes on, from `high` on it does not: weights still fit, or where they fall do not fit yet.
         low, high = 0, 1
-        while high <= MOST and fits(high) == rises:
+        while high <= MOST and bool(fits(high)) == rises:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) == rises else (low, middle)
+            low, high = (middle, high) if bool(fits(middle)) == rises else (low, middle)
         best = low if rises else high
         if not best or not fits(best):
             first = f"{self.at(self.step)} has {one:,}"
             raise self._refused(f"nothing of it stays within {counted(budget, 'weight')}, {first}", NothingFitsError)
-        return self.at(self.step * best)
+        text, found, wider = self.at(self.step * best), weights(best), best + 1 if rises else best - 1
+        if found < budget and (best >= MOST or not wider or fits(wider) is None):
+            raise self._refused(
+                f"the widest that is tried, {text}, has {found:,} weights, fewer than {budget:,}",
+                expected=f"a budget of at most {found:,}",
+            )
+        return text
 
-    def _refused(self, why: str, kind: type[UsageError] = UsageError) -> UsageError:
+    def _refused(self, why: str, kind: type[UsageError] = UsageError, expected: str | None = None) -> UsageError:
         return kind(
             f"--budget-per-task cannot set the {self.argument} of {self.noun} {self.text!r}: {why}",
-            expected=f"{self.kind}:{self.argument} with a number, or a larger budget",
+            expected=expected or f"{self.kind}:{self.argument} with a number, or a larger budget",
             received=self.text,
             remedy="write the number behind the name",
         )
@@ -122,10 +130,21 @@ def filled(method: str, fusion: str, budget: int, of_method: Count, of_fusion: C
             remedy=f"choose one, like --fusion {open_fusion.at(12)}",
         )
     if open_method:
-        return open_method.widest(of_method, budget - of_fusion(fusion)), fusion
+        return open_method.widest(of_method, _left(budget, "fusion", fusion, of_fusion)), fusion
     if open_fusion:
-        return method, open_fusion.widest(of_fusion, budget - of_method(method))
+        return method, open_fusion.widest(of_fusion, _left(budget, "method", method, of_method))
     return method, fusion
+
+
+def _left(budget: int, noun: str, text: str, count: Count) -> int:
+    if (taken := count(text)) >= budget:
+        raise NothingFitsError(
+            f"--budget-per-task {budget:,} leaves no weight beside {noun} {text!r}",
+            expected=f"more than {taken:,}, which a task has for itself of it",
+            received=str(budget),
+            remedy="choose a larger budget, or another " + noun,
+        )
+    return budget - taken
 
 
 def leaves_out(block: Mapping[str, Any]) -> bool:
