@@ -218,6 +218,13 @@ def _evaluations(
                 own += heads[name].notes()
         if heads:
             found.append(RunEvaluation(run, heads, own))
+    if runs and not found:
+        raise UsageError(
+            f"{examples.name} has no label of these heads",
+            expected="a label in an example or more",
+            received=f"{', '.join({column_of(part, named) for part in _heads(runs)})} empty in all of {examples.split}",
+            remedy="data without labels is for `fusionkit predict`",
+        )
     return found
 
 

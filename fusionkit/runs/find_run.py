@@ -38,7 +38,7 @@ def find_run(place: str | Path) -> list[Path]:
         raise UsageError(
             f"{path} holds no finished run",
             expected="RUNS/DIGEST or the beginning of one, or a folder that `fusionkit fit --out` wrote",
-            received="a folder without one" if path.is_dir() else "a path that does not exist",
+            received="a folder without one" if path.is_dir() else "a file" if path.exists() else "a path that does not exist",
             remedy="check the path, or run `fusionkit fit` first",
         )
     return found

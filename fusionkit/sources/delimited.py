@@ -2,7 +2,7 @@
 
 CSV fields may be quoted and then hold commas, quotes and line ends; TSV fields are taken as they stand, as
 in GLUE's files, where a lone quote is text. A column becomes numeric only where that loses nothing in any
-split: ``007`` and numbers of more digits than a float holds stay text.
+split: ``007`` and numbers of more digits than a float holds stay text. An empty cell among numbers is a missing one.
 """
 
 from __future__ import annotations
@@ -108,19 +108,29 @@ def with_numbers(splits: dict[str, Examples]) -> dict[str, Examples]:
 def _cast(types: dict[str, pa.DataType], batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
     for at, name in enumerate(batch.schema.names):
         if name in types:
-            batch = batch.set_column(at, name, pc.cast(batch.column(at), types[name]))
+            batch = batch.set_column(at, name, pc.cast(_or_none(batch.column(at)), types[name]))
     return batch
+
+
+def _or_none(texts: pa.Array) -> pa.Array:
+    """Empty cells are no values."""
+    return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
 @dataclass
 class _Kind:
     """The types other than text that the values of a column seen so far allow."""
 
+    any: bool = False
     integers: bool = True
     exact: bool = True
     decimals: bool = True
 
     def see(self, texts: pa.Array) -> None:
+        texts = _or_none(texts).drop_null()
+        if not len(texts):
+            return
+        self.any = True
         if self.integers:
             try:
                 same = pc.cast(pc.cast(texts, pa.int64()), pa.string()).equals(texts)
@@ -132,5 +142,5 @@ class _Kind:
 
     def number_type(self) -> pa.DataType | None:
         if self.integers:
-            return pa.int64() if self.exact else None
+            return pa.int64() if self.any and self.exact else None
         return pa.float64() if self.decimals else None

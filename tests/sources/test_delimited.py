@@ -115,7 +115,10 @@ def test_latin_1_is_refused_with_the_byte_and_the_remedy(tmp_path: Path) -> None
         (["007", "010"], "string"),
         (["007", "1.5"], "string"),
         (["+5", "6"], "string"),
-        (["", "1"], "string"),
+        (["", "1"], "int64"),
+        (["1.5", "", "2"], "double"),
+        (["", ""], "string"),
+        (["", "one"], "string"),
         (["nan", "1.5"], "string"),
         (["inf", "1.5"], "string"),
         (["12345678901234567890", "12345678901234567891"], "string"),
@@ -128,7 +131,7 @@ def test_a_column_becomes_numeric_only_where_that_loses_nothing(values: list[str
     column = with_numbers({"train": examples})["train"].slice(0).column("value")
     assert str(column.type) == kind
     assert [str(v) if kind == "string" else v for v in column.to_pylist()] == (
-        values if kind == "string" else [int(v) if kind == "int64" else float(v) for v in values]
+        values if kind == "string" else [None if v == "" else int(v) if kind == "int64" else float(v) for v in values]
     )
 
 
@@ -140,6 +143,14 @@ def test_a_column_has_one_type_in_all_splits(tmp_path: Path) -> None:
     assert [str(t.schema.field("n").type) for t in source.splits.values()] == ["int64", "int64"]
 
 
+def test_an_empty_cell_among_numbers_is_a_missing_one_also_where_a_split_has_no_other(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,score\na,0.5\nb,\n", encoding="utf-8")
+    (tmp_path / "test.csv").write_text("text,score\nc,\n", encoding="utf-8")
+    columns = {name: t.slice(0).column("score") for name, t in open_source(str(tmp_path)).splits.items()}
+    assert {str(column.type) for column in columns.values()} == {"double"}
+    assert {name: column.to_pylist() for name, column in columns.items()} == {"train": [0.5, None], "test": [None]}
+
+
 @pytest.mark.parametrize("name", ["train.csv", "TRAIN.CSV"])
 def test_numeric_labels_of_a_csv_become_integers_whatever_the_suffix_is_written_like(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -149,7 +160,7 @@ def test_numeric_labels_of_a_csv_become_integers_whatever_the_suffix_is_written_
 
 @pytest.mark.parametrize(
     ("late", "kind"),
-    [("2", "int64"), ("0.5", "double"), ("two", "string"), ("007", "string"), ("-0", "string"), ("", "string")],
+    [("2", "int64"), ("0.5", "double"), ("two", "string"), ("007", "string"), ("-0", "string")],
 )
 def test_a_value_far_down_decides_the_type_of_the_whole_column(tmp_path: Path, late: str, kind: str) -> None:
     path = tmp_path / "train.csv"
