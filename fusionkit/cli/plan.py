@@ -7,13 +7,14 @@ from dataclasses import asdict
 import click
 
 from fusionkit.cli.console import JSON_OPTION, out, print_json, table
+from fusionkit.errors import UsageError
 
 
 @click.command()
 @click.option("--tasks", type=click.IntRange(min=1), required=True, help="Tasks over one encoder.")
 @click.option("--encoder", default="minilm", show_default=True, help="'minilm', a folder or a hub id.")
 @click.option("--method", "methods", multiple=True, help="A method to count; several times. [default: the papers']")
-@click.option("--fusion", default="last", show_default=True, help="With --method: the fusion of each task on top.")
+@click.option("--fusion", help="With --method: the fusion of each task on top. [default: last]")
 @click.option(
     "--budget-per-task",
     "budget",
@@ -27,7 +28,7 @@ def plan(
     tasks: int,
     encoder: str,
     methods: tuple[str, ...],
-    fusion: str,
+    fusion: str | None,
     budget: int | None,
     trust_remote_code: bool,
     as_json: bool,
@@ -35,6 +36,14 @@ def plan(
     """Count what several tasks over one encoder weigh, method by method; only its config.json is read."""
     from fusionkit.fit.sweep.open_widths import refuse_idle
 
+    if fusion is not None and not methods:
+        raise UsageError(
+            "--fusion is what each task has on top of a method",
+            expected="a --method with it",
+            received=f"--fusion {fusion} alone",
+            remedy=f"name one: --method full --fusion {fusion}",
+        )
+    fusion = fusion or "last"
     if methods:
         refuse_idle([{"methods": methods, "fusions": (fusion,), "budget_per_task": budget}])
     from fusionkit.tuning.weights_plan import WeightsPlan  # loads torch and transformers

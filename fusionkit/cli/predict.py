@@ -64,7 +64,7 @@ def predict(
             received="neither" if not texts else f"{texts[0][:60]!r} and --input {given}",
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
-        raise UsageError(f"no such file: {given}", expected="a file, or - for standard input", remedy="check the path")
+        raise UsageError(f"{given} is no file", expected="a file, or - for standard input", remedy="check the path")
     log().print(f"loading the heads in {', '.join(places)}")
     from fusionkit.encoder.lean_import import import_models
 

@@ -35,10 +35,11 @@ def find_run(place: str | Path) -> list[Path]:
             names = ", ".join(folder.name for folder in found)
             raise UsageError(f"{path} fits {len(found)} runs", received=names, remedy="give more of its name")
     if not found:
+        there = "folder without one" if path.is_dir() else "file" if path.exists() else "path that does not exist"
         raise UsageError(
             f"{path} holds no finished run",
             expected="RUNS/DIGEST or the beginning of one, or a folder that `fusionkit fit --out` wrote",
-            received="a folder without one" if path.is_dir() else "a file" if path.exists() else "a path that does not exist",
+            received=f"a {there}",
             remedy="check the path, or run `fusionkit fit` first",
         )
     return found

@@ -58,6 +58,8 @@ MISTAKES: dict[str, tuple[int, str, str]] = {
     "results {missing}": (2, "holds no finished run", "a path that does not exist"),
     "results {folder}": (2, "holds no finished run", "run `fusionkit fit` first"),
     "results {runs} --by fusoin": (2, "unknown column of the results 'fusoin'", "did you mean 'fusion'?"),
+    "plan --tasks 2 --fusion linear": (2, "--fusion is what each task has on top", "--method full --fusion linear"),
+    "plan --tasks 2 --method pals --budget-per-task 1": (2, "nothing of it stays within 1 weight", "write the number"),
     "encod {corpus}": (2, "unknown command 'encod'", "did you mean 'encode'?"),
 }
 # Where the rest of the message says it already.
@@ -113,7 +115,7 @@ def test_a_mistake_is_one_message_and_changes_nothing(
 
 
 def test_every_place_and_both_exit_codes_are_tried(places: dict[str, Path]) -> None:
-    assert len(MISTAKES) == 39
+    assert len(MISTAKES) == 41
     assert set(LEFT_OUT) <= set(MISTAKES)
     assert {name for name in places if any(f"{{{name}}}" in line for line in MISTAKES)} == set(places)
     assert {code for code, *_ in MISTAKES.values()} == {1, 2}

@@ -127,7 +127,7 @@ def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path
         (("RUNS", "no/such/run", "a text"), 2, "holds no finished run"),
         (("RUNS",), 2, "give texts behind the runs"),
         (("RUNS", "a text", "--input", "FILE"), 2, "not both"),
-        (("RUNS", "--input", "no-such-file"), 2, "no such file"),
+        (("RUNS", "--input", "no-such-file"), 2, "no-such-file is no file"),
         (("RUNS", "--input", "EMPTY"), 1, "is empty"),
         (("RUNS", "--input", "FILE", "--tokens", "nowhere"), 2, "unknown column"),
         (("RUNS", "--input", "FILE", "--text", "text"), 2, "trained over words"),

@@ -127,7 +127,9 @@ def test_a_label_that_train_lacks_is_an_error_and_none_that_it_has_is_refused(
         fusionkit.evaluate(run, data=write([{**row, "topic": "9"} for row in renamed]), labels="topic", device="cpu")
     with pytest.raises(UsageError, match="has no labels of these heads"):
         fusionkit.evaluate(run, data=write([{"tokens": row["tokens"]} for row in rows]), device="cpu")
-    with pytest.raises(UsageError, match=r"has no label of these heads\n.*\n  received: label empty in all of validation"):
+    with pytest.raises(
+        UsageError, match=r"has no label of these heads\n.*\n  received: label empty in all of validation"
+    ):
         fusionkit.evaluate(run, data=write([{"tokens": row["tokens"], "label": ""} for row in rows]), device="cpu")
     with pytest.raises(UsageError, match="unknown column --label 'topics'"):
         fusionkit.evaluate(run, data=write(renamed), labels="topics", device="cpu")
