@@ -134,11 +134,13 @@ def planned(job: Job) -> tuple[dict[str, Any], float]:
 
 
 def print_stages(stages: Stages, whole: Seconds) -> None:
-    print(f"  {'thread':10} {'stage':44} {'wall, s':>9} {'processor, s':>13} {'of the wall':>12}")
-    for thread, stage, wall, own in stages.rows():
-        if wall >= 0.0005 * whole.wall:
-            print(f"  {thread:10} {stage:44} {wall:9.3f} {own:13.3f} {wall / whole.wall:12.1%}")
-    print(f"  {'all':10} {'the whole process':44} {whole.wall:9.3f} {whole.processor:13.3f}", flush=True)
+    heads = f"{'calls':>7} {'wall, s':>9} {'processor, s':>13} {'waiting for a core, s':>22} {'of the wall':>12}"
+    print(f"  {'thread':10} {'stage':44} {heads}")
+    for thread, stage, calls, wall, own, waiting in stages.rows():
+        if wall >= 0.0005 * whole.wall or stage.startswith("sync"):
+            share = wall / whole.wall
+            print(f"  {thread:10} {stage:44} {calls:7} {wall:9.3f} {own:13.3f} {waiting:22.3f} {share:12.1%}")
+    print(f"  {'all':10} {'the whole process':44} {'':7} {whole.wall:9.3f} {whole.processor:13.3f}", flush=True)
 
 
 def main() -> None:
@@ -154,7 +156,7 @@ def main() -> None:
     parser.add_argument("--writers", nargs="+", type=int, default=[None], help="threads that write; as encode has it")
     parser.add_argument("--batch-tokens", nargs="+", type=int, default=[None], help="padded sub-tokens a batch")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--stages", action="store_true", help="seconds of each stage, of the last repeat")
+    parser.add_argument("--stages", action="store_true", help="calls and seconds of each stage, of the last repeat")
     parser.add_argument(
         "--trace", type=Path, help="a trace of torch.profiler of one more encode, for Chrome or Perfetto"
     )

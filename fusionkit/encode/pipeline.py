@@ -27,6 +27,7 @@ from fusionkit.encoder import Encoder
 from fusionkit.errors import StoppedError, StoreError
 from fusionkit.io.files import write_json
 from fusionkit.io.places import Place, place_errors, remove
+from fusionkit.machine.memory import keep_freed_memory
 from fusionkit.plural import counted
 from fusionkit.sources import Columns, Source
 from fusionkit.specs import EncodeSpec, canonical_json
@@ -126,6 +127,7 @@ def serial_parts(encoder: Encoder, stop: Callable[[], bool], writers: int | None
     writers = writers or WRITERS.get(encoder.device.type, 1)
 
     def run(store: Place, plan: dict[str, Any], parts: list[Part], progress: EncodeProgress) -> Iterator[PartRecord]:
+        keep_freed_memory()  # the states of a batch are freed before the next
         part_encoder = PartEncoder(store, plan, encoder, buffers_of(writers))
         waiting = deque(parts)
         writes: deque[tuple[Part, Future[PartRecord]]] = deque()

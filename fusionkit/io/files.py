@@ -74,13 +74,21 @@ def write_pieces(
     aside = aside_of(path)
     with disk_errors(path):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_durably(path.parent)
             write(aside, pieces)
             aside.replace(path)
             sync_folder(path.parent)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
+
+
+def _make_durably(folder: Path) -> None:
+    """Make a folder and those above it; without a sync of its parent a power cut may take it with all that it holds."""
+    if not folder.is_dir():
+        _make_durably(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def aside_of(path: Path, kind: str = "partial") -> Path:

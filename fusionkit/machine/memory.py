@@ -1,8 +1,9 @@
 """The memory of this process: how much it holds, and what becomes of memory that it frees.
 
-Only its own pages count, not those of files that it maps. While training, freed memory is kept: by default the C
-library returns large pieces at once, and the kernel must zero the pages of the next step, which can cost more than the
-products of the step. While encoding, freed memory is returned.
+Only its own pages count, not those of files that it maps. While training and encoding, freed memory is kept: by default
+the C library returns large pieces at once, and the kernel must zero the pages of the next step or batch. In training
+that can cost more than the products of a step; an encode has five times the page faults. An encode also returns what
+is free every few parts.
 """
 
 from __future__ import annotations
