@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fusionkit.errors import FusionkitError, StoreError, UsageError
+from fusionkit.io import files
 from fusionkit.io.files import (
     aside_of,
     disk_errors,
@@ -30,6 +31,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from fusionkit.errors import FusionkitError
+from fusionkit.io import files
 from fusionkit.io.files import write_durably
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -235,3 +237,12 @@ def test_syncing_reaches_nested_files_and_changes_none(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b" / "c").read_bytes() == b"content"
     with pytest.raises(FileNotFoundError):
         sync_tree(tmp_path / "missing")
+
+
+def test_new_folders_are_synced_in_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    write_durably(tmp_path / "c" / "3" / "0", b"x")
+    assert synced == [tmp_path, tmp_path / "c", tmp_path / "c" / "3"]
+    write_durably(tmp_path / "c" / "3" / "1", b"x")
+    assert synced[3:] == [tmp_path / "c" / "3"]
