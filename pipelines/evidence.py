@@ -36,6 +36,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+import yaml
 
 from fusionkit.cli.commands import CliCommands
 from fusionkit.cli.tables.format_cells import cell
@@ -62,6 +63,7 @@ STUDIES = {
     path.stem: path for path in ROOT.glob("pipelines/*/*.yaml") if "\nsweeps:" in path.read_text(encoding="utf-8")
 }
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
+BUNDLED = "minilm"
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 KEEP_SECONDS = 300.0
 THREADS = 1
@@ -269,7 +271,10 @@ def made_of(study: str) -> str:
         f"{on} ({', '.join(f'{date} at ' + ', '.join(dict.fromkeys(commits)) for date, commits in when.items())})"
         for on, when in machines.items()
     )
-    return f"*{'/'.join(STUDIES[study].parts[-3:])}, trained on {told}*\n"
+    written = yaml.safe_load(STUDIES[study].read_text(encoding="utf-8"))
+    # The title says which encoder: scores of one that the reader must bring are of its weights, 4-bit ones say.
+    named = "" if written.get("encoder", BUNDLED) == BUNDLED else f" ({written['title']})"
+    return f"*{'/'.join(STUDIES[study].parts[-3:])}{named}, trained on {told}*\n"
 
 
 def wrapped(lines: str) -> str:

@@ -16,9 +16,11 @@ import seqeval.metrics
 from scipy import stats
 
 from fusionkit.errors import UsageError
+from fusionkit.methods import table
 from fusionkit.report import FIGURES, draw_figures, write_report
 from fusionkit.report.content import SECTIONS
 from fusionkit.report.display_names import bounds_of
+from fusionkit.report.figures import cost
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
@@ -27,7 +29,7 @@ from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.render import draw
 from fusionkit.report.report_data import ReportData, read_report_data
 from fusionkit.report.tables import compared, matrix_tables
-from fusionkit.report.theme import DARK, FAMILIES, LIGHT, colour
+from fusionkit.report.theme import DARK, FAMILIES, LIGHT, METHODS, colour, shape
 from fusionkit.report.write import json_for_html
 from fusionkit.runs.folder import RunsFolder
 from fusionkit.specs import RunSpec
@@ -151,6 +153,57 @@ def test_encoding_once_is_what_was_measured(study: ReportData, looks: AllPredict
     assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds_alone"] for one in records))
 
 
+def test_a_head_pays_its_share_of_the_encoding(
+    study: ReportData, looks: AllPredictions, records: Any, made: Any
+) -> None:
+    found = data_of(study, looks, "cost").query("method == 'linear'")
+    parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
+    encoded = sum(part["seconds"] for part in parts)
+    runs = only(records, label="slots", fusion="linear", shots=None)
+    alone = np.mean([one["seconds_alone"] for one in runs])
+    by_cost = found.set_index("cost")["value"]
+    seconds = found[found["cost"] == cost.SECONDS].set_index("heads")["value"]
+    assert seconds.to_dict() == pytest.approx({n: encoded / n + alone for n in (1, 10, 100)})
+    for name, field in ((cost.BYTES, "kept_bytes"), (cost.WEIGHTS, "trained_parameters")):
+        assert by_cost[name] == pytest.approx(np.mean([one[field] for one in runs]))
+
+
+def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
+    study: ReportData, made: Any, tmp_path: Path
+) -> None:
+    store = open_store(str(made.store))
+    encoded = sum(json.loads(path.read_text())["seconds"] for path in (made.store / "parts").glob("*.json"))
+    # In seconds of the encoding: over the store a tenth and a third, from the text a half, and less than the slower.
+    seconds = {("last", "frozen"): 0.1, ("linear", "frozen"): 0.35, ("last", "full"): 0.5, ("last", "bitfit"): 0.22}
+    for (fusion, method), share in seconds.items():
+        for seed in (0, 1):
+            spec = RunSpec(
+                store=store.digest, task="tagging", label="slots", head="tagger", fusion=fusion, method=method,
+                data_seed=seed, init_seed=seed,
+            )  # fmt: skip
+            told = {"status": "finished", "data": "desk", "encoder": "e", "rows": "words", "metric": "f1"}
+            scores = {"score": 0.5, "validation_score": 0.5, "scores": {"validation": {"f1": 0.5}}}
+            own = {"layers": [6], "evaluated": "desk", "sides": 1, "init_data": None, "seconds": 1.0}
+            costs = {"seconds_alone": share * encoded, "kept_bytes": 8, "trained_parameters": 2}
+            RunsFolder(tmp_path).write(spec, {"spec": spec.to_dict(), **told, **scores, **own, **costs}, {})
+    found = cost.data(read_report_data([tmp_path], [made.store]), None)  # type: ignore[arg-type]
+    assert found is not None
+    paid = found.drop_duplicates("method").set_index("method")
+
+    def first(over: float, through: float) -> int | None:
+        return next((n for n in range(1, 1000) if 1 + n * over < n * through), None)
+
+    assert paid.loc["last · full", "paid_from"] == first(0.1, 0.5) == 3
+    assert paid.loc["last · full", "paid_at_most"] == first(0.35, 0.5) == 7
+    assert paid.loc["last · bitfit", "paid_from"] == first(0.1, 0.22) == 9
+    assert first(0.35, 0.22) is None
+    assert pd.isna(paid.loc["last · bitfit", "paid_at_most"])
+    assert paid.loc[["last", "linear"], "paid_from"].isna().all()
+    full = found[(found["method"] == "last · full") & (found["cost"] == cost.SECONDS)]
+    assert full["value"].tolist() == pytest.approx([0.5 * encoded] * 3)  # it does not read the store
+    assert "3 to 7 (last · full), 9 or more (last · bitfit)" in cost.about(found)
+
+
 def test_what_is_looked_at_has_the_recorded_score(study: ReportData, looks: AllPredictions) -> None:
     tags = [look for look in looks.all if look.kind == "spans"]
     assert len(tags) == 6
@@ -251,6 +304,13 @@ def test_colours_are_seen_on_both_pages_and_each_fusion_has_its_own() -> None:
         assert contrast(colour(name), LIGHT["paper"]) >= 3
         assert contrast(colour(name), DARK["paper"]) >= 3
     assert len(set(FAMILIES.values())) == len(FAMILIES) >= 11
+    for name in METHODS:
+        assert (colour(f"last · {name}:8"), shape(f"last · {name}")) == METHODS[name]
+        assert contrast(METHODS[name][0], LIGHT["paper"]) >= 3
+        assert contrast(METHODS[name][0], DARK["paper"]) >= 3
+    looks = {**FAMILIES, **METHODS}.values()
+    assert len({shape for _, shape in looks}) == len({colour for colour, _ in looks}) == len(looks)
+    assert set(METHODS) == set(table.METHODS) - {"frozen"}
     for theme in (LIGHT, DARK):
         assert contrast(theme["quiet"], theme["paper"]) >= 4.5
         assert contrast(theme["ink"], theme["cell"]) >= 4.5
