@@ -197,7 +197,7 @@ def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
     assert paid.loc["last · full", "paid_at_most"] == first(0.35, 0.5) == 7
     assert paid.loc["last · bitfit", "paid_from"] == first(0.1, 0.22) == 9
     assert first(0.35, 0.22) is None
-    assert pd.isna(paid.loc["last · bitfit", "paid_at_most"])
+    assert paid["paid_at_most"].isna()["last · bitfit"]
     assert paid.loc[["last", "linear"], "paid_from"].isna().all()
     full = found[(found["method"] == "last · full") & (found["cost"] == cost.SECONDS)]
     assert full["value"].tolist() == pytest.approx([0.5 * encoded] * 3)  # it does not read the store

@@ -71,7 +71,8 @@ def about(data: pd.DataFrame) -> str:
     told = []
     through = data.drop_duplicates(["task", "method"]).dropna(subset="paid_from")
     for task, group in through.groupby("task", sort=False):
-        after = [f"{_span(row.paid_from, row.paid_at_most)} ({row.method})" for row in group.itertuples()]
+        spans = zip(group["paid_from"].astype(float), group["paid_at_most"].astype(float), group["method"], strict=True)
+        after = [f"{_span(least, most)} ({method})" for least, most, method in spans]
         told.append(f"{task}: {', '.join(after)}")
     if not told:
         return ""
@@ -114,6 +115,6 @@ def _reads_store(record: dict[str, Any]) -> bool:
 
 def _span(least: float, most: float) -> str:
     """``3``, ``2 to 5``, or ``2 or more`` where the slowest head never pays."""
-    if pd.isna(most):
+    if math.isnan(most):
         return f"{least:.0f} or more"
     return f"{least:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
