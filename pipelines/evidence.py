@@ -185,7 +185,12 @@ def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
         places = [made for made in unique([*own.made.values(), *(made for _, made in found)]) if made]
         places = [made for made in places if any(made == used for _, used in found)]
         numbered = [
-            {**{k: v for k, v in record.items() if k != "made"}, **({"made": places.index(made)} if made else {})}
+            {
+                **{k: v for k, v in record.items() if k != "made"},
+                # Of an encoder in a folder its name: the folder is of this machine alone.
+                "encoder": Path(record["encoder"]).name if Path(record["encoder"]).is_absolute() else record["encoder"],
+                **({"made": places.index(made)} if made else {}),
+            }
             for record, made in found
         ]
         write_records(path, {"study": name, "made": places}, numbered)

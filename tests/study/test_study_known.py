@@ -148,6 +148,10 @@ def test_the_script_keeps_what_was_run_and_what_others_ran(
     assert [record["digest"] for record in again] == [record["digest"] for record in records]
     assert [record["made"] for record in again] == [0, 0, 1, 0, 0, 0, 0, 0]
     assert head["made"][1] == {"hardware": "another"}
+    # A folder of an encoder is of one machine: its name is kept, not its path.
+    kept.write_text(before.decode().replace('"encoder":"minilm"', '"encoder":"/a/folder/mpnet"'))
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
+    assert kept.read_text() == before.decode().replace('"encoder":"minilm"', '"encoder":"mpnet"')
 
 
 def test_the_script_lays_a_table_out_as_its_mark_says(
