@@ -21,8 +21,8 @@ CORRECTIONS = ("holm", "bonferroni", "fdr", "none")
 FLOORS = ("majority", "tfidf")  # what a head must beat, trained without an encoder
 SHOWN_SPLITS = ("test", "validation")  # whose score a table of results shows, the default first
 FIGURES = (
-    "shots", "epochs", "parameters", "seconds", "score-by-epoch", "score-by-seconds", "loss-by-step",
-    "loss-by-seconds", "single-layers", "layers-needed", "layer-weights", "layer-weights-by-seed",
+    "shots", "epochs", "parameters", "seconds", "cost", "score-by-epoch", "score-by-seconds",
+    "loss-by-step", "loss-by-seconds", "single-layers", "layers-needed", "layer-weights", "layer-weights-by-seed",
     "layer-weights-by-label", "layer-weights-by-language", "ablation", "break-even", "confusion",
 )  # fmt: skip
 LOGS = ("tensorboard", "mlflow", "wandb")

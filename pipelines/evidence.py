@@ -36,6 +36,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+import yaml
 
 from fusionkit.cli.commands import CliCommands
 from fusionkit.cli.tables.format_cells import cell
@@ -62,6 +63,7 @@ STUDIES = {
     path.stem: path for path in ROOT.glob("pipelines/*/*.yaml") if "\nsweeps:" in path.read_text(encoding="utf-8")
 }
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "results.md")
+BUNDLED = "minilm"
 MARK = re.compile(r"(?m)^(<!-- records: (\S+) (\S+)((?: [a-z_]+=\S+)*) -->\n)(?:.*\n)*?(<!-- end -->)$")
 KEEP_SECONDS = 300.0
 THREADS = 1
@@ -183,7 +185,12 @@ def keep_records(name: str, settings: Sequence[str], work: Path) -> None:
         places = [made for made in unique([*own.made.values(), *(made for _, made in found)]) if made]
         places = [made for made in places if any(made == used for _, used in found)]
         numbered = [
-            {**{k: v for k, v in record.items() if k != "made"}, **({"made": places.index(made)} if made else {})}
+            {
+                **{k: v for k, v in record.items() if k != "made"},
+                # Of an encoder in a folder its name: the folder is of this machine alone.
+                "encoder": Path(record["encoder"]).name if Path(record["encoder"]).is_absolute() else record["encoder"],
+                **({"made": places.index(made)} if made else {}),
+            }
             for record, made in found
         ]
         write_records(path, {"study": name, "made": places}, numbered)
@@ -269,7 +276,10 @@ def made_of(study: str) -> str:
         f"{on} ({', '.join(f'{date} at ' + ', '.join(dict.fromkeys(commits)) for date, commits in when.items())})"
         for on, when in machines.items()
     )
-    return f"*{'/'.join(STUDIES[study].parts[-3:])}, trained on {told}*\n"
+    written = yaml.safe_load(STUDIES[study].read_text(encoding="utf-8"))
+    # The title says which encoder: scores of one that the reader must bring are of its weights, 4-bit ones say.
+    named = "" if written.get("encoder", BUNDLED) == BUNDLED else f" ({written['title']})"
+    return f"*{'/'.join(STUDIES[study].parts[-3:])}{named}, trained on {told}*\n"
 
 
 def wrapped(lines: str) -> str:

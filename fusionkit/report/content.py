@@ -27,7 +27,7 @@ SECTIONS = (
     (
         "scores",
         "Scores and what they cost",
-        ("shots", "epochs", "parameters", "seconds", "single-layers", "layers-needed"),
+        ("shots", "epochs", "parameters", "seconds", "cost", "single-layers", "layers-needed"),
     ),
     ("training", "Training", ("score-by-epoch", "score-by-seconds", "loss-by-step", "loss-by-seconds")),
     (

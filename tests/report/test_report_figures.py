@@ -18,9 +18,11 @@ import seqeval.metrics
 from scipy import stats
 
 from fusionkit.errors import UsageError
+from fusionkit.methods import table
 from fusionkit.report import FIGURES, draw_figures, write_report
 from fusionkit.report.content import SECTIONS
 from fusionkit.report.display_names import bounds_of
+from fusionkit.report.figures import cost
 from fusionkit.report.figures.break_even import AGAIN, ONCE
 from fusionkit.report.figures.confusions import counted
 from fusionkit.report.figures.weights import language_of
@@ -154,6 +156,57 @@ def test_encoding_once_is_what_was_measured(study: ReportData, looks: AllPredict
     assert again[-1] * 60 == pytest.approx(passes + sum(one["seconds_alone"] for one in records))
     through = {name: {**one, "spec": {**one["spec"], "method": "full"}} for name, one in study.records.items()}
     assert FIGURES["break-even"].data(replace(study, records=through), looks) is None  # they need no store
+
+
+def test_a_head_pays_its_share_of_the_encoding(
+    study: ReportData, looks: AllPredictions, records: Any, made: Any
+) -> None:
+    found = data_of(study, looks, "cost").query("method == 'linear'")
+    parts = [json.loads(path.read_text()) for path in (made.store / "parts").glob("*.json")]
+    encoded = sum(part["seconds"] for part in parts)
+    runs = only(records, label="slots", fusion="linear", shots=None)
+    alone = np.mean([one["seconds_alone"] for one in runs])
+    by_cost = found.set_index("cost")["value"]
+    seconds = found[found["cost"] == cost.SECONDS].set_index("heads")["value"]
+    assert seconds.to_dict() == pytest.approx({n: encoded / n + alone for n in (1, 10, 100)})
+    for name, field in ((cost.BYTES, "kept_bytes"), (cost.WEIGHTS, "trained_parameters")):
+        assert by_cost[name] == pytest.approx(np.mean([one[field] for one in runs]))
+
+
+def test_a_store_has_paid_for_itself_from_the_first_head_that_makes_it_cheaper(
+    study: ReportData, made: Any, tmp_path: Path
+) -> None:
+    store = open_store(str(made.store))
+    encoded = sum(json.loads(path.read_text())["seconds"] for path in (made.store / "parts").glob("*.json"))
+    # In seconds of the encoding: over the store a tenth and a third, from the text a half, and less than the slower.
+    seconds = {("last", "frozen"): 0.1, ("linear", "frozen"): 0.35, ("last", "full"): 0.5, ("last", "bitfit"): 0.22}
+    for (fusion, method), share in seconds.items():
+        for seed in (0, 1):
+            spec = RunSpec(
+                store=store.digest, task="tagging", label="slots", head="tagger", fusion=fusion, method=method,
+                data_seed=seed, init_seed=seed,
+            )  # fmt: skip
+            told = {"status": "finished", "data": "desk", "encoder": "e", "rows": "words", "metric": "f1"}
+            scores = {"score": 0.5, "validation_score": 0.5, "scores": {"validation": {"f1": 0.5}}}
+            own = {"layers": [6], "evaluated": "desk", "sides": 1, "init_data": None, "seconds": 1.0}
+            costs = {"seconds_alone": share * encoded, "kept_bytes": 8, "trained_parameters": 2}
+            RunsFolder(tmp_path).write(spec, {"spec": spec.to_dict(), **told, **scores, **own, **costs}, {})
+    found = cost.data(read_report_data([tmp_path], [made.store]), None)  # type: ignore[arg-type]
+    assert found is not None
+    paid = found.drop_duplicates("method").set_index("method")
+
+    def first(over: float, through: float) -> int | None:
+        return next((n for n in range(1, 1000) if 1 + n * over < n * through), None)
+
+    assert paid.loc["last · full", "paid_from"] == first(0.1, 0.5) == 3
+    assert paid.loc["last · full", "paid_at_most"] == first(0.35, 0.5) == 7
+    assert paid.loc["last · bitfit", "paid_from"] == first(0.1, 0.22) == 9
+    assert first(0.35, 0.22) is None
+    assert paid["paid_at_most"].isna()["last · bitfit"]
+    assert paid.loc[["last", "linear"], "paid_from"].isna().all()
+    full = found[(found["method"] == "last · full") & (found["cost"] == cost.SECONDS)]
+    assert full["value"].tolist() == pytest.approx([0.5 * encoded] * 3)  # it does not read the store
+    assert "3 to 7 (last · full), 9 or more (last · bitfit)" in cost.about(found)
 
 
 def test_what_is_looked_at_has_the_recorded_score(study: ReportData, looks: AllPredictions) -> None:

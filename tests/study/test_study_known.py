@@ -128,9 +128,9 @@ def test_the_script_keeps_what_was_run_and_what_others_ran(
     monkeypatch.setattr(evidence, "RECORDS", tmp_path / "records")
     monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
     kept = tmp_path / "records" / "tiny.jsonl"
-    evidence.keep_records("tiny", ran.data, fresh)
+    evidence.keep_records("tiny", [f"data={ran.data}"], fresh)
     assert not kept.exists()  # there is nothing yet
-    evidence.keep_records("tiny", ran.data, ran.work)
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
     head, records = read_records(kept)
     assert [record["sweep"] for record in records] == ["base"] * 6 + ["moved"] * 2
     assert {record["made"] for record in records} == {0}
@@ -138,16 +138,20 @@ def test_the_script_keeps_what_was_run_and_what_others_ran(
     before = kept.read_bytes()
     monkeypatch.setattr(evidence, "machine", lambda: {"hardware": "another"})
     for work in (fresh, ran.work):  # where no run is, and where all are
-        evidence.keep_records("tiny", ran.data, work)
+        evidence.keep_records("tiny", [f"data={ran.data}"], work)
         assert kept.read_bytes() == before
     # A run that is lost here is taken from the folder again, under the machine of today.
     lines = before.decode().splitlines()
     kept.write_text("\n".join([*lines[:3], *lines[4:]]) + "\n")
-    evidence.keep_records("tiny", ran.data, ran.work)
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
     head, again = read_records(kept)
     assert [record["digest"] for record in again] == [record["digest"] for record in records]
     assert [record["made"] for record in again] == [0, 0, 1, 0, 0, 0, 0, 0]
     assert head["made"][1] == {"hardware": "another"}
+    # A folder of an encoder is of one machine: its name is kept, not its path.
+    kept.write_text(before.decode().replace('"encoder":"minilm"', '"encoder":"/a/folder/mpnet"'))
+    evidence.keep_records("tiny", [f"data={ran.data}"], ran.work)
+    assert kept.read_text() == before.decode().replace('"encoder":"minilm"', '"encoder":"mpnet"')
 
 
 def test_the_script_lays_a_table_out_as_its_mark_says(
@@ -162,6 +166,11 @@ def test_the_script_lays_a_table_out_as_its_mark_says(
     table = table.replace(" --- |", "", 1)
     made = evidence.wrapped(f"{table}\n{evidence.made_of('tiny')}")
     assert "tiny.yaml, trained on " in made
+    foreign = file.with_name("tiny.yaml")
+    foreign.write_text(ran.file.read_text().replace("encoder: minilm", "encoder: some/encoder\ntitle: Tiny (4-bit)"))
+    monkeypatch.setattr(evidence, "STUDIES", {"tiny": foreign})
+    assert "tiny.yaml (Tiny (4-bit)), trained on " in evidence.made_of("tiny")
+    monkeypatch.setattr(evidence, "STUDIES", {"tiny": ran.file})
     assert evidence.with_tables(text) == f"a\n<!-- records: tiny wide -->\n{made}<!-- end -->\nb\n"
     assert evidence.with_tables(evidence.with_tables(text)) == evidence.with_tables(text)
     some = evidence.table_of(

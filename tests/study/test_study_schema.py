@@ -87,7 +87,7 @@ def test_a_shipped_study_keeps_the_schema_and_can_be_read(path: Path, tmp_path: 
 def test_every_paper_has_its_studies_and_says_what_differs() -> None:
     folders = {path.parent for path in STUDIES}
     assert {folder.name for folder in folders} == {
-        "adapters", "attention-fusion", "dwatt", "layers-needed", "minilm", "pals", "suite",
+        "adapters", "attention-fusion", "cost", "dwatt", "ladder", "layers-needed", "minilm", "pals", "suite",
     }  # fmt: skip
     assert len(STUDIES) >= 10
     assert [str(folder) for folder in folders if not (folder / "README.md").is_file()] == []

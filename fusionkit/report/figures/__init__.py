@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fusionkit.report.figures import ablation, break_even, confusions, curves, layers_needed, scores, weights
+from fusionkit.report.figures import ablation, break_even, confusions, cost, curves, layers_needed, scores, weights
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 
@@ -69,6 +69,17 @@ FIGURES: dict[str, Figure] = {
         "a finished run",
         scores.by_cost,
         partial(scores.cost_chart, "seconds"),
+    ),
+    "cost": Figure(
+        "Score by what a head costs",
+        f"Test score by four costs, on logarithmic axes: {SPREAD}. Seconds go from the text to the scored head: a head "
+        "over the store pays its share of the encoding (large: one head, then 10, 100), a method through the encoder "
+        "none. Bytes a task are those kept beside the encoder and the store; peak bytes those of a training step, the "
+        "encoder's own among them where it runs.",
+        "runs over one store that tells how long its encoding took",
+        cost.data,
+        cost.chart,
+        cost.about,
     ),
     "score-by-epoch": Figure(
         "Score by epoch",

@@ -1,0 +1,122 @@
+"""Score against what a head costs from the text on, and after how many heads a store has paid for itself.
+
+    seconds a head(n)  =  s / n + t            n = 1, 10, 100 heads over one store; s = 0 where a run reads no store
+    paid for itself    ⇔  s + n · t_i < n · t_j
+
+Symbols: ``s`` the seconds that encoding the store took, as its parts tell; ``t`` the seconds of one run trained alone,
+its scorings of validation and test included; ``i`` a head over the store, ``j`` a method that trains through the
+encoder and starts from the text. Each rate that was tried is a head.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from fusionkit.report.altair import altair
+from fusionkit.report.figures.break_even import encode_seconds
+from fusionkit.report.figures.encodings import HEIGHT, colours_of, methods_of, panels, shapes_of, spread, tooltip
+from fusionkit.report.figures.scores import score_of
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import ReportData
+from fusionkit.specs import FROZEN
+
+HEADS = (1, 10, 100)
+SECONDS, BYTES, WEIGHTS, MEMORY = "seconds a head", "bytes a task", "trained weights", "peak bytes"
+PLAIN = {BYTES: "kept_bytes", WEIGHTS: "trained_parameters", MEMORY: "peak_memory_alone"}
+
+
+def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
+    """A row a task, method and cost, of seconds one for each number of heads; of runs over one store that tells how
+    long its encoding took. ``paid_from`` and ``paid_at_most`` are the heads after which the store has paid for itself
+    against a method that starts from the text, with the quickest and with the slowest head over it; empty where no
+    number of heads is enough.
+    """
+    rows: list[dict[str, Any]] = []
+    for task, runs in study.whole[study.whole["mix"].isna()].groupby("task_name", sort=False):
+        digests = set(runs["store"].astype(str))
+        store = study.stores.get(digests.pop()) if len(digests) == 1 else None
+        encoding = None if store is None else encode_seconds(store)
+        if encoding is None:
+            continue
+        once, name = sum(encoding.values()), study.task_with_unit(task)
+        first = runs.groupby("method", sort=False).first()
+        reads = {method: _reads_store(study.records[digest]) for method, digest in first["digest"].items()}
+        alone = runs.groupby("method", sort=False)["seconds_alone"].mean().astype(float)
+        over = [seconds for method, seconds in alone.items() if reads[method] and math.isfinite(seconds)]
+        for method, group in runs.groupby("method", sort=False):
+            told = {"task": name, "method": method, **score_of(study, task, group)}
+            if not reads[method] and over:
+                told |= {"paid_from": paid_after(once, min(over), alone[method])}
+                told |= {"paid_at_most": paid_after(once, max(over), alone[method])}
+            share = once if reads[method] else 0.0
+            rows += [{**told, "cost": SECONDS, "heads": n, "value": share / n + alone[method]} for n in HEADS]
+            rows += [{**told, "cost": each, "value": group[of].astype(float).mean()} for each, of in PLAIN.items()]
+    found = pd.DataFrame(rows)
+    return found[found["value"] > 0].reset_index(drop=True) if rows else None
+
+
+def paid_after(once: float, over: float, through: float) -> float | None:
+    """The fewest heads n with ``once + n · over < n · through``, seconds all; None where there are none."""
+    gain = through - over
+    return float(math.floor(once / gain) + 1) if gain > 0 else None
+
+
+def about(data: pd.DataFrame) -> str:
+    """The break-even points in words."""
+    if "paid_from" not in data:
+        return ""
+    told = []
+    through = data.drop_duplicates(["task", "method"]).dropna(subset="paid_from")
+    for task, group in through.groupby("task", sort=False):
+        spans = zip(group["paid_from"].astype(float), group["paid_at_most"].astype(float), group["method"], strict=True)
+        after = [f"{_span(least, most)} ({method})" for least, most, method in spans]
+        told.append(f"{task}: {', '.join(after)}")
+    if not told:
+        return ""
+    heads = "The store costs less than as many runs from the text, whatever they score, from this number of heads on"
+    return f"{heads}. {'; '.join(told)}."
+
+
+def chart(study: ReportData, data: pd.DataFrame) -> Any:
+    """A panel a task and cost, a point a method; of seconds three points on a line, the largest of one head."""
+    alt = altair()
+    methods = methods_of(data)
+    shown = data.assign(panel=data["task"] + " · " + data["cost"], heads=data["heads"].fillna(1))
+    # A logarithm has a tick for each of 1 … 9: labels that would touch are left out.
+    axis = alt.Axis(
+        labelOverlap="greedy",
+        labelSeparation=10,
+        labelExpr="format(datum.value, datum.value < 1000 ? ',.3~r' : '.3~s')",
+    )
+    x = alt.X("value:Q", title=None, scale=alt.Scale(type="log", nice=False, padding=14), axis=axis)
+    y = alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
+    base = alt.Chart().encode(x=x, color=colours_of(study, methods))
+    told = tooltip(
+        method="method", score__s="mean", low__s="from", high__s="to", value__n="cost", heads="heads", runs="runs"
+    )
+    trails = base.mark_line(strokeWidth=1, opacity=0.5).encode(y=y)
+    bars = spread(base.transform_filter("datum.heads == 1").mark_rule(strokeWidth=1, opacity=0.4))
+    size = alt.Size("heads:O", title="heads over one store", scale=alt.Scale(domain=list(HEADS), range=[85, 45, 18]))
+    points = base.mark_point(filled=True, opacity=1).encode(
+        y=y, shape=shapes_of(study, methods), size=size, tooltip=told
+    )
+    # Wide enough for a task, its unit and a cost above a panel.
+    return panels(
+        alt.layer(trails, bars, points), shown, "panel", free=("x", "y"), size=(280, HEIGHT), columns=len(PLAIN) + 1
+    )
+
+
+def _reads_store(record: dict[str, Any]) -> bool:
+    """Whether a run reads stored states: a head over frozen ones, and upper layers trained over a stored layer."""
+    spec = record["spec"]
+    return spec.get("method", FROZEN) == FROZEN or spec.get("from_layer") is not None
+
+
+def _span(least: float, most: float) -> str:
+    """``3``, ``2 to 5``, or ``2 or more`` where the slowest head never pays."""
+    if math.isnan(most):
+        return f"{least:.0f} or more"
+    return f"{least:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
