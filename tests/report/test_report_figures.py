@@ -18,7 +18,6 @@ import seqeval.metrics
 from scipy import stats
 
 from fusionkit.errors import UsageError
-from fusionkit.methods import table
 from fusionkit.report import FIGURES, draw_figures, write_report
 from fusionkit.report.content import SECTIONS
 from fusionkit.report.display_names import bounds_of
