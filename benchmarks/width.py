@@ -49,7 +49,7 @@ from fusionkit.fit.train.decisions import BLOCK_ROWS
 from fusionkit.fit.vectorized.width import weight_bytes, width_of
 from fusionkit.fusions import fusion_layers
 from fusionkit.machine.memory import keep_freed_memory
-from fusionkit.report.theme import colour
+from fusionkit.report.looks import looks_of
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 
@@ -222,7 +222,9 @@ def panel_a_case(values: list[dict[str, Any]], title: str, scale: alt.Scale) -> 
             ),
             y=alt.Y("value:Q", title=title if case == cases[0] else None, scale=scale, axis=alt.Axis(tickCount=6)),
             color=alt.Color(
-                "fusion:N", title=None, scale=alt.Scale(domain=FUSIONS, range=[colour(f) for f in FUSIONS])
+                "fusion:N",
+                title=None,
+                scale=alt.Scale(domain=FUSIONS, range=[look.colour for look in looks_of(FUSIONS).values()]),
             ),
         )
         dash = alt.StrokeDash("what:N", title=None, sort=kinds, legend=alt.Legend(symbolSize=200))
