@@ -211,6 +211,7 @@ def panel_a_case(values: list[dict[str, Any]], title: str, scale: alt.Scale) -> 
     cases = list(dict.fromkeys(value["case"] for value in values))
     kinds = list(dict.fromkeys(value["what"] for value in values))
     runs = sorted({value["runs"] for value in values})
+    colours = [look.colour for look in looks_of(FUSIONS).values()]
     charts = []
     for case in cases:
         base = alt.Chart(pd.DataFrame(value for value in values if value["case"] == case)).encode(
