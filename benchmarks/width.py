@@ -225,7 +225,7 @@ def panel_a_case(values: list[dict[str, Any]], title: str, scale: alt.Scale) -> 
             color=alt.Color(
                 "fusion:N",
                 title=None,
-                scale=alt.Scale(domain=FUSIONS, range=[look.colour for look in looks_of(FUSIONS).values()]),
+                scale=alt.Scale(domain=FUSIONS, range=colours),
             ),
         )
         dash = alt.StrokeDash("what:N", title=None, sort=kinds, legend=alt.Legend(symbolSize=200))
