@@ -26,8 +26,11 @@ def as_usage_error(error: click.UsageError) -> UsageError:
         if isinstance(param, click.Option):
             return UsageError(f"{name} needs {param.opts[0]}", expected=param.help, remedy=see)
         return UsageError(f"{name} needs {param.human_readable_name}", expected=usage, remedy=see)
+    received, is_not, _ = error.message.partition(" is not ")  # as the messages of click's own types begin
+    if isinstance(error, click.BadParameter) and param is not None and not is_not:
+        return UsageError(f"{param.opts[0]}: {error.message}", expected=param.type.name, remedy=see)
     if isinstance(error, click.BadParameter) and param is not None:
-        received = error.message.partition(" is not ")[0].strip("'")  # as click's own types begin
+        received = received.strip("'")
         if isinstance(param.type, click.Choice):
             return unknown_name(param.opts[0], received, param.type.choices)
         least = getattr(param.type, "min", None)

@@ -82,7 +82,7 @@ def _numbers_of(ids: Sequence[str], train: TaskSplit) -> IntArray:
     ):
         if wrong:
             raise UsageError(
-                f"{len(wrong)} of {counted(len(ids), 'id')} to draw {what}",
+                f"{len(wrong)} of {len(ids)} ids to draw {what}",
                 expected=f"ids of train, like {', '.join(train.ids[:3])}",
                 received=", ".join(wrong[:6]) + ("…" if wrong[6:] else ""),
                 remedy="give a draw of the same data",

@@ -64,7 +64,7 @@ MISTAKES = {
     "--task joint --label intent": "a joint run learns two columns",
     "--task joint --label intent,slost": "unknown column 'slost'",
     "--task joint --head crf": "unknown head for joint 'crf'",
-    "--task joint --joint-fusion two": "'two' is not one of",
+    "--task joint --joint-fusion two": "unknown --joint-fusion 'two'",
     "--task tagging --joint-fusion each": "the task tagging has one head",
     "--label intent,slots": "unknown column 'intent,slots'",
 }

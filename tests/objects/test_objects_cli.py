@@ -67,7 +67,7 @@ def test_a_store_on_s3_goes_through_obstore_where_s3fs_is_missing(
     assert_same(bucket.folder / "s")
     (bucket / "s" / "states.zarr/train/hidden_states/c/2/0/0").unlink()
     mended = fusionkit("verify", bucket / "s", "--repair", "--sample", 3, **how)
-    assert (mended.code, "1 chunks encoded again" in mended.out) == (0, True), mended.err
+    assert (mended.code, "1 chunk encoded again" in mended.out) == (0, True), mended.err
     assert_same(bucket.folder / "s")
     unsigned = fusionkit(
         "info", bucket / "s", without=("s3fs",), environment={"AWS_SECRET_ACCESS_KEY": "wrong", **http}
