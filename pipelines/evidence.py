@@ -108,6 +108,7 @@ def marks() -> list[tuple[str, str]]:
 
 def run_study(name: str, settings: Sequence[str], work: Path) -> int:
     """Run one study and keep its records, also those of a run that is stopped; its exit code."""
+    read_study(STUDIES[name], list(settings))  # a wrong --set is told once, before any work
     files = sorted(RECORDS.glob("*.jsonl"), key=lambda path: (path.stem != name, path.stem))  # its own first
     command = [sys.executable, "-m", "fusionkit", "run", str(STUDIES[name])]
     command += [f"--set={setting}" for setting in settings]

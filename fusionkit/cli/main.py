@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from fusionkit.cli.usage_errors import as_usage_error
+from fusionkit.cli.options.usage_errors import as_usage_error
 from fusionkit.encoder.tokenizer_threads import keep_tokenizers_serial
 from fusionkit.errors import FusionkitError, SourceWarning, unknown_name
 from fusionkit.lazy import uncollected

@@ -38,10 +38,11 @@ def read_texts(path: Path, kind: str, expected: str, remedy: str) -> tuple[Any, 
         with path.open(encoding="utf-8") as file:
             return parse_texts(file.read(MOST_CHARACTERS + 1), path, (), places), places
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        told = error.strerror if isinstance(error, OSError) else None
         raise UsageError(
             f"{path} is no {kind} that can be read",
             expected=expected,
-            received=" ".join(str(error).split()),
+            received=told or " ".join(str(error).split()),
             remedy="check the path" if isinstance(error, OSError) else remedy,
         ) from error
 

@@ -76,8 +76,10 @@ def about(data: pd.DataFrame) -> str:
         told.append(f"{task}: {', '.join(after)}")
     if not told:
         return ""
-    heads = "The store costs less than as many runs from the text, whatever they score, from this number of heads on"
-    return f"{heads}. {'; '.join(told)}."
+    seconds = (
+        "From this number of heads on, one encoding and the heads over it take fewer seconds than as many runs from"
+    )
+    return f"{seconds} the text, whatever either scores. {'; '.join(told)}."
 
 
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
