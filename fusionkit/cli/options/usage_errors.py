@@ -24,9 +24,7 @@ def as_usage_error(error: click.UsageError) -> UsageError:
         )
     if isinstance(error, click.MissingParameter) and param is not None:
         if isinstance(param, click.Option):
-            return UsageError(
-                f"{name} needs {param.opts[0]}", expected=(param.help or "a value").rstrip("."), remedy=see
-            )
+            return UsageError(f"{name} needs {param.opts[0]}", expected=param.help, remedy=see)
         return UsageError(f"{name} needs {param.human_readable_name}", expected=usage, remedy=see)
     received, is_not, _ = error.message.partition(" is not ")  # as the messages of click's own types begin
     if isinstance(error, click.BadParameter) and param is not None and not is_not:
