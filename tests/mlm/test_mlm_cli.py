@@ -90,7 +90,7 @@ def test_lines_of_wikitext(kind: str, checkpoint: Callable[[str], Path], tmp_pat
     encode = ["encode", str(tmp_path / "text"), "--encoder", str(checkpoint(kind)), "--out", store, "--task", "mlm"]
     done = run(*encode, "--dtype", "float32", "--json")
     assert "empty lines left out" in done.stderr
-    assert "sub-tokens: cut" in done.stderr
+    assert "texts cut to 64 sub-tokens" in done.stderr
     made = json.loads(done.stdout)
     for split in made["splits"].values():
         assert 0.05 < split["rows"] / split["tokens"] < 0.25
