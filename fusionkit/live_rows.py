@@ -60,7 +60,7 @@ class SharedRows:
     Attributes:
         states: float32 ``[n, layers, hidden]``. layers: those held, in order. picked: int64 ``[n]``, the rows' numbers
             among all rows of the kind. offsets: int64 ``[sequences + 1]`` into them. words: the words of the examples.
-        read: by the way of reading bool ``[n]``, None for all rows, and the offsets among the rows read.
+        read: by the way of reading the rows read, int64, None for all of them, and the offsets among these.
         block, fused: the last layers and reading with their states; the last fusion that several heads share, with
             what it gave. Only the last are kept: many heads may read many choices of layers.
     """
@@ -81,18 +81,18 @@ class SharedRows:
         Over the same rows, in the same order, as the run reads over a store.
         """
         model, offsets = reader.run.model, self.offsets
-        mask, read_offsets = self._reads(reader.reading)
+        read, read_offsets = self._reads(reader.reading)
         if reader.narrows:
-            states = self._of_layers(reader.run.layers, reader.reading, mask)
-            mask, offsets = None, read_offsets
+            states = self._of_layers(reader.run.layers, reader.reading, read)
+            read, offsets = None, read_offsets
         else:
             states = self._of_layers(reader.run.layers, "all", None)
         bounds = torch.from_numpy(offsets).to(states.device)
         if not reader.shares:
-            return model(states, bounds, mask), read_offsets
+            return model(states, bounds, read), read_offsets
         if self.fused is None or self.fused[0] is not model.fusion:
             self.fused = model.fusion, model.fusion(states, bounds)
-        return model.read_out(self.fused[1], bounds, mask), read_offsets
+        return model.read_out(self.fused[1], bounds, read), read_offsets
 
     def _reads(self, reading: str) -> tuple[Tensor | None, IntArray]:
         if reading not in self.read:
@@ -102,15 +102,15 @@ class SharedRows:
                 wanted = self.words.first[self.words.mask]
             mask = None if reading == "all" else np.isin(self.picked, wanted)
             self.read[reading] = (
-                None if mask is None else torch.from_numpy(mask).to(self.states.device),
+                None if mask is None else torch.from_numpy(mask.nonzero()[0]).to(self.states.device),
                 self.offsets if mask is None else offsets_of(mask.astype(np.int64))[self.offsets],
             )
         return self.read[reading]
 
-    def _of_layers(self, layers: tuple[int, ...], reading: str, mask: Tensor | None) -> Tensor:
-        """``[rows, layers, hidden]`` of some layers and the rows in the mask."""
+    def _of_layers(self, layers: tuple[int, ...], reading: str, read: Tensor | None) -> Tensor:
+        """``[rows, layers, hidden]`` of some layers, of the rows read."""
         if self.block is None or self.block[0] != (layers, reading):
-            states = self.states if mask is None else self.states[mask]
+            states = self.states if read is None else self.states[read]
             if len(layers) < len(self.layers):
                 states = states[:, list(positions_of(layers, self.layers))]
             self.block = (layers, reading), states

@@ -23,12 +23,13 @@ class Batch:
         states: float32 ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]`` into the rows.
         targets: int64, ``[examples]`` or ``[rows read]`` as the task's unit is; -1 where unseen in train. float32 for
             a task of numbers, and ``[examples, classes]`` where an example may have several.
-        read: bool ``[rows]``, those the head reads; None is all.
+        read: int64 ``[rows read]``, ascending, the rows the head reads; None is all.
         read_offsets: int64 ``[examples · sides + 1]`` into the rows read.
         name: the task whose targets these are, where a run has several. others: the batches of the run's other tasks
             over the same rows, by their names.
         place: the buffer that holds the tensors, where other minibatches reuse it; None where the tensors have memory
             of their own. In a buffer, padding rows may follow after the last offset; their targets are :data:`FILLING`.
+        longest: no example has more rows; None where nobody said, and who needs it must look at the offsets.
     """
 
     states: Tensor
@@ -39,6 +40,7 @@ class Batch:
     name: str = ""
     others: Mapping[str, Batch] = field(default_factory=dict)
     place: SharedBuffer | None = None
+    longest: int | None = None
 
     @property
     def parts(self) -> dict[str, Batch]:

@@ -130,7 +130,7 @@ class TaskSplit:
             states,
             torch.from_numpy(offsets),
             torch.from_numpy(self.targets[read_at if self.kept is not None else examples]),
-            None if self.read is None else torch.from_numpy(self.read[at]),
+            None if self.read is None else torch.from_numpy(self.read[at].nonzero()[0]),
             torch.from_numpy(read_offsets),
             self.name,
             {name: other.batch(examples, layers, states) for name, other in self.others.items()},

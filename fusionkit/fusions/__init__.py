@@ -12,6 +12,7 @@ from fusionkit.fusions.table import (
     fusion_usages,
     is_affine,
     sees_examples,
+    takes_longest,
 )
 from fusionkit.options.spelling import named, options_of, usage
 
@@ -29,5 +30,6 @@ __all__ = [
     "named",
     "options_of",
     "sees_examples",
+    "takes_longest",
     "usage",
 ]

@@ -2,8 +2,8 @@
 example.
 
 Examples lie side by side, a line for each head of each. Attention costs the square of a line's length, so on a CPU
-examples are grouped by length, and the lines of a group are as long as its longest example. Behind an example's end its
-last row stands again, which attention does not see.
+examples are grouped by length, and the lines of a group are as long as its longest example; on a GPU there is one
+group. Behind an example's end its last row stands again, which attention does not see.
 
 One autograd function does it all, for one run or for all runs of a stack, whose lines lie one run after the other.
 PyTorch's own attention cannot be stacked by ``torch.func.vmap`` on a CPU, and is no faster over lines this short: 1.7
@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,54 +33,97 @@ class Lines:
 
     Args:
         offsets: int64 ``[examples + 1]``, of the examples in the rows; there is a row. heads: of a row.
+        longest: no example has more rows. With it and ``rows``, the number of all rows, a GPU lays them out without
+            the host, in lines of that length; rows behind the last example belong to none and get no gradient.
     """
 
-    def __init__(self, offsets: Tensor, heads: int) -> None:
-        bounds = offsets.cpu().numpy()
-        lengths = np.diff(bounds)
-        order = np.argsort(lengths, kind="stable")[::-1]
-        self.heads, self._device = heads, offsets.device
-        self._places, self._seen = list[IntArray](), list[Any]()
-        for examples in np.split(order, _cuts(lengths[order]) if offsets.device.type == "cpu" else []):
-            steps = np.arange(max(int(lengths[examples[0]]), 1))
-            seen = steps < lengths[examples, None]  # [examples, longest]
-            rows = np.minimum(bounds[examples, None] + steps, bounds[examples + 1, None] - 1).clip(0)
-            each = rows[:, None] * heads + np.arange(heads)[:, None]  # [examples, heads, longest]
-            self._places.append(each.reshape(-1, len(steps)))  # [lines, longest]
-            self._seen.append(np.repeat(seen, heads, 0))
-        self._rows = int(bounds[-1]) * heads
+    def __init__(self, offsets: Tensor, heads: int, longest: int | None = None, rows: int | None = None) -> None:
+        self.heads, self._offsets = heads, offsets
+        self._on_host = longest is None and offsets.device.type == "cpu"
+        self._longest = (0 if self._on_host else int(offsets.diff().max())) if longest is None else longest
+        self._rows = int(offsets[-1]) if rows is None else rows
         self._layouts: dict[int, Layout] = {}
 
     def of(self, runs: int) -> Layout:
         """The places of so many runs, whose rows come one run after the other."""
         if runs not in self._layouts:
-            starts = self._rows * np.arange(runs)[:, None, None]
-            places = [(starts + each).reshape(-1, each.shape[1]) for each in self._places]  # [runs · lines, longest]
-            seen = [np.tile(each, (runs, 1)) for each in self._seen]
-            self._layouts[runs] = Layout(places, seen, runs * self._rows, self._device)
+            self._layouts[runs] = self._by_length(runs) if self._on_host else self._of_one_length(runs)
         return self._layouts[runs]
+
+    @cached_property
+    def _groups(self) -> tuple[list[IntArray], list[Any]]:
+        """Examples of like length by their lines: the row at each place ``[lines, longest]``, and whether it is seen.
+
+        Rows are counted a head each.
+        """
+        bounds = self._offsets.numpy()
+        lengths = np.diff(bounds)
+        order = np.argsort(lengths, kind="stable")[::-1]
+        places, seen = list[IntArray](), list[Any]()
+        for examples in np.split(order, _cuts(lengths[order])):
+            steps = np.arange(max(int(lengths[examples[0]]), 1))
+            rows = np.minimum(bounds[examples, None] + steps, bounds[examples + 1, None] - 1).clip(0)
+            each = rows[:, None] * self.heads + np.arange(self.heads)[:, None]  # [examples, heads, longest]
+            places.append(each.reshape(-1, len(steps)))
+            seen.append(np.repeat(steps < lengths[examples, None], self.heads, 0))
+        return places, seen
+
+    def _by_length(self, runs: int) -> Layout:
+        """Laid out by the host, a group for each of few lengths."""
+        size = self._rows * self.heads
+        starts = size * np.arange(runs)[:, None, None]
+        places = [(starts + each).reshape(-1, each.shape[1]) for each in self._groups[0]]  # [runs · lines, longest]
+        seen = [np.tile(each, (runs, 1)) for each in self._groups[1]]
+        at, kept = (np.concatenate([each.ravel() for each in some]) for some in (places, seen))
+        own = np.empty(runs * size, dtype=np.int64)
+        own[at[kept]] = kept.nonzero()[0]
+        laid_at, laid_own, laid_kept, *of_groups = map(torch.from_numpy, (at, own, kept, *seen))
+        return Layout(laid_at, laid_own, laid_kept, of_groups)
+
+    def _of_one_length(self, runs: int) -> Layout:
+        """Laid out where the offsets are: all shapes are known beforehand, and no number is waited for."""
+        starts, heads, longest = self._offsets, self.heads, max(self._longest, 1)
+        count, device = len(starts) - 1, starts.device
+        steps, lanes = torch.arange(longest, device=device), torch.arange(heads, device=device)
+        shown = (steps < starts.diff()[:, None]).unsqueeze(1)  # [examples, 1, longest]
+        seen = shown.expand(runs, -1, heads, -1).flatten(0, 2)  # [runs · lines, longest]
+        rows = torch.minimum(starts[:-1, None] + steps, starts[1:, None] - 1).clamp(0)  # [examples, longest]
+        each = (rows[:, None] * heads + lanes[:, None]).flatten(0, 1)  # [lines, longest]
+        every = torch.arange(self._rows, device=device)
+        example = (torch.searchsorted(starts, every, right=True) - 1).clamp(max=count - 1)  # [rows]
+        step = (every - starts[example]).clamp(max=longest - 1)
+        own = ((example[:, None] * heads + lanes) * longest + step[:, None]).flatten()  # [rows · heads]
+        run = torch.arange(runs, device=device)[:, None]
+        real = (every < starts[-1]).unsqueeze(1).expand(runs, -1, heads).flatten()  # [runs · rows · heads]
+        return Layout(
+            (run[..., None] * len(own) + each).flatten(), (run * each.numel() + own).flatten(), seen.flatten(), [seen],
+            real.unsqueeze(1),
+        )  # fmt: skip
 
 
 class Layout:
-    """The lines of all runs.
+    """The lines of all runs, on the device of the rows.
+
+    Args:
+        seen: of each group bool ``[lines, longest]``, whether a place is a row of the line's example.
 
     Attributes:
         places: int64 ``[places]``, the row at each place, group by group, line by line. own: int64 ``[rows]``, the
             place of each row. kept: bool ``[places, 1]``, whether a place is a row's own. hidden: of each group
             ``[lines, 1, longest]``, what is added to scores: −∞ where a place is behind the end of its example.
+            real: bool ``[rows, 1]``, whether a row is an example's; None where all are.
     """
 
-    def __init__(self, places: Sequence[IntArray], seen: Sequence[Any], rows: int, device: torch.device) -> None:
-        at, kept = (np.concatenate([each.ravel() for each in some]) for some in (places, seen))
-        own = np.empty(rows, dtype=np.int64)
-        own[at[kept]] = kept.nonzero()[0]
-        self.places, self.own = (torch.from_numpy(each).to(device) for each in (at, own))
-        self.kept = torch.from_numpy(kept).unsqueeze(1).to(device)
-        self._shapes, self.hidden = [each.shape for each in places], list[Tensor]()
+    def __init__(
+        self, places: Tensor, own: Tensor, kept: Tensor, seen: Sequence[Tensor], real: Tensor | None = None
+    ) -> None:
+        self.places, self.own, self.kept, self.real = places, own, kept.unsqueeze(1), real
+        self._shapes, self.hidden = [each.shape for each in seen], list[Tensor]()
         for each in seen:
-            each[:, 0] = True  # a softmax over no places would make all gradients NaN
-            hidden = np.where(each[:, None], np.float32(0), np.float32(-np.inf))
-            self.hidden.append(torch.from_numpy(hidden).to(device))
+            # A softmax over no places would make all gradients NaN: the first place is seen where the line is empty.
+            unseen = ~each.index_fill(1, each.new_zeros(1, dtype=torch.int64), True)
+            hidden = torch.zeros(each.shape, device=each.device).masked_fill(unseen, -math.inf)
+            self.hidden.append(hidden.unsqueeze(1))
 
     def groups(self, laid: Tensor) -> list[Tensor]:
         """``[places, h]`` → of each group ``[lines, longest, h]``."""
@@ -148,6 +192,8 @@ class _Attention(torch.autograd.Function):
             to_k.append((to_scores.mT @ q).flatten(0, 1))
             to_v.append((weight.mT @ y).flatten(0, 1))
         found = [torch.cat(each).index_select(0, layout.own) for each in (to_q, to_k, to_v)]  # [rows · heads, h] each
+        if layout.real is not None:  # rows of no example have a place of others
+            found = [each * layout.real for each in found]
         found[0].mul_(1 / math.sqrt(h))
         return *(each.view_as(given).to(given.dtype) for each in found), None
 

@@ -43,12 +43,12 @@ class ExtraLayers(nn.Module):
         """The last layer, of those chosen."""
         return (chosen or (last,))[-1:]
 
-    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
         """``[rows, 1, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         x = states[:, -1]
         if not len(x):
             return x
-        lines = Lines(offsets, self.heads)
+        lines = Lines(offsets, self.heads, longest, len(states))
         for layer in self.layers:
             x = layer(x, lines)
         return x

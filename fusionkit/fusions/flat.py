@@ -38,11 +38,11 @@ class Flat(nn.Module):
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
         return chosen or tuple(range(last + 1))
 
-    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
         """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         s = self.down(states.flatten(1)) / math.sqrt(self.count)  # [rows, w]
         if len(states):
-            s = self.layer(s, Lines(offsets, self.layer.heads))
+            s = self.layer(s, Lines(offsets, self.layer.heads, longest, len(states)))
         return states[:, -1] + self.up(s)  # type: ignore[no-any-return]
 
     def layer_weights(self, states: Tensor) -> Tensor | None:

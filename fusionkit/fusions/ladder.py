@@ -41,11 +41,11 @@ class Ladder(nn.Module):
     def reads(last: int, chosen: tuple[int, ...] | None = None) -> tuple[int, ...]:
         return chosen or tuple(range(last + 1))
 
-    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
         """``[rows, layers, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         s, *others = (down(state) for down, state in zip(self.downs, states.unbind(1), strict=True))  # [rows, w] each
         if len(states) and others:
-            lines = Lines(offsets, self.heads)
+            lines = Lines(offsets, self.heads, longest, len(states))
             for gate, layer, given in zip(self._gates(), self.layers, others, strict=True):
                 s = layer(s + gate * (given - s), lines)
         return states[:, -1] + self.up(s)  # type: ignore[no-any-return]

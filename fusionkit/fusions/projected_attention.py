@@ -59,10 +59,10 @@ class AttentionOnTop(nn.Module):
         """The last layer, of those chosen."""
         return (chosen or (last,))[-1:]
 
-    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+    def forward(self, states: Tensor, offsets: Tensor, longest: int | None = None) -> Tensor:
         """``[rows, 1, hidden]`` of whole examples, offsets ``[examples + 1]`` → ``[rows, hidden]``."""
         x = self.down(states[:, -1])  # [rows, h]
-        lines = Lines(offsets, self.heads) if len(x) else None
+        lines = Lines(offsets, self.heads, longest, len(states)) if len(x) else None
         for layer in self.layers if lines is not None else ():
             x = layer(x, lines)
         return self.up(x)  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ Names alone, and what may be written behind them, load no torch: help and comple
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,10 +27,12 @@ class Fusion(Protocol):
 
     Built as ``Fusion(layers, hidden, **options)`` for the number of layers it will read; ``width`` is its output's.
     ``Fusion.reads(last, chosen, **options)`` names the encoder's layers it reads, of 0 … ``last`` or of those chosen.
-    A fusion that reads other rows of the example has ``whole_examples = True``. A fusion that is an affine map of each
-    row's states, the same at all rows, has ``is_affine = True``, or a static function ``is_affine`` of its options;
-    where its output is averaged over rows, it then fuses the mean. A fusion that scores its layers before a softmax has
-    a ``temperature``, by which it divides the scores.
+    A fusion that reads other rows of the example has ``whole_examples = True``. It may take ``longest`` behind the
+    offsets, a number of rows that no example exceeds, or None: a GPU records its steps then. It must wait for no number
+    on the host, and rows may follow after the last offset, whose output no one reads. A fusion that is an affine map of
+    each row's states, the same at all rows, has ``is_affine = True``, or a static function ``is_affine`` of its
+    options; where its output is averaged over rows, it then fuses the mean. A fusion that scores its layers before a
+    softmax has a ``temperature``, by which it divides the scores.
     """
 
     width: int
@@ -170,6 +173,11 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
             remedy=f"{remedy}, or choose another fusion",
         )
     return found
+
+
+def takes_longest(fusion: Fusion) -> bool:
+    """Whether a fusion over whole examples may be told how many rows the longest has."""
+    return "longest" in inspect.signature(fusion.forward).parameters  # type: ignore[attr-defined]
 
 
 def sees_examples(name: str) -> bool:

@@ -58,6 +58,27 @@ def test_runs_side_by_side_have_what_they_have_alone(lengths: list[int]) -> None
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(("more", "longer"), [(0, 0), (5, 3)])
+def test_lines_of_one_length_give_the_same_and_rows_behind_the_last_example_learn_nothing(
+    lengths: list[int], more: int, longer: int
+) -> None:
+    """As a GPU lays them out, in minibatches that are filled up."""
+    rows, offsets = sum(lengths), offsets_of(lengths)
+    lines, expected_lines = Lines(offsets, 2, max(lengths) + longer, rows + more), Lines(offsets, 2)
+    q, k, v, weighing = torch.randn(4, 3, rows + more, WIDTH, dtype=torch.float64)
+    weighing[:, rows:] = 0
+    q, k, v = given = [each.clone().requires_grad_() for each in (q, k, v)]
+    found = vmap(lambda q, k, v: attend(q, k, v, lines))(q, k, v)
+    expected = torch.stack([attend(q[run, :rows], k[run, :rows], v[run, :rows], expected_lines) for run in range(3)])
+    torch.testing.assert_close(found[:, :rows], expected, rtol=0, atol=1e-12)
+    ours = torch.autograd.grad((found * weighing).sum(), given)
+    theirs = torch.autograd.grad((expected * weighing[:, :rows]).sum(), given)  # zeros behind the rows
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        assert not one[:, rows:].any()
+
+
 def test_an_example_that_is_nan_reaches_no_other() -> None:
     q, k, v = torch.randn(3, 9, WIDTH)
     q, k, v = given = [each.clone().requires_grad_() for each in (q, k, v)]

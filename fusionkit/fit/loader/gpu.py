@@ -1,7 +1,8 @@
 """Minibatches on a GPU, gathered from states in its memory into buffers that are used for every step.
 
 A recorded step (:mod:`fusionkit.fit.vectorized.cuda_graphs`) reads the same buffers each time it is replayed.
-Minibatches of words are padded to a few sizes, so that few steps are recorded and data seeds can share a stack.
+Minibatches of words are padded to a few sizes, so that few steps are recorded and data seeds can share a stack. Rows
+that the head does not read have no target, as padding has none: which rows are read changes no shape.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ def filled(rows: int) -> int:
 class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
-    All draws are in the device's memory and have equally many examples. Each example has one sequence, and all of its
-    rows are read.
+    All draws are in the device's memory and have equally many examples. Each example has one sequence.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class GpuLoader:
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
         self._several = one.targets.shape[1:]  # as many numbers as there are classes, where a row may have several
         self._dense = all(draw.is_dense for draw in draws.values())
-        self._buffers: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
+        self._buffers: dict[tuple[int, int, int], tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
         self._seeds: tuple[int, ...] = ()
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
@@ -55,16 +55,17 @@ class GpuLoader:
             self._seeds = tuple(seeds)
             self._buffers = {}
         shapes, places, targets, offsets = self._plan(epoch)
-        for step, (examples, rows) in enumerate(shapes):
-            if (examples, rows) not in self._buffers:
-                self._buffers[examples, rows] = self._allocated(examples, rows)
-            states, own_targets, own_offsets, batches = self._buffers[examples, rows]
+        for step, shape in enumerate(shapes):
+            if shape not in self._buffers:
+                self._buffers[shape] = self._allocated(*shape)
+            examples, rows, _ = shape
+            states, own_targets, own_offsets, batches = self._buffers[shape]
             self._held.select(places[step, :, :rows].flatten(), states.flatten(0, 1))
             own_targets.copy_(targets[step, :, :rows])
             own_offsets.copy_(offsets[step, :, : examples + 1])
             yield batches
 
-    def _allocated(self, examples: int, rows: int) -> tuple[Tensor, Tensor, Tensor, Minibatches]:
+    def _allocated(self, examples: int, rows: int, longest: int) -> tuple[Tensor, Tensor, Tensor, Minibatches]:
         """Buffers for minibatches of one shape: states, targets and offsets of all seeds, and the views of each."""
         count, (_, layers, hidden) = len(self._seeds), self._held.shape
         states = torch.empty(count, rows, layers, hidden, device=self._device)
@@ -72,28 +73,36 @@ class GpuLoader:
         offsets = torch.zeros(count, examples + 1, dtype=torch.int64, device=self._device)
         place = SharedBuffer()
         batches = {
-            seed: Batch(states[k], offsets[k], targets[k], None, offsets[k], place=place)
+            seed: Batch(states[k], offsets[k], targets[k], None, offsets[k], place=place, longest=longest)
             for k, seed in enumerate(self._seeds)
         }
         return states, targets, offsets, Minibatches(batches)
 
-    def _plan(self, epoch: int) -> tuple[list[tuple[int, int]], Tensor, Tensor, Tensor]:
+    def _plan(self, epoch: int) -> tuple[list[tuple[int, int, int]], Tensor, Tensor, Tensor]:
         """The row indices of each minibatch; padding repeats the first row.
 
         Returns:
-            examples and padded rows of each step; on the device the rows' places ``[steps, seeds, most rows]``, their
-            targets, with ``classes`` behind where a row may have several, and offsets ``[steps, seeds, most examples +
-            1]``.
+            examples, padded rows and padded rows of the longest example of each step; on the device the rows' places
+            ``[steps, seeds, most rows]``, their targets, with ``classes`` behind where a row may have several, and
+            offsets ``[steps, seeds, most examples + 1]``.
         """
         found = []
         for seed in self._seeds:
             draw, order = self._draws[seed], self._orders[seed].examples(epoch)
             at, offsets = flat_rows(draw.offsets, order)
-            found.append((draw.rows[at], draw.targets[at if draw.kept is not None else order], offsets))
+            read_at = at if draw.read is None else flat_rows(draw.read_offsets, order)[0]
+            told = draw.targets[read_at if draw.kept is not None else order]
+            if draw.read is not None:
+                given = np.full((len(at), *self._several), FILLING, dtype=told.dtype)
+                given[draw.read[at]] = told
+                told = given
+            found.append((draw.rows[at], told, offsets))
         bounds = np.append(np.arange(0, len(order), self._size), len(order))  # of the minibatches' examples
         examples = np.diff(bounds)
         most = np.max([np.diff(offsets[bounds]) for _, _, offsets in found], 0)
         rows = most if self._dense else np.array([filled(count) for count in most])
+        lengths = np.max([np.diff(offsets) for _, _, offsets in found], 0)
+        longest = [filled(count) for count in np.maximum.reduceat(lengths, bounds[:-1])]
         shape = len(examples), len(self._seeds), int(rows.max())
         places = np.zeros(shape, dtype=np.int64)
         targets = np.full((*shape, *self._several), FILLING, dtype=found[0][1].dtype)
@@ -105,6 +114,20 @@ class GpuLoader:
                 places[step, k, : own[-1] - own[0]] = lies[here]
                 targets[step, k, : own[-1] - own[0]] = told[here]
                 inside[step, k, : len(own)] = own - own[0]
-        shapes = list(zip(examples.tolist(), rows.tolist(), strict=True))
+        shapes = list(zip(examples.tolist(), rows.tolist(), longest, strict=True))
         sent = [torch.from_numpy(each).to(self._device) for each in (places, targets, inside)]
         return shapes, sent[0], sent[1], sent[2]
+
+
+class GpuLoaders:
+    """A :class:`GpuLoader` for each data seed: minibatches are padded by its own draw alone."""
+
+    def __init__(
+        self, draws: Mapping[int, TaskSplit], orders: Mapping[int, Sampler], batch_size: int, device: torch.device
+    ) -> None:
+        self._loaders = {seed: GpuLoader({seed: draw}, orders, batch_size, device) for seed, draw in draws.items()}
+
+    def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
+        """The minibatches of these data seeds, step by step; the next step overwrites a step's minibatches."""
+        for steps in zip(*(self._loaders[seed].epoch(epoch, (seed,)) for seed in seeds), strict=True):
+            yield Minibatches({seed: batch for step in steps for seed, batch in step.batches.items()})

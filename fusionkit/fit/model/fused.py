@@ -55,14 +55,14 @@ class FusedModel(nn.Module):
 
         Args:
             states: ``[rows, layers, hidden]``. offsets: int64 ``[examples · sides + 1]``, sequences in the rows.
-            read: bool ``[rows]``, those the head reads; None is all.
+            read: int64 ``[rows read]``, ascending, the rows the head reads; None is all.
         """
         return self.read_out(self.fusion(states, offsets), offsets, read)
 
     def read_out(self, fused: Tensor, offsets: Tensor, read: Tensor | None = None) -> Tensor:
         """The scores of rows that are fused already, ``[rows, width]``; the rest as for :meth:`forward`."""
         if read is not None:
-            fused, offsets = fused[read], nn.functional.pad(read.cumsum(0), (1, 0))[offsets]
+            fused, offsets = fused.index_select(0, read), torch.searchsorted(read, offsets)
         return self.head(self.pooled(fused, offsets), offsets)  # type: ignore[no-any-return]
 
     def pooled(self, fused: Tensor, offsets: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from fusionkit.dataset.draws import draw_of, watched_split
 from fusionkit.dataset.split import ChunkedStates, TaskSplit, tasks_joined
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.loader.gpu import GpuLoader
+from fusionkit.fit.loader.gpu import GpuLoader, GpuLoaders
 from fusionkit.fit.loader.minibatches import (
     HELD_BYTES,
     GatherLoader,
@@ -97,17 +97,18 @@ class UnitInputs:
                 self._blocks = list(score_blocks(self.watched, self._watched_layers, self._device))
         return self._blocks
 
-    def _on_gpu(self, specs: Sequence[RunSpec], orders: Mapping[int, Sampler]) -> GpuLoader | None:
+    def _on_gpu(self, specs: Sequence[RunSpec], orders: Mapping[int, Sampler]) -> GpuLoader | GpuLoaders | None:
         """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one: with
-        dropout they may not, as a mask of more rows would have other numbers than that of a run alone.
+        dropout they may not be filled up to other draws', as a mask of more rows would have other numbers than that of
+        a run alone. Runs that look at whole examples share no minibatch's offsets, so that each draw has its own.
         """
-        draws = self._draws
+        draws, apart = self._draws, sees_examples(specs[0].fusion)
         if self._device.type == "cpu" or self._data.lm_head is not None:
             return None
         if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
             return None
         dense = all(draw.is_dense for draw in draws.values())
-        if not dense and not all(decides_rows(spec) and not spec.dropout for spec in specs):
+        if not dense and not all(decides_rows(spec) and (apart or not spec.dropout) for spec in specs):
             return None
         most = min(sum(len(draw.rows) for draw in draws.values()), len(self._data.train.rows))
         size = 4 * most * len(self._layers) * self._hidden
@@ -115,7 +116,8 @@ class UnitInputs:
             return None
         self._room -= size
         held = dict(zip(draws, load_all_into_memory(list(draws.values()), self._layers, self._device), strict=True))
-        return GpuLoader(held, orders, specs[0].batch_size, self._device)
+        kind = GpuLoaders if apart and not dense else GpuLoader
+        return kind(held, orders, specs[0].batch_size, self._device)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: unchanged, or read into memory in this order where there is room."""
@@ -127,14 +129,14 @@ class UnitInputs:
 
 
 def decides_rows(spec: RunSpec) -> bool:
-    """Whether each row of a run is scored independently, so that padding rows change nothing."""
+    """Whether each row that the fusion gives is scored independently, so that padding rows change nothing."""
     heads = decides_by_softmax(spec.head) and not reads_sequences(spec.head)
-    return heads and spec.pool in (None, *ONE_TOKEN) and not sees_examples(spec.fusion)
+    return heads and spec.pool in (None, *ONE_TOKEN)
 
 
 def is_plain(draw: TaskSplit) -> bool:
-    """Whether each example is one sequence of one or more rows, all of which are read for one head."""
-    return draw.sides == 1 and draw.read is None and not draw.others and bool((np.diff(draw.offsets) > 0).all())
+    """Whether each example is one sequence of one or more rows, read for one head."""
+    return draw.sides == 1 and not draw.others and bool((np.diff(draw.offsets) > 0).all())
 
 
 def training_split(spec: RunSpec, data: TaskData) -> TaskSplit:

@@ -27,14 +27,14 @@ from fusionkit.fit.model.joint import Model
 from fusionkit.fit.model.precision import exactly, products_in, widened
 from fusionkit.fit.vectorized.adam import StackedAdam, limits_of, pieces_of
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
-from fusionkit.fit.vectorized.dropout import generator_of, with_run_dropout
+from fusionkit.fit.vectorized.dropout import RunDropout, generator_of, with_run_dropout
 from fusionkit.fit.vectorized.folding import FUSION, SCORE, Folding, Weights, part_weights
 from fusionkit.fit.vectorized.layer_mixes import spreads, stacked_fusion
 from fusionkit.fit.vectorized.looped import LoopedRuns
 from fusionkit.fit.vectorized.own_modules import can_stack_own
 from fusionkit.fit.vectorized.readout import MANY_ROWS, chain_of_head, chained, cross_entropies
 from fusionkit.fit.vectorized.run_linear import with_run_linear
-from fusionkit.fusions import sees_examples
+from fusionkit.fusions import sees_examples, takes_longest
 from fusionkit.heads import Head
 from fusionkit.heads.lm_head import LmScore
 from fusionkit.heads.softmax import Softmax
@@ -99,7 +99,8 @@ class Stacked:
         self.whole_examples = sees_examples(specs[0].fusion)
         # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
         waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
-        self._records = self.by_row and not self.whole_examples and not waits
+        self._told = self.whole_examples and takes_longest(models[0].fusion)  # how long the longest example is
+        self._records = self.by_row and (self._told or not self.whole_examples) and not waits
         self._adam = StackedAdam(self._trainable(), specs[0].optimizer == "adamw", pieces_of(specs))
         self._reset()
 
@@ -109,7 +110,8 @@ class Stacked:
         self._limits = limits_of([spec.clip_norm for spec in self.specs], self.device)
         self._graphs: CudaGraphs | None = None
         if self.device.type == "cuda":
-            self._graphs = CudaGraphs(self.device, self._generators if self.specs[0].dropout else ())
+            draws = any(isinstance(module, RunDropout) and module.p > 0 for module in self._base.modules())
+            self._graphs = CudaGraphs(self.device, self._generators if draws else ())
             self._rates = torch.zeros(len(self.specs), device=self.device)
 
     def step(self, batches: Sequence[Batch], rates: Sequence[float | None]) -> Tensor:
@@ -133,9 +135,12 @@ class Stacked:
 
     def recorded(self, name: str, batches: Sequence[Batch], work: Callable[[], Tensor]) -> Tensor:
         """Work on these minibatches; a GPU records and replays it where it waits for no number and memory lasts."""
-        if self._graphs is None or not self._records or batches[0].place is None:
+        first = batches[0]
+        if self._graphs is None or not self._records or first.place is None:
             return work()
-        return self._graphs.do(batches[0].place, name, work)
+        if self.whole_examples and first.longest is None:
+            return work()
+        return self._graphs.do(first.place, name, work)
 
     def _train_step(self, batches: Sequence[Batch], rates: Sequence[float] | Tensor) -> Tensor:
         learned = [self._leaves[name] for name in self._learned]
@@ -221,7 +226,7 @@ class Stacked:
         fused, offsets = self._fused(weights, batches, counts), first.offsets
         if first.read is not None or model.pool in ("mean", "max") or model.compares:
             if first.read is not None:
-                fused = fused[..., first.read, :]
+                fused = fused.index_select(-2, first.read)
             offsets = first.read_offsets
             pooled = partial(model.pooled, offsets=offsets)
             fused = vmap(pooled)(fused) if fused.dim() == 3 else pooled(fused)
@@ -250,9 +255,10 @@ class Stacked:
             seeds = states.unsqueeze(0) if len(batches) == 1 else torch.stack([b.states for b in batches])
             return self._fuse(fusion, own, seeds, counts[0]).flatten(0, 1)
         assert isinstance(fusion, nn.Module)
+        also = {} if batches[0].longest is None or not self._told else {"longest": batches[0].longest}
 
         def one(own: Mapping[str, Tensor], states: Tensor) -> Tensor:
-            found: Tensor = functional_call(fusion, dict(own), (states, offsets))
+            found: Tensor = functional_call(fusion, dict(own), (states, offsets), also)
             return found
 
         cached = self.device.type == "cpu"

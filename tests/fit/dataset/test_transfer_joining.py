@@ -83,8 +83,10 @@ def check_batches(together: TaskSplit, alone: list[TaskSplit]) -> None:
         assert torch.equal(chosen.states, torch.cat([piece.states for piece in pieces]))
         assert torch.equal(chosen.targets, torch.cat([piece.targets for piece in pieces]))
         assert chosen.offsets.diff().tolist() == [n for piece in pieces for n in piece.offsets.diff().tolist()]
-        read = [torch.ones(len(p.states), dtype=torch.bool) if p.read is None else p.read for p in pieces]
-        assert chosen.read is None or torch.equal(chosen.read, torch.cat(read))
+        starts = np.cumsum([0, *(len(p.states) for p in pieces)]).tolist()
+        read = [torch.arange(len(p.states)) if p.read is None else p.read for p in pieces]
+        expected = torch.cat([start + own for start, own in zip(starts, read, strict=False)])
+        assert chosen.read is None or torch.equal(chosen.read, expected)
         assert chosen.read_offsets.diff().tolist() == [n for p in pieces for n in p.read_offsets.diff().tolist()]
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fusionkit.dataset.batch import FILLING, SharedBuffer
 from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
-from fusionkit.fit.loader.gpu import GpuLoader, filled
+from fusionkit.fit.loader.gpu import GpuLoader, GpuLoaders, filled
 from fusionkit.fit.loader.minibatches import GatherLoader, SeparateLoaders, layers_of_batch, load_all_into_memory
 from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.fit.model.fused import build_model
@@ -127,12 +130,150 @@ def stack_for(specs: list[RunSpec], data: TaskData) -> Stacked:
     return Stacked(specs, [build_model(spec, len(LAYERS), hidden, len(data.labels)) for spec in specs])
 
 
-def test_an_example_without_rows_or_with_rows_that_are_not_read_is_not_plain(toy: Toy) -> None:
+def test_an_example_without_rows_is_not_plain(toy: Toy) -> None:
     split = toy(words=True).train
     some = split.subset(np.flatnonzero(np.diff(split.offsets) > 0))
     assert is_plain(some)
-    assert not is_plain(replace(some, read=np.ones(len(some.rows), dtype=bool)))
     assert not is_plain(replace(some, offsets=np.append(some.offsets, some.offsets[-1])))
+
+
+WHOLE = ("ladder:2", "flat:2", "extra-layers:1", "projected-attention:4")
+
+
+def some_read(data: TaskData) -> dict[int, TaskSplit]:
+    """Draws of which the head reads each second row, and of one example every row."""
+    draws = draws_of(data.train, 2, 30)
+    found = {}
+    for seed, draw in draws.items():
+        read = np.arange(len(draw.rows)) % 2 == 0
+        read[draw.offsets[3] : draw.offsets[4]] = True
+        found[seed] = replace(draw, read=read, targets=draw.targets[read])
+    return found
+
+
+@pytest.mark.parametrize("fusion", WHOLE)
+@pytest.mark.parametrize("dropout", [False, True])
+def test_runs_that_look_at_whole_examples_learn_from_filled_minibatches_what_they_learn_from_gathered_ones(
+    toy: Toy, fusion: str, dropout: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout is the same where a draw's minibatches are: its masks are of as many rows as there are."""
+    data = toy(words=True)
+    draws = some_read(data)
+    orders = {seed: Sampler(draw, "shuffle", seed) for seed, draw in draws.items()}
+    held = dict(zip(draws, load_all_into_memory(list(draws.values()), LAYERS), strict=True))
+    together = GpuLoaders(held, orders, 8, CPU)
+    if dropout:  # each draw as it is alone
+        apart = {seed: GpuLoader({seed: held[seed]}, orders, 8, CPU) for seed in draws}
+    else:
+        monkeypatch.setattr("fusionkit.fusions.narrow.DROPOUT", 0.0)
+    specs = {seed: specs_for(fusion, seed) for seed in draws}
+    ours, theirs = ({seed: stack_for(own, data) for seed, own in specs.items()} for _ in range(2))
+    plain = SeparateLoaders({seed: GatherLoader(draw, LAYERS, orders[seed], 8) for seed, draw in draws.items()})
+    for epoch in (1, 2):
+        gathered = (
+            zip(*(loader.epoch(epoch, (seed,)) for seed, loader in apart.items()), strict=True)
+            if dropout
+            else ((step,) * len(draws) for step in plain.epoch(epoch, tuple(draws)))
+        )
+        for filled_up, steps in zip(together.epoch(epoch, tuple(draws)), gathered, strict=True):
+            for seed, step in zip(draws, steps, strict=True):
+                rates = [spec.lr for spec in specs[seed]]
+                losses = ours[seed].step(filled_up.of((seed,), (0, 1)), rates)
+                torch.testing.assert_close(losses, theirs[seed].step(step.of((seed,), (0, 1)), rates))
+    for seed in draws:
+        for run in range(2):
+            other = theirs[seed].weights(run)
+            for name, weights in ours[seed].weights(run).items():
+                if not name.endswith("key.bias"):
+                    torch.testing.assert_close(weights, other[name], rtol=1e-3, atol=1e-4)
+
+
+def specs_for(fusion: str, seed: int) -> list[RunSpec]:
+    return [
+        RunSpec(
+            store="s", task="tagging", label="x", fusion=fusion, head="tagger", data_seed=seed, init_seed=init,
+            lr=1e-3, clip_norm=0.5,
+        )
+        for init in (0, 1)
+    ]  # fmt: skip
+
+
+class WaitingError(Exception):
+    """Work asks for a number, or makes a tensor whose shape depends on numbers: a GPU cannot record that."""
+
+
+class NothingIsWaitedFor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises where the host would have to wait for a device."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "bincount", "equal", "is_nonzero")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        by_numbers = name == "repeat_interleave" and "Tensor" in func._overloadname
+        asks = name in self.WAITING or (by_numbers and (kwargs or {}).get("output_size") is None)
+        if name in ("index", "index_put", "index_put_"):
+            asks = any(at is not None and at.dtype == torch.bool for at in args[1])
+        if asks:
+            raise WaitingError(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def waiting_found() -> AbstractContextManager[Any]:
+    """Raises :class:`WaitingError` for work that waits."""
+    return NothingIsWaitedFor()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("fusion", [*WHOLE, "linear", "attention", "concat", "dwatt", "element-wise"])
+def test_what_a_gpu_would_record_waits_for_no_number(toy: Toy, fusion: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = toy(words=True)
+    whole = fusion in WHOLE
+    draws = some_read(data) if whole else draws_of(data.train, 2, 30)
+    orders = {seed: Sampler(draw, "shuffle", seed) for seed, draw in draws.items()}
+    held = dict(zip(draws, load_all_into_memory(list(draws.values()), LAYERS), strict=True))
+    loader = GpuLoader({0: held[0]} if whole else held, orders, 8, CPU)
+    seeds = (0,) if whole else (0, 1)
+    stack = stack_for([spec for seed in seeds for spec in specs_for(fusion, seed)], data)
+    done: list[str] = []
+
+    class Graphs:
+        def do(self, place: SharedBuffer, what: str, work: Callable[[], torch.Tensor]) -> torch.Tensor:
+            with waiting_found(), monkeypatch.context() as patch:
+                patch.setattr(torch.Tensor, "numpy", lambda *given, **named: pytest.fail("read by the host"))
+                found = work()
+            done.append(what)
+            return found
+
+    stack._graphs = Graphs()  # type: ignore[assignment]
+    stack._rates = torch.zeros(len(stack.specs))
+    for step in loader.epoch(0, seeds):
+        stack.step(step.of(seeds, (0, 1)), [1e-3] * len(stack.specs))
+    split = next(iter(draws.values()))
+    batch = replace(split.batch(np.arange(9), LAYERS), place=SharedBuffer(), longest=int(np.diff(split.offsets).max()))
+    stack.decide(batch)
+    assert set(done) == {"loss", "decide"}
+
+
+def test_a_fusion_that_must_look_for_the_longest_example_itself_is_not_recorded(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = toy(words=True)
+    draws = draws_of(data.train, 1, 30)
+    loader, _ = feedings(draws, 8)
+    for takes, recorded in ((True, 4), (False, 0)):
+        monkeypatch.setattr("fusionkit.fit.vectorized.stack.takes_longest", lambda fusion, takes=takes: takes)
+        stack, replays = stack_for(specs_for("flat:2", 0), data), Replays()
+        stack._graphs = replays  # type: ignore[assignment]
+        stack._rates = torch.zeros(len(stack.specs))
+        for step in loader.epoch(0, (0,)):
+            stack.step(step.of((0,), (0, 1)), [1e-3] * len(stack.specs))
+        assert replays.again == recorded
+
+
+def test_what_waits_for_a_number_is_found() -> None:
+    x = torch.arange(4.0)
+    for work in (lambda: x[x > 1], lambda: x.sum().item(), lambda: torch.repeat_interleave(x, x.long())):
+        with pytest.raises(WaitingError), waiting_found():
+            work()
 
 
 def test_a_place_goes_along_with_layers_that_are_no_copy(toy: Toy) -> None:
