@@ -175,14 +175,14 @@ def fusion_layers(name: str, stored: Layers, encoder_layers: int, chosen: Layers
     return found
 
 
-def takes_longest(fusion: Fusion) -> bool:
-    """Whether a fusion over whole examples may be told how many rows the longest has."""
-    return "longest" in inspect.signature(fusion.forward).parameters  # type: ignore[attr-defined]
-
-
 def sees_examples(name: str) -> bool:
     """True for a fusion that looks at all rows of an example, so that it must get all of them."""
     return getattr(fusion_class(_parsed(name)[0]), "whole_examples", False)
+
+
+def takes_longest(name: str) -> bool:
+    """True for a fusion over whole examples that is told how many rows the longest may have."""
+    return sees_examples(name) and "longest" in inspect.signature(fusion_class(_parsed(name)[0]).forward).parameters
 
 
 @cache

@@ -29,7 +29,7 @@ from fusionkit.fit.loader.streaming import StreamingLoader
 from fusionkit.fit.train.decisions import ScoreBlock, blocks, score_blocks
 from fusionkit.fit.train.schedule import length_of
 from fusionkit.fit.vectorized.width import room
-from fusionkit.fusions import sees_examples
+from fusionkit.fusions import sees_examples, takes_longest
 from fusionkit.heads import decides_by_softmax, reads_sequences
 from fusionkit.ragged import IntArray
 from fusionkit.specs import ONE_TOKEN, WINDOW, RunSpec
@@ -108,7 +108,9 @@ class UnitInputs:
         if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
             return None
         dense = all(draw.is_dense for draw in draws.values())
-        if not dense and not all(decides_rows(spec) and (apart or not spec.dropout) for spec in specs):
+        if not dense and not all(
+            decides_rows(spec) and (takes_longest(spec.fusion) if apart else not spec.dropout) for spec in specs
+        ):
             return None
         most = min(sum(len(draw.rows) for draw in draws.values()), len(self._data.train.rows))
         size = 4 * most * len(self._layers) * self._hidden

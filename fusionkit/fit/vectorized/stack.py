@@ -99,7 +99,7 @@ class Stacked:
         self.whole_examples = sees_examples(specs[0].fusion)
         # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
         waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
-        self._told = self.whole_examples and takes_longest(models[0].fusion)  # how long the longest example is
+        self._told = takes_longest(specs[0].fusion)  # how long the longest example is
         self._records = self.by_row and (self._told or not self.whole_examples) and not waits
         self._adam = StackedAdam(self._trainable(), specs[0].optimizer == "adamw", pieces_of(specs))
         self._reset()

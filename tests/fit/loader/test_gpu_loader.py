@@ -253,22 +253,6 @@ def test_what_a_gpu_would_record_waits_for_no_number(toy: Toy, fusion: str, monk
     assert set(done) == {"loss", "decide"}
 
 
-def test_a_fusion_that_must_look_for_the_longest_example_itself_is_not_recorded(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = toy(words=True)
-    draws = draws_of(data.train, 1, 30)
-    loader, _ = feedings(draws, 8)
-    for takes, recorded in ((True, 4), (False, 0)):
-        monkeypatch.setattr("fusionkit.fit.vectorized.stack.takes_longest", lambda fusion, takes=takes: takes)
-        stack, replays = stack_for(specs_for("flat:2", 0), data), Replays()
-        stack._graphs = replays  # type: ignore[assignment]
-        stack._rates = torch.zeros(len(stack.specs))
-        for step in loader.epoch(0, (0,)):
-            stack.step(step.of((0,), (0, 1)), [1e-3] * len(stack.specs))
-        assert replays.again == recorded
-
-
 def test_what_waits_for_a_number_is_found() -> None:
     x = torch.arange(4.0)
     for work in (lambda: x[x > 1], lambda: x.sum().item(), lambda: torch.repeat_interleave(x, x.long())):

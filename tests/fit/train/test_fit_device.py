@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch._lazy.ts_backend
@@ -21,7 +22,9 @@ from torch import Tensor
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
-from fusionkit.fit.loader.minibatches import load_into_memory
+from fusionkit.fit.loader.gpu import GpuLoaders
+from fusionkit.fit.loader.minibatches import SeparateLoaders, load_into_memory
+from fusionkit.fit.train.inputs import UnitInputs
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import RunResult
 from fusionkit.fit.vectorized.bfloat16_decisions import UNSURE, decide_most
@@ -336,6 +339,17 @@ def test_memory_that_runs_out_while_a_step_is_recorded_is_an_error_and_leaves_th
             trained(specs, data, device)
     for ours, theirs in zip(trained(specs, data, device), plain, strict=True):
         assert_alike(ours, theirs)
+
+
+def test_only_a_fusion_that_is_told_how_long_examples_are_gets_minibatches_that_are_filled_up(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = toy(words=True)
+    specs = specs_of(data, fusion="flat:2", epochs=2)
+    draws = {0: data.train.subset(np.flatnonzero(np.diff(data.train.offsets) > 0))}
+    for takes, kind in ((True, GpuLoaders), (False, SeparateLoaders)):
+        monkeypatch.setattr("fusionkit.fit.train.inputs.takes_longest", lambda fusion, takes=takes: takes)
+        assert isinstance(UnitInputs(specs, draws, LAYERS, data, HIDDEN, 1, LAZY).loader, kind)
 
 
 def test_a_draw_is_held_in_the_memory_of_the_device(toy: Toy) -> None:
