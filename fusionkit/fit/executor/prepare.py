@@ -25,7 +25,7 @@ from fusionkit.fit.train.schedule import check_options
 from fusionkit.machine.devices import CPU
 from fusionkit.plural import counted
 from fusionkit.runs.folder import RunsFolder
-from fusionkit.specs import FROZEN, RunSpec
+from fusionkit.specs import FROZEN, SHUFFLE, WINDOW, RunSpec
 from fusionkit.store import open_store
 from fusionkit.tasks import parts_of
 
@@ -158,5 +158,6 @@ def _check_halving(specs: Sequence[RunSpec], context: SweepContext) -> None:
             "--halving compares means over seeds, and these seeds cannot be trained side by side",
             expected="seeds that share the examples, or draws of them, of one store",
             received="several data seeds of a share of a store, of --order window or of --draw-from",
-            remedy="leave --halving out, or give one data seed (--data-seeds 1 --init-seeds 3)",
+            remedy="leave --halving out, or give one data seed (--data-seeds 1 --init-seeds 3)"
+            + (f", or --order {SHUFFLE}" if any(spec.order == WINDOW for spec in specs) else ""),
         )
