@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -79,12 +80,13 @@ def panels(
             two panels belong together, and so on: a line has an even number.
     """
     alt = altair()
-    columns = 2 if pairs else columns
     values = list(dict.fromkeys(data[by] if order is None else order))
+    lines = math.ceil(len(values) / columns)
+    columns = 2 if pairs else math.ceil(len(values) / max(lines, 1))  # four panels make two lines of two
     made = layers.properties(width=size[0], height=size[1]).facet(
         facet=alt.Facet(f"{by}:N", title=None, sort=values, header=alt.Header(labelLimit=320)),
         data=data,
-        columns=min(columns, len(values)),
+        columns=max(min(columns, len(values)), 1),
         # Panels stand on one line whatever their labels; room for these is kept by hand.
         bounds="flush",
         spacing={"column": GAP + (names if "y" in free else 0), "row": 34 + below},

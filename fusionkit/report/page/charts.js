@@ -4,7 +4,7 @@
 
 const PANEL = { least: 215, most: 330 };
 
-// Facets get as many columns as fit; a panel's width is what is left beside its axis.
+// Facets get as many columns as fit, fewer where the lines are then equally long; a panel's width is what is left beside its axis.
 function fitted(spec, width, config) {
   const copy = structuredClone(spec);
   const meta = copy.usermeta;
@@ -16,7 +16,8 @@ function fitted(spec, width, config) {
   const room = width - names - 6;
   const fits = Math.floor((room + gap + side) / ((square || PANEL.least) + gap + side));
   const most = Math.max(1, Math.min(meta.panels, square ? 2 : 4, fits));
-  const columns = meta.pairs && most > 1 ? most - (most % 2) : most;
+  const even = Math.ceil(meta.panels / Math.ceil(meta.panels / most));
+  const columns = meta.pairs && most > 1 ? most - (most % 2) : even;
   const share = Math.floor((room - (columns - 1) * (gap + side)) / columns);
   copy.columns = columns;
   copy.spacing = { column: gap + side, row: 34 + meta.below };
