@@ -17,7 +17,16 @@ import pandas as pd
 
 from fusionkit.report.altair import altair
 from fusionkit.report.figures.break_even import encode_seconds
-from fusionkit.report.figures.encodings import HEIGHT, colours_of, methods_of, panels, shapes_of, spread, tooltip
+from fusionkit.report.figures.encodings import (
+    HEIGHT,
+    colours_of,
+    methods_of,
+    panels,
+    score_axis,
+    shapes_of,
+    spread,
+    tooltip,
+)
 from fusionkit.report.figures.scores import score_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
@@ -94,7 +103,7 @@ def chart(study: ReportData, data: pd.DataFrame) -> Any:
         labelExpr="format(datum.value, datum.value < 1000 ? ',.3~r' : '.3~s')",
     )
     x = alt.X("value:Q", title=None, scale=alt.Scale(type="log", nice=False, padding=14), axis=axis)
-    y = alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
+    y = score_axis()
     base = alt.Chart().encode(x=x, color=colours_of(study, methods))
     told = tooltip(
         method="method", score__s="mean", low__s="from", high__s="to", value__n="cost", heads="heads", runs="runs"

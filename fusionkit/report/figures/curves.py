@@ -22,6 +22,7 @@ from fusionkit.report.figures.encodings import (
     interval,
     methods_of,
     panels,
+    score_axis,
     spread,
     tooltip,
     whole_numbers,
@@ -77,7 +78,7 @@ def chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     base = alt.Chart().encode(
         x=alt.X(f"{x}:Q", title=X_TITLES[x], scale=scale, axis=axis), color=colours_of(study, methods)
     )
-    level = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False))
+    level = score_axis("value")
     told = tooltip(method="method", epoch="epoch", **{f"{x}__n": X_TITLES[x]}, value__n="mean", runs="runs")
     line = base.mark_line(strokeWidth=1.8).encode(y=level, strokeDash=dashes_of(study, methods))
     points = base.mark_point(filled=True, size=12, opacity=1).encode(y=level, tooltip=told)

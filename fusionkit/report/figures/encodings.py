@@ -50,6 +50,13 @@ def whole_numbers(values: pd.Series[Any]) -> Any:
     return altair().Axis(tickMinStep=1, format="d", tickCount=max(1, min(int(values.max() - values.min()), 10)))
 
 
+def score_axis(field: str = "score") -> Any:
+    """A vertical axis of scores whose ends are ticks: without that the titles of panels stand at unlike heights."""
+    alt, ticks = altair(), 5
+    scale, axis = alt.Scale(zero=False, nice=ticks), alt.Axis(tickCount=ticks)
+    return alt.Y(f"{field}:Q", title=None, scale=scale, axis=axis)
+
+
 def shade(field: str) -> Any:
     """The opacity of a cell of a heat map. The colour stays the same, so that a page can change its theme."""
     alt = altair()

@@ -21,6 +21,7 @@ from fusionkit.report.figures.encodings import (
     interval,
     methods_of,
     panels,
+    score_axis,
     shapes_of,
     spread,
     tooltip,
@@ -146,18 +147,18 @@ def cost_chart(x: str, study: ReportData, data: pd.DataFrame) -> Any:
     )  # fmt: skip
     bars = spread(base.mark_rule(strokeWidth=1, opacity=0.55))
     points = base.mark_point(filled=True, size=75, opacity=1).encode(
-        y=_score_axis(), shape=shapes_of(study, methods), tooltip=told
+        y=score_axis(), shape=shapes_of(study, methods), tooltip=told
     )  # fmt: skip
     # Hidden and not left out: of a panel without any a scale would have no extent.
     shown = alt.condition(f"datum.worth_{x}", alt.value(1), alt.value(0))
-    rings = base.mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=_score_axis(), opacity=shown)
+    rings = base.mark_point(filled=False, size=260, strokeWidth=1.5).encode(y=score_axis(), opacity=shown)
     return panels(alt.layer(bars, points, rings), data, "task")
 
 
 def layer_chart(study: ReportData, data: pd.DataFrame) -> Any:
     """The single layers as a line, the other methods as level lines."""
     alt = altair()
-    methods, y = methods_of(data), _score_axis()
+    methods, y = methods_of(data), score_axis()
     base = alt.Chart().encode(color=colours_of(study, methods))
     x = alt.X("layer:Q", title="the one layer that is read", axis=whole_numbers(data["layer"]))
     told = tooltip(method="method", layer="layer", score__s="mean", low__s="from", high__s="to", runs="runs")
@@ -190,14 +191,9 @@ def score_of(study: ReportData, task: object, runs: pd.DataFrame) -> dict[str, A
     return {"score": mean, "low": low, "high": high, "runs": len(runs)}
 
 
-def _score_axis() -> Any:
-    alt = altair()
-    return alt.Y("score:Q", title=None, scale=alt.Scale(zero=False))
-
-
 def lines(study: ReportData, x: Any, data: pd.DataFrame, **told: str) -> Any:
     """A line a method, its interval as a bar at each place of ``x``; ``told`` are more fields for the tooltip."""
-    methods, score = methods_of(data), _score_axis()
+    methods, score = methods_of(data), score_axis()
     base = altair().Chart().encode(x=x, color=colours_of(study, methods))
     shown = tooltip(method="method", **told, score__s="mean", low__s="from", high__s="to", runs="runs")
     line = base.mark_line(strokeWidth=2).encode(y=score, strokeDash=dashes_of(study, methods))
