@@ -2,7 +2,8 @@
 
 CSV fields may be quoted and then hold commas, quotes and line ends; TSV fields are taken as they stand, as
 in GLUE's files, where a lone quote is text. A column becomes numeric only where that loses nothing in any
-split: ``007`` and numbers of more digits than a float holds stay text. An empty cell among numbers is a missing one.
+split: ``007`` and numbers of more digits than a float holds stay text. Among numbers an empty cell and ``nan``, which
+other programs write for one, are missing ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fusionkit.sources.examples import Examples
 from fusionkit.sources.text import read_lines
 
 DECIMAL = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
+MISSING = r"^(?i:nan)?$"
 # Arrow parses a file in blocks, eight read ahead, and a row must not be longer than one.
 BLOCK_BYTES, LARGEST_BLOCK_BYTES = 256 << 10, 64 << 20
 
@@ -113,8 +115,8 @@ def _cast(types: dict[str, pa.DataType], batch: pa.RecordBatch, start: int) -> p
 
 
 def _or_none(texts: pa.Array) -> pa.Array:
-    """Empty cells are no values."""
-    return pc.if_else(pc.equal(texts, ""), None, texts)
+    """Empty cells and ``nan`` are no values: where all others are numbers."""
+    return pc.if_else(pc.match_substring_regex(texts, MISSING), None, texts)
 
 
 @dataclass
@@ -137,7 +139,7 @@ class _Kind:
                 self.exact = self.exact and same
             except pa.ArrowInvalid:
                 self.integers = False
-        # "nan" and "inf" are words before they are numbers, and a float holds 15 digits before the point.
+        # "inf" is a word before it is a number, and a float holds 15 digits before the point.
         self.decimals = self.decimals and bool(pc.all(pc.match_substring_regex(texts, DECIMAL)).as_py())
 
     def number_type(self) -> pa.DataType | None:

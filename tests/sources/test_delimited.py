@@ -119,7 +119,11 @@ def test_latin_1_is_refused_with_the_byte_and_the_remedy(tmp_path: Path) -> None
         (["1.5", "", "2"], "double"),
         (["", ""], "string"),
         (["", "one"], "string"),
-        (["nan", "1.5"], "string"),
+        (["nan", "1.5", "NaN"], "double"),
+        (["1", "nan"], "int64"),
+        (["nan", "NaN"], "string"),
+        (["nan", "one"], "string"),
+        (["NA", "1.5"], "string"),
         (["inf", "1.5"], "string"),
         (["12345678901234567890", "12345678901234567891"], "string"),
         (["1", "one"], "string"),
@@ -131,7 +135,9 @@ def test_a_column_becomes_numeric_only_where_that_loses_nothing(values: list[str
     column = with_numbers({"train": examples})["train"].slice(0).column("value")
     assert str(column.type) == kind
     assert [str(v) if kind == "string" else v for v in column.to_pylist()] == (
-        values if kind == "string" else [None if v == "" else int(v) if kind == "int64" else float(v) for v in values]
+        values
+        if kind == "string"
+        else [None if v.lower() in ("", "nan") else int(v) if kind == "int64" else float(v) for v in values]
     )
 
 
