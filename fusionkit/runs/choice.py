@@ -202,9 +202,9 @@ def _telling(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:
-    """The values that were tried, numbers in their order."""
-    found = column.drop_duplicates().tolist()
-    return sorted(found) if column.name in ORDERED else found
+    """The values that were tried, numbers in their order; a run that has no such number tried none."""
+    found = column.drop_duplicates()
+    return sorted(found.dropna()) if column.name in ORDERED else found.tolist()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -71,6 +71,14 @@ def test_epochs_and_layers_are_chosen_too(tuned: str, best: object) -> None:
     assert any("try larger ones" in note for note in found.notes) == (tuned == "epochs")
 
 
+def test_a_rate_that_only_some_methods_have_is_told_without_the_others() -> None:
+    trained = [runs("last", [0.5], method="full", encoder_lr=rate) for rate in (1e-4, 1e-5)]
+    assert (
+        choose(pd.concat([runs("last", [0.6]), *trained])).notes[0]
+        == "chosen by validation: encoder_lr of 1e-05, 0.0001"
+    )
+
+
 def test_options_that_a_table_shows_are_not_chosen() -> None:
     frame = pd.concat([runs("last", [0.5], epochs=5), runs("last", [0.6]), runs("last", [0.4], lr=1e-3)])
     found = chosen_by("validation", frame, ["epochs", "fusion"])
