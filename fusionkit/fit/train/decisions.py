@@ -77,7 +77,8 @@ def score_blocks(split: TaskSplit, layers: Layers, device: torch.device = CPU) -
         units = torch.from_numpy(units_of(split, examples)).to(device)
         pays = on_cpu or (device.type == "cuda" and len(batch.states) >= GPU_LEAST_ROWS)
         narrow = batch.states.bfloat16() if pays else None
-        longest = int(np.diff(split.offsets)[split.sequences(examples)].max(initial=0))
+        sequences = split.sequences(examples)
+        longest = int((split.offsets[sequences + 1] - split.offsets[sequences]).max(initial=0))
         yield units, replace(batch, place=SharedBuffer(), longest=longest), narrow
 
 
