@@ -94,15 +94,24 @@ def segment_ids(offsets: Tensor) -> Tensor:
     return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
 
 
+def _example_of_rows(rows: int, offsets: Tensor) -> Tensor:
+    """For each of so many rows the number of its example, ``[rows]``; rows behind the last get one more.
+
+    Unlike :func:`segment_ids` it waits for no number on the host, so that a GPU can record it.
+    """
+    return torch.searchsorted(offsets[1:], torch.arange(rows, device=offsets.device), right=True)
+
+
 def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
-    """Sum over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros.
+    """Sum over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros, and rows behind the last
+    offset count nowhere.
 
     Numbers of 16 bits are added up in 32. PyTorch's kernel for CPUs does so by itself; one that added up in bfloat16
     would stand still where a row is below 1/256 of the sum.
     """
     wide = values.float() if values.element_size() == 2 else values
-    total = wide.new_zeros(len(offsets) - 1, values.shape[-1]).index_add(0, segment_ids(offsets), wide)
-    return total.to(values.dtype)
+    total = wide.new_zeros(len(offsets), values.shape[-1]).index_add(0, _example_of_rows(len(wide), offsets), wide)
+    return total[:-1].to(values.dtype)
 
 
 def segment_mean(values: Tensor, offsets: Tensor) -> Tensor:
@@ -126,10 +135,12 @@ def ordered_segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
 
 
 def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
-    """Largest value over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros."""
-    index = segment_ids(offsets).unsqueeze(-1).expand_as(values)
-    start = values.new_zeros(len(offsets) - 1, values.shape[-1])
-    return start.scatter_reduce(0, index, values, "amax", include_self=False)
+    """Largest value over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros, and rows behind
+    the last offset count nowhere.
+    """
+    index = _example_of_rows(len(values), offsets).unsqueeze(-1).expand_as(values)
+    start = values.new_zeros(len(offsets), values.shape[-1])
+    return start.scatter_reduce(0, index, values, "amax", include_self=False)[:-1]
 
 
 def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:

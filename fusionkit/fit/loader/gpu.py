@@ -34,13 +34,19 @@ def filled(rows: int) -> int:
 class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
-    All draws are in the device's memory and have equally many examples. Each example has one sequence.
+    All draws are in the device's memory and have equally many examples. Each example has one sequence. ``pooled``: its
+    rows are pooled, so that a target is an example's and not a row's.
     """
 
     def __init__(
-        self, draws: Mapping[int, TaskSplit], orders: Mapping[int, Sampler], batch_size: int, device: torch.device
+        self,
+        draws: Mapping[int, TaskSplit],
+        orders: Mapping[int, Sampler],
+        batch_size: int,
+        device: torch.device,
+        pooled: bool = False,
     ) -> None:
-        self._draws, self._orders, self._size, self._device = draws, orders, batch_size, device
+        self._draws, self._orders, self._size, self._device, self._pooled = draws, orders, batch_size, device, pooled
         one = next(iter(draws.values()))
         assert isinstance(one.states, InMemoryStates)
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
@@ -61,7 +67,7 @@ class GpuLoader:
             examples, rows, _ = shape
             states, own_targets, own_offsets, batches = self._buffers[shape]
             self._held.select(places[step, :, :rows].flatten(), states.flatten(0, 1))
-            own_targets.copy_(targets[step, :, :rows])
+            own_targets.copy_(targets[step, :, : own_targets.shape[1]])
             own_offsets.copy_(offsets[step, :, : examples + 1])
             yield batches
 
@@ -69,7 +75,8 @@ class GpuLoader:
         """Buffers for minibatches of one shape: states, targets and offsets of all seeds, and the views of each."""
         count, (_, layers, hidden) = len(self._seeds), self._held.shape
         states = torch.empty(count, rows, layers, hidden, device=self._device)
-        targets = torch.empty(count, rows, *self._several, dtype=self._kind, device=self._device)
+        units = examples if self._pooled else rows
+        targets = torch.empty(count, units, *self._several, dtype=self._kind, device=self._device)
         offsets = torch.zeros(count, examples + 1, dtype=torch.int64, device=self._device)
         place = SharedBuffer()
         batches = {
@@ -92,7 +99,7 @@ class GpuLoader:
             at, offsets = flat_rows(draw.offsets, order)
             read_at = at if draw.read is None else flat_rows(draw.read_offsets, order)[0]
             told = draw.targets[read_at if draw.kept is not None else order]
-            if draw.read is not None:
+            if draw.read is not None and not self._pooled:
                 given = np.full((len(at), *self._several), FILLING, dtype=told.dtype)
                 given[draw.read[at]] = told
                 told = given
@@ -112,7 +119,8 @@ class GpuLoader:
                 own = offsets[first : last + 1]
                 here = slice(own[0], own[-1])
                 places[step, k, : own[-1] - own[0]] = lies[here]
-                targets[step, k, : own[-1] - own[0]] = told[here]
+                units = slice(first, last) if self._pooled else here
+                targets[step, k, : units.stop - units.start] = told[units]
                 inside[step, k, : len(own)] = own - own[0]
         shapes = list(zip(examples.tolist(), rows.tolist(), longest, strict=True))
         sent = [torch.from_numpy(each).to(self._device) for each in (places, targets, inside)]
@@ -123,9 +131,16 @@ class GpuLoaders:
     """A :class:`GpuLoader` for each data seed: minibatches are padded by its own draw alone."""
 
     def __init__(
-        self, draws: Mapping[int, TaskSplit], orders: Mapping[int, Sampler], batch_size: int, device: torch.device
+        self,
+        draws: Mapping[int, TaskSplit],
+        orders: Mapping[int, Sampler],
+        batch_size: int,
+        device: torch.device,
+        pooled: bool = False,
     ) -> None:
-        self._loaders = {seed: GpuLoader({seed: draw}, orders, batch_size, device) for seed, draw in draws.items()}
+        self._loaders = {
+            seed: GpuLoader({seed: draw}, orders, batch_size, device, pooled) for seed, draw in draws.items()
+        }
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """The minibatches of these data seeds, step by step; the next step overwrites a step's minibatches."""

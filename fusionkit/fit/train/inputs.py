@@ -100,16 +100,20 @@ class UnitInputs:
     def _on_gpu(self, specs: Sequence[RunSpec], orders: Mapping[int, Sampler]) -> GpuLoader | GpuLoaders | None:
         """Minibatches of a GPU that holds all draws, where they have one shape, or may be filled up to one: with
         dropout they may not be filled up to other draws', as a mask of more rows would have other numbers than that of
-        a run alone. Runs that look at whole examples share no minibatch's offsets, so that each draw has its own.
+        a run alone. Where scores depend on where examples end, each draw has minibatches of its own.
         """
-        draws, apart = self._draws, sees_examples(specs[0].fusion)
+        draws, whole, pooled = self._draws, sees_examples(specs[0].fusion), specs[0].pool not in (None, *ONE_TOKEN)
         if self._device.type == "cpu" or self._data.lm_head is not None:
             return None
         if len({len(draw) for draw in draws.values()}) > 1 or not all(map(is_plain, draws.values())):
             return None
+        if pooled and any(draw.read is not None for draw in draws.values()):
+            return None
         dense = all(draw.is_dense for draw in draws.values())
+        apart = (whole or pooled) and not dense
         if not dense and not all(
-            decides_rows(spec) and (takes_longest(spec.fusion) if apart else not spec.dropout) for spec in specs
+            has_one_decision(spec) and (takes_longest(spec.fusion) or not whole) and (apart or not spec.dropout)
+            for spec in specs
         ):
             return None
         most = min(sum(len(draw.rows) for draw in draws.values()), len(self._data.train.rows))
@@ -118,8 +122,8 @@ class UnitInputs:
             return None
         self._room -= size
         held = dict(zip(draws, load_all_into_memory(list(draws.values()), self._layers, self._device), strict=True))
-        kind = GpuLoaders if apart and not dense else GpuLoader
-        return kind(held, orders, specs[0].batch_size, self._device)
+        kind = GpuLoaders if apart else GpuLoader
+        return kind(held, orders, specs[0].batch_size, self._device, pooled)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: unchanged, or read into memory in this order where there is room."""
@@ -130,10 +134,9 @@ class UnitInputs:
         return load_into_memory(split, self._layers, order, self._device), tuple(range(len(self._layers)))
 
 
-def decides_rows(spec: RunSpec) -> bool:
-    """Whether each row that the fusion gives is scored independently, so that padding rows change nothing."""
-    heads = decides_by_softmax(spec.head) and not reads_sequences(spec.head)
-    return heads and spec.pool in (None, *ONE_TOKEN)
+def has_one_decision(spec: RunSpec) -> bool:
+    """Whether each row, or each example's pooled row, is decided by itself, so that padding rows change nothing."""
+    return decides_by_softmax(spec.head) and not reads_sequences(spec.head)
 
 
 def is_plain(draw: TaskSplit) -> bool:

@@ -90,17 +90,13 @@ class Stacked:
         self._folding = Folding.of(self._base) if self.device.type == "cpu" else None
         with_run_linear(self._base, stacked=True)
         self._base.train()
-        self.by_row = (
-            type(head) is Softmax
-            and not getattr(head.score, "across_rows", False)
-            and self._base.pool in (None, *ONE_TOKEN)
-            and self._base.sides == 1
-        )
+        decides = type(head) is Softmax and not getattr(head.score, "across_rows", False) and self._base.sides == 1
+        self.by_row = decides and self._base.pool in (None, *ONE_TOKEN)
         self.whole_examples = sees_examples(specs[0].fusion)
         # Their loss, weighted and smoothed, is of as many rows as have a target: a number that is waited for.
         waits = specs[0].class_weights != "none" and specs[0].label_smoothing > 0
         self._told = takes_longest(specs[0].fusion)  # how long the longest example is
-        self._records = self.by_row and (self._told or not self.whole_examples) and not waits
+        self._records = decides and (self._told or not self.whole_examples) and not waits
         self._adam = StackedAdam(self._trainable(), specs[0].optimizer == "adamw", pieces_of(specs))
         self._reset()
 

@@ -188,14 +188,56 @@ def test_runs_that_look_at_whole_examples_learn_from_filled_minibatches_what_the
                     torch.testing.assert_close(weights, other[name], rtol=1e-3, atol=1e-4)
 
 
-def specs_for(fusion: str, seed: int) -> list[RunSpec]:
+def specs_for(fusion: str, seed: int, pool: str | None = None) -> list[RunSpec]:
+    task, head = ("tagging", "tagger") if pool is None else ("classification", "classifier")
     return [
         RunSpec(
-            store="s", task="tagging", label="x", fusion=fusion, head="tagger", data_seed=seed, init_seed=init,
-            lr=1e-3, clip_norm=0.5,
+            store="s", task=task, label="x", fusion=fusion, head=head, data_seed=seed, init_seed=init, lr=1e-3,
+            clip_norm=0.5, pool=pool,
         )
         for init in (0, 1)
     ]  # fmt: skip
+
+
+def sentences(data: TaskData) -> dict[int, TaskSplit]:
+    """Draws of which each example has one class."""
+    found = {}
+    for seed, draw in draws_of(data.train, 2, 30).items():
+        classes = np.random.default_rng(seed).integers(0, len(data.labels), len(draw))
+        gold = [data.labels[k] for k in classes]
+        found[seed] = replace(draw, targets=classes, kept=None, word_offsets=None, gold=gold)
+    return found
+
+
+@pytest.mark.parametrize("fusion", ["attention", "flat:2"])
+@pytest.mark.parametrize("pool", ["mean", "max"])
+def test_pooled_rows_learn_from_filled_minibatches_what_they_learn_from_gathered_ones(
+    toy: Toy, fusion: str, pool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.fusions.narrow.DROPOUT", 0.0)
+    data = toy(words=True)
+    draws = sentences(data)
+    orders = {seed: Sampler(draw, "shuffle", seed) for seed, draw in draws.items()}
+    held = dict(zip(draws, load_all_into_memory(list(draws.values()), LAYERS), strict=True))
+    plain = SeparateLoaders({seed: GatherLoader(draw, LAYERS, orders[seed], 8) for seed, draw in draws.items()})
+    learned = []
+    for loader in (GpuLoaders(held, orders, 8, CPU, pooled=True), plain):
+        stacks = {seed: stack_for(specs_for(fusion, seed, pool), data) for seed in draws}
+        losses = [
+            stacks[seed].step(step.of((seed,), (0, 1)), [1e-3, 1e-3])
+            for epoch in (1, 2)
+            for step in loader.epoch(epoch, tuple(draws))
+            for seed in draws
+        ]
+        learned.append((torch.stack(losses), stacks))
+    (ours, filled_up), (theirs, gathered) = learned
+    torch.testing.assert_close(ours, theirs)
+    for seed in draws:
+        for run in range(2):
+            other = gathered[seed].weights(run)
+            for name, weights in filled_up[seed].weights(run).items():
+                if not name.endswith("key.bias"):
+                    torch.testing.assert_close(weights, other[name], rtol=1e-3, atol=1e-4)
 
 
 class WaitingError(Exception):
@@ -224,15 +266,18 @@ def waiting_found() -> AbstractContextManager[Any]:
 
 
 @pytest.mark.parametrize("fusion", [*WHOLE, "linear", "attention", "concat", "dwatt", "element-wise"])
-def test_what_a_gpu_would_record_waits_for_no_number(toy: Toy, fusion: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pool", [None, "mean", "max"])
+def test_what_a_gpu_would_record_waits_for_no_number(
+    toy: Toy, fusion: str, pool: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = toy(words=True)
-    whole = fusion in WHOLE
-    draws = some_read(data) if whole else draws_of(data.train, 2, 30)
+    apart = fusion in WHOLE or pool is not None
+    draws = sentences(data) if pool else some_read(data) if apart else draws_of(data.train, 2, 30)
     orders = {seed: Sampler(draw, "shuffle", seed) for seed, draw in draws.items()}
     held = dict(zip(draws, load_all_into_memory(list(draws.values()), LAYERS), strict=True))
-    loader = GpuLoader({0: held[0]} if whole else held, orders, 8, CPU)
-    seeds = (0,) if whole else (0, 1)
-    stack = stack_for([spec for seed in seeds for spec in specs_for(fusion, seed)], data)
+    loader = GpuLoader({0: held[0]} if apart else held, orders, 8, CPU, pool is not None)
+    seeds = (0,) if apart else (0, 1)
+    stack = stack_for([spec for seed in seeds for spec in specs_for(fusion, seed, pool)], data)
     done: list[str] = []
 
     class Graphs:

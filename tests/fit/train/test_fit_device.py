@@ -19,6 +19,8 @@ import torch
 import torch._lazy.ts_backend
 from torch import Tensor
 
+from fusionkit.dataset.infer_task import choose_task
+from fusionkit.dataset.labels import load_task
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
@@ -102,9 +104,9 @@ def specs_of(data: TaskData, **fields: Any) -> list[RunSpec]:
     return [base, replace(base, init_seed=1, lr=1e-3, clip_norm=0.5)]
 
 
-def trained(specs: list[RunSpec], data: TaskData, device: torch.device) -> list[RunResult]:
+def trained(specs: list[RunSpec], data: TaskData, device: torch.device, hidden: int = HIDDEN) -> list[RunResult]:
     found: dict[RunSpec, RunResult] = {}
-    for spec, outcome in train_unit(specs, data, lambda _: LAYERS, HIDDEN, lambda _: None, device=device):
+    for spec, outcome in train_unit(specs, data, lambda _: LAYERS, hidden, lambda _: None, device=device):
         assert isinstance(outcome, RunResult)
         found[spec] = outcome
     return [found[spec] for spec in specs]
@@ -176,6 +178,21 @@ def test_seeds_whose_minibatches_have_other_lengths_share_a_stack(
     assert next(len(some) for some in stacked if len(some) > 1) == len(specs)
     for one, other in zip(ours, theirs, strict=True):
         assert_alike(one, other)
+
+
+@pytest.mark.parametrize("device", [pytest.param(LAZY, id="lazy", marks=pytest.mark.soak("products")), GPU])
+@pytest.mark.parametrize(("fusion", "pool"), [("attention", "mean"), ("attention", "max"), ("flat:8", "mean")])
+def test_pooled_rows_of_examples_that_are_filled_up_learn_on_a_device_what_they_learn_on_the_cpu(
+    corpus_store: Callable[[str], Store], fusion: str, pool: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusionkit.fusions.narrow.DROPOUT", 0.0)
+    store = corpus_store("tokens")
+    data = load_task(store, *choose_task(store, "classification", None), pool, sees_examples(fusion))
+    specs = [
+        replace(spec, data_seed=seed) for seed in (0, 1) for spec in specs_of(data, fusion=fusion, pool=pool, lr=1e-3)
+    ]
+    for ours, theirs in zip(trained(specs, data, device, 384), trained(specs, data, CPU, 384), strict=True):
+        assert_alike(ours, theirs)
 
 
 @pytest.fixture
