@@ -43,7 +43,9 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
 def chart(study: ReportData, data: pd.DataFrame) -> Any:
     """A line a way, its interval as a bar at each k."""
     alt = altair()
-    x = alt.X("k:Q", title="layer k of the encoder", axis=whole_numbers(data["k"]))
+    # Marks at the ends stand clear of the frame.
+    scale = alt.Scale(nice=False, zero=False, padding=10)
+    x = alt.X("k:Q", title="layer k of the encoder", axis=whole_numbers(data["k"]), scale=scale)
     return panels(lines(study, x, data, k="k"), data, "task")
 
 
