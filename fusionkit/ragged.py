@@ -89,15 +89,10 @@ def flat_rows(row_offsets: IntArray, examples: IntArray) -> tuple[IntArray, IntA
     return np.arange(offsets[-1], dtype=np.int64) + shift, offsets
 
 
-def segment_ids(offsets: Tensor) -> Tensor:
-    """For each row the number of its example: ``[rows]`` from offsets ``[examples + 1]``."""
-    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
+def segment_ids(offsets: Tensor, rows: int) -> Tensor:
+    """For each of so many rows the number of its example: ``[rows]`` from offsets ``[examples + 1]``.
 
-
-def _example_of_rows(rows: int, offsets: Tensor) -> Tensor:
-    """For each of so many rows the number of its example, ``[rows]``; rows behind the last get one more.
-
-    Unlike :func:`segment_ids` it waits for no number on the host, so that a GPU can record it.
+    Rows behind the last offset get the number ``examples``. The host waits for no number: a GPU can record it.
     """
     return torch.searchsorted(offsets[1:], torch.arange(rows, device=offsets.device), right=True)
 
@@ -110,7 +105,7 @@ def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
     would stand still where a row is below 1/256 of the sum.
     """
     wide = values.float() if values.element_size() == 2 else values
-    total = wide.new_zeros(len(offsets), values.shape[-1]).index_add(0, _example_of_rows(len(wide), offsets), wide)
+    total = wide.new_zeros(len(offsets), values.shape[-1]).index_add(0, segment_ids(offsets, len(wide)), wide)
     return total[:-1].to(values.dtype)
 
 
@@ -138,14 +133,14 @@ def segment_max(values: Tensor, offsets: Tensor) -> Tensor:
     """Largest value over each example's rows: ``[rows, d]`` → ``[examples, d]``; no rows give zeros, and rows behind
     the last offset count nowhere.
     """
-    index = _example_of_rows(len(values), offsets).unsqueeze(-1).expand_as(values)
+    index = segment_ids(offsets, len(values)).unsqueeze(-1).expand_as(values)
     start = values.new_zeros(len(offsets), values.shape[-1])
     return start.scatter_reduce(0, index, values, "amax", include_self=False)[:-1]
 
 
 def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:
     """Softmax over each example's rows, each column by itself: ``[rows, d]`` → ``[rows, d]``."""
-    ids = segment_ids(offsets)
+    ids = segment_ids(offsets, len(values))
     powers = (values - segment_max(values.detach(), offsets)[ids]).exp()
     return powers / segment_sum(powers, offsets)[ids]
 

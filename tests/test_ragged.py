@@ -59,7 +59,7 @@ def test_flat_rows_are_those_of_the_examples_in_the_order_asked_for(chosen: list
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_segment_ids_number_each_row_by_its_example(lengths: list[int]) -> None:
     _, offsets = rows_of(lengths)
-    assert segment_ids(offsets).tolist() == [i for i, n in enumerate(lengths) for _ in range(n)]
+    assert segment_ids(offsets, sum(lengths)).tolist() == [i for i, n in enumerate(lengths) for _ in range(n)]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fusionkit.ragged import IntArray
+from fusionkit.ragged import IntArray, segment_ids
 
 SHORT = 16  # rows; shorter lines are not worth a group of their own
 LIKE = 1.5  # times as long as the shortest line of a group its longest may be
@@ -90,7 +90,7 @@ class Lines:
         rows = torch.minimum(starts[:-1, None] + steps, starts[1:, None] - 1).clamp(0)  # [examples, longest]
         each = (rows[:, None] * heads + lanes[:, None]).flatten(0, 1)  # [lines, longest]
         every = torch.arange(self._rows, device=device)
-        example = (torch.searchsorted(starts, every, right=True) - 1).clamp(max=count - 1)  # [rows]
+        example = segment_ids(starts, self._rows).clamp(max=count - 1)  # [rows]
         step = (every - starts[example]).clamp(max=longest - 1)
         own = ((example[:, None] * heads + lanes) * longest + step[:, None]).flatten()  # [rows · heads]
         run = torch.arange(runs, device=device)[:, None]

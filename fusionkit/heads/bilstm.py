@@ -45,7 +45,7 @@ def by_step(offsets: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         order int64 ``[n]`` of the rows; int64 ``[longest]``, how many sequences have a row at each step.
     """
-    lengths, ids = offsets.diff(), segment_ids(offsets)  # [sequences], [n]
+    lengths, ids = offsets.diff(), segment_ids(offsets, int(offsets[-1]))  # [sequences], [n]
     place = lengths.argsort(descending=True, stable=True).argsort()  # [sequences]
     step = torch.arange(len(ids), device=offsets.device) - offsets[ids]  # [n]
     return (step * len(lengths) + place[ids]).argsort(), step.bincount()

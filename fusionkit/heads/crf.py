@@ -59,7 +59,7 @@ class Crf(nn.Module):
         steps = scores.gather(1, tags.unsqueeze(1)).squeeze(1)  # [words]
         steps = steps + torch.where(first, self.start[tags], self.transitions[tags.roll(1), tags])
         steps = steps + torch.where(last, self.end[tags], 0.0)
-        return scores.new_zeros(len(offsets) - 1).index_add(0, segment_ids(offsets), steps)
+        return scores.new_zeros(len(offsets) - 1).index_add(0, segment_ids(offsets, len(steps)), steps)
 
     def log_partition(self, scores: Tensor, offsets: Tensor) -> Tensor:
         """``log Σ_y exp s(y)``, ``[examples]``; 0 where an example has no words.

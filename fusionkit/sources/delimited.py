@@ -115,7 +115,7 @@ def _cast(types: dict[str, pa.DataType], batch: pa.RecordBatch, start: int) -> p
 
 
 def _or_none(texts: pa.Array) -> pa.Array:
-    """Empty cells and ``nan`` are no values: where all others are numbers."""
+    """Empty cells and ``nan`` as no value."""
     return pc.if_else(pc.match_substring_regex(texts, MISSING), None, texts)
 
 

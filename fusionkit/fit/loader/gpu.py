@@ -21,6 +21,7 @@ from fusionkit.fit.loader.sampler import Sampler
 from fusionkit.ragged import flat_rows
 
 FEWEST_ROWS = 16
+Shape = tuple[int, int, int | None]  # of a minibatch: examples, padded rows, padded rows of its longest example
 
 
 def filled(rows: int) -> int:
@@ -34,8 +35,11 @@ def filled(rows: int) -> int:
 class GpuLoader:
     """Makes the minibatches of all data seeds by one gather a step.
 
-    All draws are in the device's memory and have equally many examples. Each example has one sequence. ``pooled``: its
-    rows are pooled, so that a target is an example's and not a row's.
+    All draws are in the device's memory and have equally many examples. Each example has one sequence.
+
+    Args:
+        pooled: an example's rows are pooled, so that a target is an example's and not a row's. whole: fusions look at
+            whole examples, so that minibatches say how long the longest is; for others more sizes would be recorded.
     """
 
     def __init__(
@@ -45,14 +49,16 @@ class GpuLoader:
         batch_size: int,
         device: torch.device,
         pooled: bool = False,
+        whole: bool = False,
     ) -> None:
-        self._draws, self._orders, self._size, self._device, self._pooled = draws, orders, batch_size, device, pooled
+        self._draws, self._orders, self._size, self._device = draws, orders, batch_size, device
+        self._pooled, self._whole = pooled, whole
         one = next(iter(draws.values()))
         assert isinstance(one.states, InMemoryStates)
         self._held, self._kind = one.states, torch.from_numpy(one.targets[:0]).dtype
         self._several = one.targets.shape[1:]  # as many numbers as there are classes, where a row may have several
         self._dense = all(draw.is_dense for draw in draws.values())
-        self._buffers: dict[tuple[int, int, int], tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
+        self._buffers: dict[Shape, tuple[Tensor, Tensor, Tensor, Minibatches]] = {}
         self._seeds: tuple[int, ...] = ()
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
@@ -71,7 +77,7 @@ class GpuLoader:
             own_offsets.copy_(offsets[step, :, : examples + 1])
             yield batches
 
-    def _allocated(self, examples: int, rows: int, longest: int) -> tuple[Tensor, Tensor, Tensor, Minibatches]:
+    def _allocated(self, examples: int, rows: int, longest: int | None) -> tuple[Tensor, Tensor, Tensor, Minibatches]:
         """Buffers for minibatches of one shape: states, targets and offsets of all seeds, and the views of each."""
         count, (_, layers, hidden) = len(self._seeds), self._held.shape
         states = torch.empty(count, rows, layers, hidden, device=self._device)
@@ -85,11 +91,11 @@ class GpuLoader:
         }
         return states, targets, offsets, Minibatches(batches)
 
-    def _plan(self, epoch: int) -> tuple[list[tuple[int, int, int]], Tensor, Tensor, Tensor]:
+    def _plan(self, epoch: int) -> tuple[list[Shape], Tensor, Tensor, Tensor]:
         """The row indices of each minibatch; padding repeats the first row.
 
         Returns:
-            examples, padded rows and padded rows of the longest example of each step; on the device the rows' places
+            the shape of each step's minibatches; on the device the rows' places
             ``[steps, seeds, most rows]``, their targets, with ``classes`` behind where a row may have several, and
             offsets ``[steps, seeds, most examples + 1]``.
         """
@@ -108,8 +114,10 @@ class GpuLoader:
         examples = np.diff(bounds)
         most = np.max([np.diff(offsets[bounds]) for _, _, offsets in found], 0)
         rows = most if self._dense else np.array([filled(count) for count in most])
-        lengths = np.max([np.diff(offsets) for _, _, offsets in found], 0)
-        longest = [filled(count) for count in np.maximum.reduceat(lengths, bounds[:-1])]
+        longest: list[int | None] = [None] * len(rows)
+        if self._whole:
+            lengths = np.max([np.diff(offsets) for _, _, offsets in found], 0)
+            longest = [filled(count) for count in np.maximum.reduceat(lengths, bounds[:-1])]
         shape = len(examples), len(self._seeds), int(rows.max())
         places = np.zeros(shape, dtype=np.int64)
         targets = np.full((*shape, *self._several), FILLING, dtype=found[0][1].dtype)
@@ -130,17 +138,8 @@ class GpuLoader:
 class GpuLoaders:
     """A :class:`GpuLoader` for each data seed: minibatches are padded by its own draw alone."""
 
-    def __init__(
-        self,
-        draws: Mapping[int, TaskSplit],
-        orders: Mapping[int, Sampler],
-        batch_size: int,
-        device: torch.device,
-        pooled: bool = False,
-    ) -> None:
-        self._loaders = {
-            seed: GpuLoader({seed: draw}, orders, batch_size, device, pooled) for seed, draw in draws.items()
-        }
+    def __init__(self, loaders: Mapping[int, GpuLoader]) -> None:
+        self._loaders = loaders
 
     def epoch(self, epoch: int, seeds: Sequence[int]) -> Iterator[Minibatches]:
         """The minibatches of these data seeds, step by step; the next step overwrites a step's minibatches."""

@@ -122,8 +122,10 @@ class UnitInputs:
             return None
         self._room -= size
         held = dict(zip(draws, load_all_into_memory(list(draws.values()), self._layers, self._device), strict=True))
-        kind = GpuLoaders if apart else GpuLoader
-        return kind(held, orders, specs[0].batch_size, self._device, pooled)
+        told = orders, specs[0].batch_size, self._device, pooled, whole
+        if apart:
+            return GpuLoaders({seed: GpuLoader({seed: draw}, *told) for seed, draw in held.items()})
+        return GpuLoader(held, *told)
 
     def _held(self, split: TaskSplit, order: IntArray | None = None) -> tuple[TaskSplit, Layers]:
         """A split and its layers' positions: unchanged, or read into memory in this order where there is room."""

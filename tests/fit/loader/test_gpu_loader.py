@@ -73,13 +73,16 @@ def test_minibatches_are_those_that_are_gathered_one_by_one(toy: Toy, words: boo
 def test_minibatches_of_one_place_share_their_memory_and_others_do_not(toy: Toy) -> None:
     resident, _ = feedings(draws_of(toy(words=True).train, 2, 30), 4)
     seen: dict[object, set[int]] = {}
+    shapes = set()
     for epoch in range(3):
         for step in resident.epoch(epoch, (0, 1)):
             batches = step.batches
+            shapes.add((len(batches[0].offsets), len(batches[0].states)))
             assert len({batch.place for batch in batches.values()}) == 1
             seen.setdefault(batches[0].place, set()).add(batches[0].states.data_ptr())
             assert batches[0].states.data_ptr() != batches[1].states.data_ptr()
     assert len(seen) > 1
+    assert len(seen) == len(shapes)  # how long examples are makes no further shape, where no fusion looks at them
     assert all(len(places) == 1 for places in seen.values())
     assert len(set.union(*seen.values())) == len(seen)
 
@@ -161,9 +164,9 @@ def test_runs_that_look_at_whole_examples_learn_from_filled_minibatches_what_the
     draws = some_read(data)
     orders = {seed: Sampler(draw, "shuffle", seed) for seed, draw in draws.items()}
     held = dict(zip(draws, load_all_into_memory(list(draws.values()), LAYERS), strict=True))
-    together = GpuLoaders(held, orders, 8, CPU)
+    together = GpuLoaders({seed: GpuLoader({seed: held[seed]}, orders, 8, CPU, whole=True) for seed in draws})
     if dropout:  # each draw as it is alone
-        apart = {seed: GpuLoader({seed: held[seed]}, orders, 8, CPU) for seed in draws}
+        apart = {seed: GpuLoader({seed: held[seed]}, orders, 8, CPU, whole=True) for seed in draws}
     else:
         monkeypatch.setattr("fusionkit.fusions.narrow.DROPOUT", 0.0)
     specs = {seed: specs_for(fusion, seed) for seed in draws}
@@ -221,7 +224,9 @@ def test_pooled_rows_learn_from_filled_minibatches_what_they_learn_from_gathered
     held = dict(zip(draws, load_all_into_memory(list(draws.values()), LAYERS), strict=True))
     plain = SeparateLoaders({seed: GatherLoader(draw, LAYERS, orders[seed], 8) for seed, draw in draws.items()})
     learned = []
-    for loader in (GpuLoaders(held, orders, 8, CPU, pooled=True), plain):
+    whole = fusion in WHOLE
+    own = {seed: GpuLoader({seed: held[seed]}, orders, 8, CPU, pooled=True, whole=whole) for seed in draws}
+    for loader in (GpuLoaders(own), plain):
         stacks = {seed: stack_for(specs_for(fusion, seed, pool), data) for seed in draws}
         losses = [
             stacks[seed].step(step.of((seed,), (0, 1)), [1e-3, 1e-3])
@@ -245,7 +250,9 @@ class WaitingError(Exception):
 
 
 class NothingIsWaitedFor(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises where the host would have to wait for a device."""
+    """Raises where the host would have to wait for a device. It does not see ``tolist``, by which the numbers of runs,
+    which are the CPU's, are read.
+    """
 
     WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "bincount", "equal", "is_nonzero")
 
@@ -275,7 +282,7 @@ def test_what_a_gpu_would_record_waits_for_no_number(
     draws = sentences(data) if pool else some_read(data) if apart else draws_of(data.train, 2, 30)
     orders = {seed: Sampler(draw, "shuffle", seed) for seed, draw in draws.items()}
     held = dict(zip(draws, load_all_into_memory(list(draws.values()), LAYERS), strict=True))
-    loader = GpuLoader({0: held[0]} if apart else held, orders, 8, CPU, pool is not None)
+    loader = GpuLoader({0: held[0]} if apart else held, orders, 8, CPU, pool is not None, fusion in WHOLE)
     seeds = (0,) if apart else (0, 1)
     stack = stack_for([spec for seed in seeds for spec in specs_for(fusion, seed, pool)], data)
     done: list[str] = []

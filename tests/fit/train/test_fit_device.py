@@ -130,9 +130,8 @@ def assert_alike(ours: RunResult, theirs: RunResult) -> None:
 def test_a_stack_learns_on_a_device_what_it_learns_on_the_cpu(
     toy: Toy, fusion: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "fusionkit.fusions.narrow.DROPOUT", 0.0
-    )  # a mask is of as many rows as a minibatch is filled to
+    # A mask has as many rows as a minibatch is filled up to.
+    monkeypatch.setattr("fusionkit.fusions.narrow.DROPOUT", 0.0)
     data = toy(words=True, examples=12)  # a whole minibatch and half of one
     specs = specs_of(data, fusion=fusion)
     for ours, theirs in zip(trained(specs, data, device), trained(specs, data, CPU), strict=True):
