@@ -21,7 +21,7 @@ from unittest.mock import patch
 import numpy as np
 from sweep import Silent  # type: ignore[import-not-found]
 
-from fusionkit.errors import UsageError
+from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.vectorized.cuda_graphs import CudaGraphs
 from fusionkit.machine.devices import device_of
@@ -57,21 +57,28 @@ def main() -> None:
         device_of(options.device)
     except UsageError as error:
         parser.error(f"{error}\n  no figure can be taken here; --device cpu tries the script")
-    store, ratios = open_store(options.store), dict[str, float]()
-    for fusion in options.fusion:
-        for runs in options.runs:
-            specs = expand(
+    try:
+        store = open_store(options.store)
+        sweeps = {
+            (fusion, runs): expand(
                 store, label=options.label, head=options.head, fusions=(fusion,), seeds=runs, lrs=(1e-3,),
                 shots=(options.shots,), epochs=(options.epochs,),
-            )  # fmt: skip
-            swept(store, specs[:1], options.device, recorded=True)
-            (rate, score), (plain, same) = (swept(store, specs, options.device, on) for on in (True, False))
-            ratios[f"{fusion}, {runs} runs recorded over launched"] = round(rate / plain, 2)
-            print(
-                f"{fusion}, {runs} runs: {rate:,.1f} heads a minute recorded, {plain:,.1f} launched, "
-                f"{rate / plain:.2f} ×; mean test score {score:.4f}, {same:.4f}",
-                flush=True,
             )
+            for fusion in options.fusion
+            for runs in options.runs
+        }  # fmt: skip
+    except FusionkitError as error:
+        parser.error(str(error))
+    ratios: dict[str, float] = {}
+    for (fusion, runs), specs in sweeps.items():
+        swept(store, specs[:1], options.device, recorded=True)
+        (rate, score), (plain, same) = (swept(store, specs, options.device, on) for on in (True, False))
+        ratios[f"{fusion}, {runs} runs recorded over launched"] = round(rate / plain, 2)
+        print(
+            f"{fusion}, {runs} runs: {rate:,.1f} heads a minute recorded, {plain:,.1f} launched, "
+            f"{rate / plain:.2f} ×; mean test score {score:.4f}, {same:.4f}",
+            flush=True,
+        )
     if options.json:
         print(json.dumps(ratios))
 
