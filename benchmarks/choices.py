@@ -72,13 +72,6 @@ CHOICES = {
 }
 
 
-class Quiet:
-    """Watches both stages and says nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
-
-
 def encoded(source: Path, choice: Choice, out: Path, limit: int | None) -> tuple[Store, float | None]:
     """The store, and sub-tokens a second where it was made now."""
     if is_complete(out):
@@ -89,7 +82,7 @@ def encoded(source: Path, choice: Choice, out: Path, limit: int | None) -> tuple
         opened = replace(opened, splits={name: table.slice(0, limit) for name, table in opened.splits.items()})
     columns = guess_columns(opened)
     encoder = load_encoder("minilm", compute_dtype=spec.compute_dtype, words=columns.tokens is not None)
-    report = encode(opened, columns, out, spec, encoder, progress=Quiet())
+    report = encode(opened, columns, out, spec, encoder)
     return open_store(out), report.tokens / report.seconds
 
 
@@ -108,7 +101,7 @@ def read_speed(store: Store) -> float:
 def scores(store: Store, choice: Choice, runs: Path, seeds: int, epochs: int) -> list[float]:
     """Test scores in percent, a seed each."""
     specs = expand(store, fusions=[FUSION], pool=choice.pool, seeds=seeds, epochs=[epochs])
-    return [100 * record["score"] for record in fit(store, specs, RunsFolder(runs), Quiet())]
+    return [100 * record["score"] for record in fit(store, specs, RunsFolder(runs))]
 
 
 def main() -> None:

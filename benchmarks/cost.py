@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from sweep import Silent, encoded  # type: ignore[import-not-found]  # beside this file
+from sweep import encoded  # type: ignore[import-not-found]  # beside this file
 
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext
@@ -66,7 +66,7 @@ def main() -> None:
         specs = expand(store, fusions=FUSIONS, seeds=2, **choices)
         folder = options.work / "cost-runs"
         shutil.rmtree(folder, ignore_errors=True)
-        records = fit(store, specs, RunsFolder(folder), Silent(), workers=None)
+        records = fit(store, specs, RunsFolder(folder), workers=None)
         print(f"{case}: seconds of a run, recorded beside real (claim: within {CLAIM:.0%})")
         for fusion in FUSIONS:
             alike = [record for record in records if record["spec"]["fusion"] == fusion]

@@ -19,7 +19,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from sweep import Silent  # type: ignore[import-not-found]
 
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.fit import RunsFolder, expand, fit
@@ -36,7 +35,7 @@ def swept(store: Store, specs: list[RunSpec], device: str, recorded: bool) -> tu
     plain = patch.object(CudaGraphs, "do", lambda graphs, place, what, work: work())
     with tempfile.TemporaryDirectory() as folder, nullcontext() if recorded else plain:
         began = time.perf_counter()
-        records = fit(store, specs, RunsFolder(Path(folder) / "runs"), Silent(), workers=None, device=device)
+        records = fit(store, specs, RunsFolder(Path(folder) / "runs"), workers=None, device=device)
         seconds = time.perf_counter() - began
     return 60 * len(records) / seconds, float(np.mean([record["score"] for record in records]))
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sweep import Silent, encoded  # type: ignore[import-not-found]  # beside this file
+from sweep import encoded  # type: ignore[import-not-found]  # beside this file
 
 from fusionkit.dataset.batch import Batch
 from fusionkit.dataset.draws import uniform_draw
@@ -77,7 +77,7 @@ def scored(fusion: str, seeds: int, store: Store) -> dict[str, list[float]]:
             lrs=(RATE,), validate_on=800, validate_every=5, compute_dtype=dtype,
         )  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
-            records = fit(store, specs, RunsFolder(Path(folder) / "runs"), Silent())
+            records = fit(store, specs, RunsFolder(Path(folder) / "runs"))
         found[dtype] = [100 * record["score"] for record in records]
     return found
 

@@ -47,20 +47,13 @@ REPEATS = 3
 WARM_UP = 32  # texts
 
 
-class Quiet:
-    """Watches both stages and says nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
-
-
 def encoded(source: str, encoder: str, limit: int | None, out: Path) -> tuple[Store, list[list[Any]]]:
     """A store of tokens of the source's train split, and its texts: one column, or two of pairs."""
     opened = open_source(source)
     columns = guess_columns(opened)
     train = opened.splits["train"].slice(0, limit or opened.splits["train"].num_rows)
     loaded = load_encoder(encoder, words=columns.tokens is not None)
-    encode(replace(opened, splits={"train": train}), columns, out, EncodeSpec(rows="tokens"), loaded, progress=Quiet())
+    encode(replace(opened, splits={"train": train}), columns, out, EncodeSpec(rows="tokens"), loaded)
     store = open_store(out)
     frame = store["train"].examples
     if columns.tokens:
@@ -80,7 +73,7 @@ def trained(store: Store, count: int, layers: str | None, out: Path) -> list[Pat
     chosen: dict[str, Any] = {"fusions": ["attention"], "fusion_layers": [layers], "epochs": [1], "seeds": count}
     by_kind = [expand(store, **kind, **chosen) for kind in kinds]
     specs = [spec for turn in zip(*by_kind, strict=True) for spec in turn][:count]
-    fit(store, specs, RunsFolder(out), Quiet())
+    fit(store, specs, RunsFolder(out))
     return [out / spec.digest for spec in specs]
 
 

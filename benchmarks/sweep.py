@@ -205,13 +205,6 @@ def products_each(processes: int) -> float:
     return sum(float(process.communicate()[0]) for process in begun) / processes
 
 
-class Silent:
-    """Nobody watches."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *given, **named: None
-
-
 def contender(case: Case, store: Store, folder: Path, precision: str, device: str = "cpu") -> tuple[float, list[float]]:
     """Seconds of the whole sweep, and the test scores."""
     specs = expand(
@@ -226,7 +219,7 @@ def contender(case: Case, store: Store, folder: Path, precision: str, device: st
         compute_dtype=precision,
     )
     began = time.perf_counter()
-    records = fit(store, specs, RunsFolder(folder), Silent(), workers=None, device=device)
+    records = fit(store, specs, RunsFolder(folder), workers=None, device=device)
     return time.perf_counter() - began, [record["score"] for record in records]
 
 

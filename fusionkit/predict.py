@@ -312,6 +312,13 @@ class Predictor:
     def _refuse(self, texts: Sequence[Any], pairs: Sequence[str] | None) -> None:
         words = [not isinstance(text, str) for text in texts]
         given = "pairs" if pairs is not None else "words" if any(words) else "texts"
+        if any(not isinstance(second, str) for second in pairs or ()) or (pairs is not None and any(words)):
+            raise UsageError(
+                "each side of a pair is a text",
+                expected=EXAMPLES["pairs"],
+                received="something else on one side",
+                remedy="join lists of words to texts",
+            )
         if isinstance(texts, str) or (texts and given != self.takes) or (any(words) and not all(words)):
             raise UsageError(
                 "the runs were trained over other input",

@@ -145,17 +145,10 @@ def segment_softmax(values: Tensor, offsets: Tensor) -> Tensor:
     return powers / segment_sum(powers, offsets)[ids]
 
 
-def side_by_side(offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Examples side by side: row numbers int64 ``[examples, longest]`` (any behind each end), and their bool mask."""
-    lengths = offsets.diff().unsqueeze(-1)
-    steps = torch.arange(int(lengths.max()) if len(lengths) else 0, device=offsets.device)
-    mask = steps < lengths
-    return torch.where(mask, offsets[:-1, None] + steps, 0), mask
-
-
 def pad(values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Rows side by side, ``[examples, longest, …]`` (zeros behind each end), and their bool mask."""
-    _, mask = side_by_side(offsets)
+    lengths = offsets.diff().unsqueeze(-1)
+    mask = torch.arange(int(lengths.max()) if len(lengths) else 0, device=offsets.device) < lengths
     padded = values.new_zeros(*mask.shape, *values.shape[1:])
     padded[mask] = values
     return padded, mask

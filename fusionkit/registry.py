@@ -94,12 +94,6 @@ class Registry:
             remedy = f"{error.remedy}{hint}"
             raise UsageError(what, expected=error.expected, received=error.received, remedy=remedy) from error
 
-    def refuse_absent(self, text: str) -> None:
-        """Raise a UsageError for an import path whose module cannot be found, before anything heavy is imported."""
-        name, _ = self.split(text)
-        if ":" in name and not _is_there(name.partition(":")[0]):
-            self.load(name)
-
     def source(self, name: str) -> dict[str, str | None] | None:
         """The entry of a run's record for the code of a name that is not in the table; None for names of the table."""
         if not self.is_own(name):
@@ -140,15 +134,6 @@ def _imported(name: str) -> Any:
             received=f"{type(error).__name__}: {' '.join(str(error).split())}",
             remedy="install its package, set PYTHONPATH, or start where it lies" if absent else "mend the module",
         ) from error
-
-
-def _is_there(module: str) -> bool:
-    """Whether a module can be found; packages above it are imported for that."""
-    _see_working_folder()
-    try:
-        return module in sys.modules or importlib.util.find_spec(module) is not None
-    except Exception:  # whatever a package above it raises
-        return False
 
 
 def _see_working_folder() -> None:

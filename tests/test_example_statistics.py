@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from fusionkit.ragged import IntArray
+from fusionkit.runs.comparison.errors_of_differences import p_over_examples
 from fusionkit.statistics import TESTS
 from fusionkit.statistics.examples import (
     SCORES,
@@ -88,6 +91,20 @@ def test_mcnemar_counts_what_one_side_alone_got_right() -> None:
     ours, theirs = np.array([1, 1, 1, 1, 1, 0, 0, 1.0]), np.array([1, 0, 0, 0, 0, 0, 1, 1.0])
     assert mcnemar_p(ours, theirs) == pytest.approx(stats.binomtest(4, 5).pvalue)
     assert mcnemar_p(ours, ours) == 1.0
+
+
+def test_mcnemar_is_not_asked_of_words() -> None:
+    """Each sentence has ten words here, of which one side tags one more right: any word right is no answer."""
+    counts = np.stack([np.stack([np.full(12, right), np.full(12, 10.0)], -1) for right in (8.0, 7.0)])
+    answers: Any = SimpleNamespace(
+        of=lambda run: SimpleNamespace(examples="test"), counts=lambda runs: (SCORES["accuracy"], counts)
+    )
+    trial = SimpleNamespace(digest="a", evaluated="store", metric="accuracy", counts=None)
+    pairs: Any = SimpleNamespace(trials=[([trial], [trial])], differences=np.array([0.1]))
+    errors: Any = None
+    assert p_over_examples(pairs, errors, answers) < 0.01
+    counts[..., 1] = 1.0
+    assert p_over_examples(pairs, errors, answers) == 1.0
 
 
 def errors_of(ours: Floats, theirs: Floats) -> tuple[float, TwoWay]:

@@ -20,7 +20,6 @@ from fusionkit.ragged import (
     segment_mean,
     segment_softmax,
     segment_sum,
-    side_by_side,
 )
 
 LENGTHS = [[3, 0, 1, 4], [0], [], [0, 0, 0], [5], [1, 1, 1], [0, 2], [2, 0]]
@@ -175,16 +174,3 @@ def test_an_example_beyond_the_batch_is_an_index_error(example: int) -> None:
 def test_iterating_over_a_batch_ends_at_its_last_example() -> None:
     batch = Ragged(torch.zeros(5, 2, 3), np.array([0, 2, 2, 5], dtype=np.int64), np.ones(5, dtype=np.bool_))
     assert [len(example) for example in batch] == [2, 0, 3]  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_examples_side_by_side_have_their_rows_in_order(lengths: list[int]) -> None:
-    _, offsets = rows_of(lengths)
-    places, mask = side_by_side(offsets)
-    longest = max(lengths, default=0)
-    assert places.shape == mask.shape == (len(lengths), longest)
-    for example, length in enumerate(lengths):
-        assert mask[example].tolist() == [step < length for step in range(longest)]
-        start, stop = offsets[example], offsets[example + 1]
-        assert places[example, :length].tolist() == list(range(int(start), int(stop)))
-    assert places.numel() == 0 or 0 <= int(places.min()) <= int(places.max()) <= max(sum(lengths) - 1, 0)

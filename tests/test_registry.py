@@ -138,13 +138,6 @@ def test_the_source_is_the_file_s_hash_and_a_change_is_told_of(lab: Path) -> Non
     assert told == f"reglab.mix:Deep has changed since: reglab.mix was sha256 000000000000…, it is {sha256[:12]}…"
 
 
-def test_an_absent_module_is_refused_before_anything_is_imported() -> None:
-    registry = Registry("fusion", "fusionkit.fusions", {})
-    registry.refuse_absent("reglab.wrong:Deep")  # it is there, and not imported
-    with pytest.raises(UsageError, match="there is no module 'nolab'"):
-        registry.refuse_absent("nolab.mix:Deep:8")
-
-
 def test_a_head_says_what_it_fits() -> None:
     check_head(TASKS["tagging"], "reglab.mix:Words")
     assert fitting_heads(tasks_of("joint"), "classifier+reglab.mix:Words") == "classifier+reglab.mix:Words"

@@ -117,7 +117,7 @@ class PlaceType(click.ParamType[Place]):
 
 
 class FolderType(PlaceType):
-    """A folder for runs, on a local disk."""
+    """A local folder or file, for all but stores."""
 
     name = "folder"
 
@@ -125,7 +125,9 @@ class FolderType(PlaceType):
         place = place_of(value)
         if not isinstance(place, Path):  # as a path it would be a folder called "s3:"
             raise UsageError(
-                "runs are kept in a local folder", received=value, remedy="choose a folder; a store may lie there"
+                "runs, reports and exports are kept on a local disk",
+                received=value,
+                remedy="choose a local path; a store may lie there",
             )
         return place
 

@@ -12,7 +12,14 @@ import click
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
 from fusionkit.cli.options.completion import folders
 from fusionkit.cli.options.sweep_options import given_sweep, stores_or_file, sweep_options
-from fusionkit.cli.options.work_options import cluster_options, given_cluster, on_cpus, print_slurm_job, working_options
+from fusionkit.cli.options.work_options import (
+    cluster_options,
+    given_cluster,
+    on_cpus,
+    print_slurm_job,
+    refuse_numbered_device,
+    working_options,
+)
 from fusionkit.errors import FusionkitError, UsageError
 from fusionkit.lazy import uncollected
 from fusionkit.plural import counted
@@ -67,13 +74,7 @@ def fit(
     check_logs(log_to)
     store, sweep, file = given_sweep(context, stores)
     settings = given_cluster(cluster, cluster_config or file, workers=workers)
-    if settings is not None and device not in ("auto", "cpu", "cuda"):
-        raise UsageError(
-            "the device of a cluster's workers has no number: each sees one GPU at most",
-            expected="--device auto, cpu or cuda",
-            received=f"--device {device} beside --cluster",
-            remedy="leave the number out",
-        )
+    refuse_numbered_device(device, settings)
     if print_job:
         print_slurm_job(on_cpus(settings) if settings and device == "cpu" else settings)
         return

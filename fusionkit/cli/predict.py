@@ -65,6 +65,15 @@ def predict(
         )
     if given not in (None, "-") and not Path(given).expanduser().is_file():
         raise UsageError(f"{given} is no file", expected="a file, or - for standard input", remedy="check the path")
+    if given in (None, "-") and (
+        columns := [f"--{name}" for name, value in (("text", text), ("pair", pair), ("tokens", tokens)) if value]
+    ):
+        raise UsageError(
+            f"{columns[0]} names a column of a file",
+            expected="--input FILE beside it",
+            received="texts on the command line" if given is None else "lines of standard input",
+            remedy="leave it out, or write the texts into a file with columns",
+        )
     log().print(f"loading the heads in {', '.join(places)}")
     from fusionkit.encoder.lean_import import import_models
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, clock, log, out, print_json, table
-from fusionkit.cli.options.work_options import cluster_options, given_cluster, print_slurm_job, working_options
+from fusionkit.cli.options.work_options import (
+    cluster_options,
+    given_cluster,
+    on_cpus,
+    print_slurm_job,
+    refuse_numbered_device,
+    working_options,
+)
 from fusionkit.plural import counted
 
 if TYPE_CHECKING:
@@ -67,8 +74,9 @@ def run(
     check_logs(how["log_to"])
     found = read_study(study, settings, only)
     where = given_cluster(cluster, cluster_config, found, workers=workers)
+    refuse_numbered_device(how["device"], where)
     if print_job:
-        print_slurm_job(where)
+        print_slurm_job(on_cpus(where) if where and how["device"] == "cpu" else where)
         return
     done_before = known_runs(known)
     log().print(

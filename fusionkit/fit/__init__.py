@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from fusionkit.dataset.task_stores import TaskChoice, TaskStores
     from fusionkit.fit.executor.estimate import forecast
     from fusionkit.fit.executor.run import fit
-    from fusionkit.fit.executor.scheduler import FitProgress
     from fusionkit.fit.model.warm_start import open_starts
+    from fusionkit.fit.progress import FitProgress
     from fusionkit.fit.sweep.grid import expand
     from fusionkit.runs.comparison.compare import compare
     from fusionkit.runs.folder import RunsFolder, is_runs
@@ -31,8 +31,8 @@ __getattr__ = lazily(
         "fusionkit.dataset.task_stores": ("TaskChoice", "TaskStores"),
         "fusionkit.fit.executor.estimate": ("forecast",),
         "fusionkit.fit.executor.run": ("fit",),
-        "fusionkit.fit.executor.scheduler": ("FitProgress",),
         "fusionkit.fit.model.warm_start": ("open_starts",),
+        "fusionkit.fit.progress": ("FitProgress",),
         "fusionkit.fit.sweep.grid": ("expand",),
         "fusionkit.runs.comparison.compare": ("compare",),
         "fusionkit.runs.folder": ("RunsFolder", "is_runs"),

@@ -94,18 +94,18 @@ class AllPredictions:
         contexts: dict[Any, SweepContext] = {}
         known: dict[str, dict[str, RunPredictions]] = {}  # of runs with several rows
         for row in self._wanted():
-            digest, task, method = row["digest"], row["task_name"], row["method"]
+            digest = row["digest"]
             if file := self.study.records[digest].get(TAKEN_FROM):
                 gone.setdefault(f"no weights to predict by: records were taken from {file}", set()).add(digest)
                 continue
             try:
                 if digest not in known:
-                    known[digest] = predictions_of(self.study, digest, task, method, contexts)
+                    known[digest] = predictions_of(self.study, row, contexts)
                 if pd.isna(row["task_stores"]):
                     found += known.pop(digest).values()
                 else:
                     look = known[digest][row["task"]]
-                    found.append(replace(look, task=task, scored={**row, "metric": own_metric(row)}))
+                    found.append(replace(look, task=row["task_name"], scored={**row, "metric": own_metric(row)}))
             except FusionkitError as error:
                 gone.setdefault(error.what, set()).add(digest)
         self.left_out += [f"{what} ({counted(len(digests), 'run')})" for what, digests in gone.items()]
@@ -146,13 +146,18 @@ class AllPredictions:
 
 
 def predictions_of(
-    study: ReportData, digest: str, task: str, method: str, contexts: dict[Any, SweepContext]
+    study: ReportData, row: Mapping[str, Any], contexts: dict[Any, SweepContext]
 ) -> dict[str, RunPredictions]:
-    """The predictions of a run by its tasks, one for each column that it predicts; ``contexts`` keep loaded task data.
+    """The predictions of a run by its tasks, one for each column that it predicts.
+
+    Args:
+        row: of ``study.frame``; of a run that was scored on several stores it names one. contexts: loaded task data,
+            which are kept.
 
     Raises:
         FusionkitError: its store is missing, or its weights are damaged.
     """
+    digest, task, method = row["digest"], row["task_name"], row["method"]
     spec = RunSpec.from_dict(study.records[digest]["spec"])
     key = (spec.store, spec.mix, spec.evaluate_on, spec.task_stores)
     if key not in contexts:
@@ -162,12 +167,15 @@ def predictions_of(
     folder = Path(str(study.frame.loc[study.frame["digest"] == digest, "folder"].iloc[0])) / digest
     run = open_run(folder)
     data = _data_of(run, contexts[key].load(spec), source)  # all rows: each has its token and its weights
-    split, name = (data.validation, "validation") if data.test is None else (data.test, "test")
+    test = data.tests.get(row["evaluated"], data.test)
+    split, name = (data.validation, "validation") if test is None else (test, "test")
+    scored = {**study.records[digest], "score": row["score"]} if data.tests else study.records[digest]
+    place = list(data.tests).index(row["evaluated"]) if row["evaluated"] in data.tests else 0
     positions = positions_of(run.layers, source.layers)
     answers = predict_parts(run.whole, data, split, positions)
     found, texts_of = dict[str, RunPredictions](), dict[str, Texts]()
     for part, examples in split.parts.items():
-        store = _store_of(source, part)
+        store = _store_of(source, part, place)
         texts = texts_of.setdefault(store.digest, Texts(store, name if name in store.splits else "train"))
         part_data, gold, predicted = data.parts[part], list(examples.gold), answers[part]
         if part_data.task.several:
@@ -177,18 +185,18 @@ def predictions_of(
         if whole is None:
             kind = "spans" if are_span_tags(part_data.labels) else "tags"
         found[part] = RunPredictions(
-            digest, task, method, part_data.label, study.records[digest], kind, name, run.layers, gold, predicted,
+            digest, task, method, part_data.label, scored, kind, name, run.layers, gold, predicted,
             tokens, whole, row_weights(run.whole.parts[part], examples, positions),
             examples.read_offsets[:: examples.sides], has_row,
         )  # fmt: skip
     return found
 
 
-def _store_of(source: Stores, task: str) -> Store:
-    """The store of the examples that a task is scored on."""
+def _store_of(source: Stores, task: str, place: int) -> Store:
+    """The store of the examples that a task is scored on; ``place`` is its number among those that are scored."""
     if isinstance(source, TaskStores):
         return source.store_of[task]
-    return source.evaluation_stores[0] if isinstance(source, Mix) else source
+    return source.evaluation_stores[place] if isinstance(source, Mix) else source
 
 
 def _data_of(run: TrainedRun, data: TaskData, source: Stores) -> TaskData:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fusionkit.errors import UsageError, unknown_name
 from fusionkit.io.files import write_durably
+from fusionkit.metrics import CORRELATIONS, metric_name
 from fusionkit.printable import spreadsheet_safe
 from fusionkit.report.altair import vl_convert
 from fusionkit.report.figures import FIGURES
@@ -106,14 +107,15 @@ def _thinned(data: pd.DataFrame, by: Sequence[str]) -> tuple[pd.DataFrame, str]:
 
 
 def _bounded(data: pd.DataFrame) -> pd.DataFrame:
-    """The same with intervals cut at 0 and 100 %, where a t interval of two seeds often ends outside.
+    """The same with intervals cut at 0 (of correlations at -100) and 100 %: a t interval of two seeds may end outside.
 
     Drawn in full they would leave the scores themselves no room; the CSV has them in full.
     """
     if not {"task", "low", "high"} <= set(data.columns):
         return data
     shares = data["task"].str.endswith("%)")
-    low, high = data["low"].clip(lower=0), data["high"].clip(upper=100)
+    correlated = data["task"].str.endswith(tuple(f"({metric_name(name)}, %)" for name in CORRELATIONS))
+    low, high = data["low"].clip(lower=np.where(correlated, -100, 0)), data["high"].clip(upper=100)
     return data.assign(low=data["low"].where(~shares | (data["high"] < 0), low), high=data["high"].where(~shares, high))
 
 

@@ -84,7 +84,8 @@ def results(*runs: str | Path | Iterable[str | Path], metric: str | None = None,
     Args:
         runs: folders that ``fusionkit fit`` wrote, or lists of such.
         metric: the score to show; None is each task's own.
-        each_test: a row for each store that a run was scored on, where it was several.
+        each_test: a row for each store that a run was scored on, where it was several; of several tasks over stores of
+            their own a row for each and one for their mean.
 
     Returns:
         a row a run: its ``digest``, the fields of its :class:`fusionkit.specs.RunSpec`, ``status``, ``metric``,
@@ -95,7 +96,9 @@ def results(*runs: str | Path | Iterable[str | Path], metric: str | None = None,
         UsageError if no folder is named, one holds no finished run, or no run has such a score; StoreError for a
         damaged record.
     """
-    return Results(_of_all(runs, lambda folder: folder.rows(metric, each_test), ["evaluated"] if each_test else []))
+    return Results(
+        _of_all(runs, lambda folder: folder.rows(metric, each_test), ["evaluated", "task"] if each_test else [])
+    )
 
 
 def curves(*runs: str | Path | Iterable[str | Path]) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from typing import Any
 from fusionkit.errors import UsageError
 from fusionkit.io.files import disk_errors, read_json, write_json
 from fusionkit.io.locks import NO_LOCKS, holder_of, sign, try_lock_in
+from fusionkit.runs.claims import this_process
 from fusionkit.specs import canonical_json
 from fusionkit.study.steps import Made, Step
 
@@ -96,7 +97,7 @@ class StudyFolder:
                 remedy="wait for it, or choose another --out",
             )
         with file:
-            sign(file, "a process of this study")
+            sign(file, this_process())
             try:
                 yield
             finally:

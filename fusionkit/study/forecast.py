@@ -161,7 +161,7 @@ def sample_store(
     for split, examples in splits.items():
         chosen = np.random.default_rng(0).permutation(examples.num_rows)[: SAMPLE[split]]
         pq.write_table(examples.take(np.sort(chosen)), few / f"{split}.parquet")
-    encode({**options, "source": str(few), "config": None, "revision": None}, store)
+    encode({**options, "source": str(few), "config": None, "revision": None, "columns": None}, store)
     manifest, sizes = read_manifest(store), {split: examples.num_rows for split, examples in splits.items()}
     sampled = manifest["splits"]
 

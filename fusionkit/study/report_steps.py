@@ -55,7 +55,7 @@ def table_step(comparison: Comparison, work: StudyFolder, commands: Commands, fi
 
 
 def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.DataFrame:
-    """One row a run and store that it was scored on; beside the columns of results its ``sweep``.
+    """One row a run and store that it was scored on, or task; beside the columns of results its ``sweep``.
 
     Raises:
         UsageError: no run has the comparison's metric.
@@ -66,7 +66,7 @@ def frame_of(comparison: Comparison, fittings: Mapping[str, Recorded]) -> pd.Dat
         raise unknown_name(f"metric of comparison {comparison.name}", comparison.metric, known)
     rows = [{"sweep": name, **row} for name, record in records for row in flat_tests(record, comparison.metric)]
     # A run may be of two sweeps: it counts once, unless the sweeps are what is compared.
-    return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", *({"sweep"} & set(comparison.by))])
+    return pd.DataFrame(rows).drop_duplicates(["digest", "evaluated", "task", *({"sweep"} & set(comparison.by))])
 
 
 def answers_of(fittings: Mapping[str, Recorded]) -> ExampleScores:

@@ -132,6 +132,7 @@ def test_a_run_on_control_labels_predicts_nothing(fusionkit: Command, runs: Path
         (("RUNS", "--input", "FILE", "--tokens", "nowhere"), 2, "unknown column"),
         (("RUNS", "--input", "FILE", "--text", "text"), 2, "trained over words"),
         (("RUNS", "--input", "TEXTS"), 2, "no column of"),
+        (("RUNS", "a text", "--text", "text"), 2, "--text names a column of a file"),
         (("RUNS", "  "), 2, "nothing to predict"),
     ],
 )

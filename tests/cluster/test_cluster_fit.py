@@ -24,6 +24,7 @@ from fusionkit.encode import encode
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
+from fusionkit.fit.progress import FitProgress
 from fusionkit.runs.claims import Claims, runs_status
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
@@ -47,7 +48,7 @@ sweeping = _sweeping()
 
 
 @dataclass
-class Watch:
+class Watch(FitProgress):
     """Who watches a sweep; does something at the first epoch that is told of."""
 
     then: Callable[[], None] = lambda: None
@@ -55,12 +56,6 @@ class Watch:
     ended: list[dict[str, Any]] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
-
-    def begin(self, runs: int, epochs: int, work: Any) -> None:
-        pass
-
-    def step(self, work: float, text: str) -> None:
-        pass
 
     def epoch(self, work: float) -> None:
         self.epochs += 1
@@ -98,7 +93,7 @@ def test_workers_leave_the_same_records_and_weights_as_one_process(
     cluster: Cluster, settings: ClusterSettings, store: Store, tmp_path: Path
 ) -> None:
     specs = expand(store, task="classification", fusions=("last", "linear", "concat"), epochs=(3,), seeds=2)
-    fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
+    fit(store, specs, RunsFolder(tmp_path / "alone"))
     watch, notes = Watch(), list[str]()
     elsewhere = ClusterExecutorFactory(cluster, settings, notes.append)
     records = fit(store, specs, RunsFolder(tmp_path / "shared"), watch, cluster=elsewhere)

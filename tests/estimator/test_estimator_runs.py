@@ -42,28 +42,6 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
 LONG: tuple[str, str, str, dict[str, Any]] = ("tokens", "classification", "last", {"head": "bcn"})
 
 
-class Silent:
-    """Nobody watches."""
-
-    def begin(self, runs: int, epochs: int, work: Any) -> None:
-        pass
-
-    def step(self, work: float, text: str) -> None:
-        pass
-
-    def epoch(self, work: float) -> None:
-        pass
-
-    def run(self, record: dict[str, Any]) -> None:
-        pass
-
-    def elsewhere(self, record: dict[str, Any]) -> None:
-        pass
-
-    def say(self, line: str) -> None:
-        pass
-
-
 def labels_of(store: Store, split: str, task: str) -> Any:
     frame = store[split].examples
     return frame["slots" if task == "tagging" else "number" if task == "regression" else "intent"]
@@ -102,7 +80,7 @@ def test_an_estimator_is_the_run_with_its_options(
         store, task=task, label=label, fusions=[fusion], seeds=2, epochs=(epochs,), batch_sizes=(16,),
         lrs=rates, fusion_layers=layers, **given,
     )  # fmt: skip
-    records = fit(store, specs[1:], RunsFolder(tmp_path), Silent())
+    records = fit(store, specs[1:], RunsFolder(tmp_path))
     run = open_run(tmp_path / specs[1].digest)
     y = labels_of(store, "train", task)
     for given_as in (store["train"], store["train"].take(np.arange(40))):

@@ -42,13 +42,6 @@ SETTINGS = settings(
 HEAD, RECORD = "config.json", "run.json"
 
 
-class Quiet:
-    """Progress that nobody looks at."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
-
-
 def source(path: Path, lines: bool = False) -> None:
     opened = open_source(str(path), lines=lines)
     first_example(opened, columns := guess_columns(opened))
@@ -87,7 +80,7 @@ def corpus(encoder: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, runs = open_store(folder / "a.store"), RunsFolder(folder / "runs")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scores of one example
-        records = fit(store, expand(store, fusions=["linear"], epochs=1), runs, Quiet(), workers=1)
+        records = fit(store, expand(store, fusions=["linear"], epochs=1), runs)
     export_run(next(path for path in runs.path.iterdir() if path.is_dir()), folder / "head")
     write_records(folder / "files" / "records.jsonl", {"study": "a", "made": []}, [{"sweep": "a", **records[0]}])
     return folder

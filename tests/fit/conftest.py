@@ -20,6 +20,7 @@ from fusionkit.dataset.split import TaskSplit
 from fusionkit.dataset.task_data import TaskData
 from fusionkit.encode import encode
 from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.fit.progress import FitProgress
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import HiddenStates, Store, open_store
@@ -118,7 +119,7 @@ def stored() -> Callable[[Store, str], NDArray[np.float32]]:
 
 
 @dataclass
-class Watch:
+class Watch(FitProgress):
     """Who watches a sweep: everything that was said to it."""
 
     begun: list[tuple[int, int]] = field(default_factory=list)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fusionkit.fit import RunsFolder, fit
+from fusionkit.fit.progress import FitProgress
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
 
@@ -20,17 +21,11 @@ def tell(what: str, value: Any) -> None:
     print(json.dumps([what, value]), flush=True)
 
 
-class Teller:
+class Teller(FitProgress):
     """Passes on what it is told."""
 
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         tell("begin", runs)
-
-    def step(self, work: float, text: str) -> None:
-        pass
-
-    def epoch(self, work: float) -> None:
-        pass
 
     def run(self, record: dict[str, Any]) -> None:
         tell("run", RunSpec.from_dict(record["spec"]).digest)

@@ -19,6 +19,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from fusionkit.encode import EncodeReport, encode
 from fusionkit.encoder import Encoder, load_encoder
+from fusionkit.fit.progress import FitProgress
 from fusionkit.sources import Source, guess_columns
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import Store, layout, open_store
@@ -157,14 +158,11 @@ def sequences() -> Callable[[Store, str], list[tuple[NDArray[np.int64], NDArray[
     return read
 
 
-class Quiet:
-    """Who watches a sweep, and says nothing."""
+class Watch(FitProgress):
+    """Counts epochs; every run must end well."""
 
     def begin(self, runs: int, epochs: int, work: Any) -> None:
         self.left = epochs
-
-    def step(self, work: float, text: str) -> None:
-        pass
 
     def epoch(self, work: float) -> None:
         self.left -= 1
@@ -175,14 +173,11 @@ class Quiet:
     def elsewhere(self, record: dict[str, Any]) -> None:
         raise AssertionError(record)
 
-    def say(self, line: str) -> None:
-        return
-
 
 @pytest.fixture
-def watch() -> Quiet:
-    """A watcher; every run must end well, here."""
-    return Quiet()
+def watch() -> Watch:
+    """A new one."""
+    return Watch()
 
 
 @pytest.fixture(autouse=True)

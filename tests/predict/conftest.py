@@ -28,28 +28,6 @@ VOCABULARY += [f"##{letter}" for letter in string.ascii_lowercase]
 MAX_LENGTH = 24
 
 
-class Silent:
-    """Nobody watches."""
-
-    def begin(self, runs: int, epochs: int, work: Any) -> None:
-        pass
-
-    def step(self, work: float, text: str) -> None:
-        pass
-
-    def epoch(self, work: float) -> None:
-        pass
-
-    def run(self, record: dict[str, Any]) -> None:
-        pass
-
-    def elsewhere(self, record: dict[str, Any]) -> None:
-        pass
-
-    def say(self, line: str) -> None:
-        pass
-
-
 @pytest.fixture(scope="session")
 def save_bert(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """Saves a BERT of 3 layers, 16 wide, of this seed."""
@@ -131,7 +109,7 @@ def fit_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def run(store: Store, runs: Path | None = None, **choices: Any) -> Path:
         folder = runs or tmp_path_factory.mktemp("runs")
         specs = expand(store, epochs=(2,), lrs=(1e-2,), **choices)
-        assert all(record["status"] == "finished" for record in fit(store, specs, RunsFolder(folder), Silent()))
+        assert all(record["status"] == "finished" for record in fit(store, specs, RunsFolder(folder)))
         return folder
 
     return run

@@ -172,3 +172,6 @@ def test_a_pair_needs_both_texts(pair_store: Callable[..., Store], fit_run: FitR
     assert caught.value.expected == "two texts an example"
     with pytest.raises(UsageError, match="some texts lack a second one"):
         predictor.predict(["a text"], ["one", "two"])
+    for pair in ([["a", "text"]], ["one"]), (["a text"], [["one", "two"]]):
+        with pytest.raises(UsageError, match="each side of a pair is a text"):
+            predictor.predict(*pair)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fusionkit.encode import encode
 from fusionkit.encode.job import NoProgress
 from fusionkit.encoder import Encoder
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.progress import FitProgress
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec
 from fusionkit.store import layout, open_store
@@ -120,31 +121,16 @@ def test_a_job_that_is_cancelled_in_the_middle_leaves_the_bytes_of_one_process(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-class Watch:
+class Watch(FitProgress):
     """Watches a sweep, and does something at its first epoch."""
 
     def __init__(self, do: Callable[[], None] = lambda: None) -> None:
         self.do = [do]
 
-    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
-        return
-
-    def step(self, work: float, text: str) -> None:
-        pass
-
     def epoch(self, work: float) -> None:
         for do in self.do:
             do()
         self.do = []
-
-    def run(self, record: dict[str, Any]) -> None:
-        return
-
-    def elsewhere(self, record: dict[str, Any]) -> None:
-        return
-
-    def say(self, line: str) -> None:
-        return
 
 
 @pytest.mark.soak("slurm")
@@ -161,7 +147,7 @@ def test_a_sweep_whose_job_is_cancelled_in_the_middle_has_the_results_of_one_pro
     cluster, harm = workers.cluster, cancelled(slurm, workers, until)
     lost, elsewhere = cluster.count.lost, ClusterExecutorFactory(cluster, workers.settings)
     shared = fit(store, specs, RunsFolder(tmp_path / "shared"), Watch(harm), workers=2, cluster=elsewhere)
-    alone = fit(store, specs, RunsFolder(tmp_path / "alone"), Watch())
+    alone = fit(store, specs, RunsFolder(tmp_path / "alone"))
     assert [record["status"] for record in shared] == ["finished"] * len(specs)
     assert cluster.count.lost > lost
     for one, other in zip(shared, alone, strict=True):

@@ -17,6 +17,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from fusionkit.report.predictions import AllPredictions
+from fusionkit.report.report_data import read_report_data
+from fusionkit.store import open_store
+
 Command = Callable[..., Any]
 Ran = Any
 STEPS = ["encode one", "encode two", "fit base", "fit moved", "table wide", "table against"]
@@ -163,6 +167,35 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
     assert floors["fit moved"]["told"] == "4 runs, measured over a sample"
     lines = ran.command("--dry-run", work=ran.work).out.splitlines()
     assert [line.split()[:3] for line in lines[2:4]] == [["encode", name, "there"] for name in ("one", "two")]
+
+
+def test_a_run_that_is_scored_on_two_stores_is_looked_at_over_each(ran: Ran) -> None:
+    study = read_report_data([ran.work / "runs" / "moved"], [ran.work / "stores"])
+    found = {look.task.split(" → ")[-1]: look for look in AllPredictions(study).all}
+    assert set(found) == {"one", "two"}
+    for name, look in found.items():
+        frame = open_store(ran.work / "stores" / f"{name}.store")["test"].examples
+        assert look.gold == frame["intent"].tolist()
+        right = [gold == said for gold, said in zip(look.gold, look.predicted, strict=True)]
+        assert look.scored["score"] == pytest.approx(sum(right) / len(right))
+
+
+def test_a_dry_run_knows_the_columns_of_a_conll_file(fusionkit: Command, tmp_path: Path) -> None:
+    lines = "".join(f"1 go O\n2 to O\n3 {town} B-town\n\n" for town in ("Oslo", "Rome", "Bonn", "Bern") * 5)
+    for split in ("train", "validation", "test"):
+        (tmp_path / "source").mkdir(exist_ok=True)
+        (tmp_path / "source" / f"{split}.conll").write_text(lines)
+    source = f'{{source: {tmp_path}/source, columns: "index,word,tag"}}'
+    (tmp_path / "s.yaml").write_text(f"sources:\n  a: {source}\nsweeps:\n  b: {{store: a, epochs: 1}}\n")
+    done = fusionkit("run", tmp_path / "s.yaml", "--out", tmp_path / "work", "--dry-run", "--json")
+    assert done.code == 0, done.err
+    assert [step["state"] for step in json.loads(done.out)] == ["to do", "to do"]
+
+
+def test_a_numbered_device_is_refused_beside_a_cluster(ran: Ran, copy: Path) -> None:
+    done = ran.command("--cluster", "local", "--device", "cuda:1", work=copy)
+    assert done.code == 2
+    assert "the device of a cluster's workers has no number" in done.err
 
 
 def test_figures_and_a_page_follow_the_runs(ran: Ran, copy: Path, fusionkit: Command, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fusionkit.encode.job import make_job
 from fusionkit.encode.shard import Shard, encode_shard
 from fusionkit.encoder import load_encoder
 from fusionkit.fit import RunsFolder, expand, fit
+from fusionkit.fit.progress import FitProgress
 from fusionkit.sources import guess_columns, open_source
 from fusionkit.specs import EncodeSpec, RunSpec
 from fusionkit.store import Store, layout, open_planned, open_store
@@ -127,17 +128,14 @@ def encoded(model: Path, source: Path, place: Path, planned: bool = False, words
     return place
 
 
-class Silent:
-    """Who watches a sweep and says nothing."""
+class Steps(FitProgress):
+    """Keeps what it is told of steps."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
 
     def step(self, work: float, text: str) -> None:
         self.steps.append(text)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 @pytest.fixture
@@ -146,7 +144,7 @@ def train(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
     def one(store: Store, out: Path = tmp_path / "runs", **choices: Any) -> dict[str, Any]:
         (spec,) = specs_of(store, **choices)
-        (record,) = fit(store, [spec], RunsFolder(out), Silent(), choices.get("starts", ()))
+        (record,) = fit(store, [spec], RunsFolder(out), starts=choices.get("starts", ()))
         assert record["status"] == "finished", record
         return {**record, "folder": out / spec.digest}
 

@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -20,6 +19,7 @@ import torch
 from fusionkit.dataset.stores import source_of
 from fusionkit.fit import RunsFolder, fit
 from fusionkit.fit.executor.context import SweepContext
+from fusionkit.fit.progress import FitProgress
 from fusionkit.machine.devices import CPU
 from fusionkit.specs import RunSpec
 from fusionkit.store import open_store
@@ -37,7 +37,7 @@ class StoppedError(Exception):
     """A process ends in the middle of a run."""
 
 
-class Stopping:
+class Stopping(FitProgress):
     """Who watches a sweep, and ends it after so many steps."""
 
     def __init__(self, steps: int) -> None:
@@ -48,20 +48,12 @@ class Stopping:
         if self._left < 0:
             raise StoppedError
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
-
-
-class Nobody:
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
-
 
 def train(place: str) -> None:
     """All runs, each in a folder of its own."""
     for number, spec in enumerate(specs):
         folder = RunsFolder(Path(FOLDER) / str(number) / place)
-        (record,) = fit(store, [spec], folder, Nobody(), save_every="2")
+        (record,) = fit(store, [spec], folder, save_every="2")
         assert record["status"] == "finished", record
 
 

@@ -16,6 +16,7 @@ from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.executor.context import SweepContext, open_context, opening_of
+from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.sweep.blocks import expand_blocks
 from fusionkit.fit.sweep.multi import named_tasks, opened
 from fusionkit.fit.train.schedule import Length
@@ -23,7 +24,7 @@ from fusionkit.predict import load
 from fusionkit.specs import RunSpec
 from fusionkit.store import Store, open_planned
 from fusionkit.tuning.task_sampler import TaskSampler, task_probabilities
-from tests.tuning.conftest import Silent, encoded
+from tests.tuning.conftest import encoded
 
 SIZES = (400, 100, 25)
 EXACT: dict[str, Any] = {"schedule": "constant", "warmup": 0.0, "weight_decay": 0.0}
@@ -70,7 +71,7 @@ def run_of(stores: TaskStores, **choices: Any) -> RunSpec:
 
 
 def trained(stores: TaskStores | Store, spec: RunSpec, out: Path) -> dict[str, Any]:
-    (record,) = fit(stores, [spec], RunsFolder(out), Silent())
+    (record,) = fit(stores, [spec], RunsFolder(out))
     assert record["status"] == "finished", record
     return {**record, "folder": out / spec.digest}
 
@@ -114,7 +115,7 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bytes_and_predicts_every_task
     spec = run_of(stores, methods=["pals:6,heads=2"], encoder_lrs=(1e-3,), sampling="annealed", dropout=0.1)
     whole = trained(stores, spec, tmp_path / "whole")
 
-    class Impatient(Silent):
+    class Impatient(FitProgress):
         def step(self, work: float, text: str) -> None:
             if "step 7 " in text:
                 raise KilledError

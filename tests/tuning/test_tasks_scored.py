@@ -24,7 +24,9 @@ from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.report_data import read_report_data
 from fusionkit.store import Store, open_store
-from tests.tuning.conftest import Silent, encoded
+from fusionkit.study.report_steps import frame_of
+from fusionkit.study.study import Comparison
+from tests.tuning.conftest import encoded
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def runs(stores: TaskStores, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         *expand(stores, **usual, methods=["houlsby:4"], **own),
         *expand(stores, **usual),
     ]
-    records = fit(stores, specs, RunsFolder(out), Silent())
+    records = fit(stores, specs, RunsFolder(out))
     assert [record["status"] for record in records] == ["finished"] * 3
     return {spec.method: out / spec.digest for spec in specs}
 
@@ -102,7 +104,7 @@ def test_what_does_not_say_which_task_is_meant_is_refused(
     with pytest.raises(UsageError, match="has no labels of these heads"):
         fusionkit.evaluate(run, data=both, tasks=["tags"])  # nothing of the second store is asked for
     (spec,) = expand(weather, fusions=["last"], epochs=(1,))
-    fit(weather, [spec], RunsFolder(tmp_path), Silent())
+    fit(weather, [spec], RunsFolder(tmp_path))
     with pytest.raises(UsageError, match="several stores serve several tasks over stores of their own"):
         fusionkit.evaluate(tmp_path, data=both)
     with pytest.raises(UsageError, match="--task chooses among several tasks"):
@@ -119,7 +121,10 @@ def test_of_tasks_of_one_column_the_name_of_the_data_tells_or_the_user(
     more = open_store(encoded(model_folder, tmp_path / "more", tmp_path / "more.store"))
     tasks = TaskStores([TaskChoice("towns", store, label="label"), TaskChoice("more", more, label="label")])
     (spec,) = expand(tasks, fusions=["last"], epochs=(1,), pool="cls")
-    fit(tasks, [spec], RunsFolder(tmp_path / "runs"), Silent())
+    fit(tasks, [spec], RunsFolder(tmp_path / "runs"))
+    of_tasks = ["towns", "more", "mean"]
+    assert fusionkit.results(tmp_path / "runs", each_test=True)["task"].tolist() == of_tasks
+    assert frame_of(Comparison("c", ("s",)), {"s": RunsFolder(tmp_path / "runs")})["task"].tolist() == of_tasks
 
     def scored(data: Path, **how: Any) -> list[str]:
         [found] = fusionkit.evaluate(tmp_path / "runs", data=data, device="cpu", **how)
@@ -139,7 +144,7 @@ def test_runs_whose_tasks_of_one_name_learned_other_columns_stand_beside_each_ot
     for column in ("label", "tags"):
         tasks = TaskStores([TaskChoice("x", store, label=column), TaskChoice("kind", weather, label="kind")])
         (spec,) = expand(tasks, fusions=["last"], epochs=(1,), pool="cls")
-        fit(tasks, [spec], RunsFolder(tmp_path), Silent())
+        fit(tasks, [spec], RunsFolder(tmp_path))
         columns[spec.digest] = column
     found = fusionkit.evaluate(tmp_path, data=Path(str(store.path)))
     assert {each.run.digest: each.heads["x"].column for each in found} == columns

@@ -171,16 +171,11 @@ def test_a_sweep_has_frozen_and_tuned_runs_side_by_side(store: Store, tmp_path: 
     assert {spec.weight_decay for spec in specs} == {0.0, 0.01}
     # What frozen runs were called before there were methods, they are still called.
     assert specs[0] == expand(store, task="tagging", fusions=["last"], epochs=(1,))[0]
-    records = fit(store, [specs[0], specs[1]], RunsFolder(tmp_path), _Nobody())
+    records = fit(store, [specs[0], specs[1]], RunsFolder(tmp_path))
     frame = RunsFolder(tmp_path).frame()
     assert [record["status"] for record in records] == ["finished"] * 2
     assert set(frame["method"]) == {"frozen", "bitfit"}
     assert records[1]["delta_bytes"] == frame["delta_bytes"].sum() > 0
-
-
-class _Nobody:
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 def test_the_rate_falls_from_layer_to_layer(store: Store, train: Train, tmp_path: Path) -> None:
@@ -263,7 +258,7 @@ def test_prompts_that_leave_no_room_are_refused(store: Store, train: Train) -> N
 def test_halving_is_refused(store: Store, specs: Callable[..., list[RunSpec]], tmp_path: Path) -> None:
     runs = specs(store, methods=["bitfit"], encoder_lrs=("grid",))
     with pytest.raises(UsageError, match="--halving stops runs that are trained side by side"):
-        fit(store, runs, RunsFolder(tmp_path / "runs"), _Nobody(), halving=True)
+        fit(store, runs, RunsFolder(tmp_path / "runs"), halving=True)
 
 
 IN_GATE = ("diff-prune", "prefix")  # the most unlike the others, which the soak has

@@ -83,6 +83,17 @@ def print_slurm_job(settings: ClusterSettings | None) -> None:
     click.echo(printed_job(settings), nl=False)
 
 
+def refuse_numbered_device(device: str, settings: ClusterSettings | None) -> None:
+    """UsageError where a cluster's workers are to use ``cuda:1``."""
+    if settings is not None and device not in ("auto", "cpu", "cuda"):
+        raise UsageError(
+            "the device of a cluster's workers has no number: each sees one GPU at most",
+            expected="--device auto, cpu or cuda",
+            received=f"--device {device} beside --cluster",
+            remedy="leave the number out",
+        )
+
+
 def on_cpus(settings: ClusterSettings) -> ClusterSettings:
     """Settings for work that asks for no GPU by itself."""
     return replace(settings, gpus=0) if settings.gpus is None else settings

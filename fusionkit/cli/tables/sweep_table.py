@@ -18,6 +18,7 @@ from rich.text import Text
 from fusionkit.cli.console import PLAIN_SECONDS, clock, log, table
 from fusionkit.cli.tables.format_cells import score_text, times_of
 from fusionkit.cli.tables.sweep_tally import Tally, TallyRow
+from fusionkit.fit.progress import FitProgress
 from fusionkit.plural import counted
 from fusionkit.printable import one_line
 from fusionkit.specs import RunSpec
@@ -27,8 +28,8 @@ LEFT_OVER = 6  # lines of a terminal that are not the table's own
 BAR = 40  # characters
 
 
-class SweepTable:
-    """Watches a sweep of ``specs``, some of which ``ended`` before (:class:`fusionkit.fit.FitProgress`).
+class SweepTable(FitProgress):
+    """Watches a sweep of ``specs``, some of which ``ended`` before.
 
     ``on_end`` is called with each new record.
     """

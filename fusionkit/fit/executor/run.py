@@ -23,11 +23,12 @@ from fusionkit.fit.executor.cost import CostModel
 from fusionkit.fit.executor.floors import keep_floors
 from fusionkit.fit.executor.plan import Plan, plan
 from fusionkit.fit.executor.prepare import Prepared, prepare
-from fusionkit.fit.executor.scheduler import FitProgress, Schedule
+from fusionkit.fit.executor.scheduler import Schedule
 from fusionkit.fit.executor.through_encoder import SAVE_EVERY
 from fusionkit.fit.executor.unit_job import OnEvent
 from fusionkit.fit.executor.worker_pool import Executor, ExecutorFactory, InProcessExecutor, WorkerPool
 from fusionkit.fit.model.warm_start import WarmStart
+from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.sweep.fixed_draws import FixedDraws
 from fusionkit.machine.devices import device_of
 from fusionkit.machine.memory import keep_freed_memory
@@ -41,7 +42,7 @@ def fit(
     store: Stores,
     specs: Sequence[RunSpec],
     runs: RunsFolder,
-    progress: FitProgress,
+    progress: FitProgress | None = None,
     starts: Sequence[WarmStart] = (),
     draws: Sequence[FixedDraws] = (),
     workers: int | None = 1,
@@ -54,6 +55,7 @@ def fit(
     """Train every run that is not there yet, keeping each as it ends; runs that another process is at are waited for.
 
     Args:
+        progress: is told of the sweep; None shows nothing.
         starts: the finished runs that the specs begin from. draws: the examples that the specs name by a digest.
         workers: so many processes share the work; 1 is this one, None are as many as are worth it.
         retry_failed: runs that are there as failed are trained again.
@@ -70,6 +72,7 @@ def fit(
         train, or there is no such device; FusionkitError for a full disk.
     """
     heads, floors = [spec for spec in specs if not spec.is_floor], [spec for spec in specs if spec.is_floor]
+    progress = progress or FitProgress()
     prepared = prepare(store, heads, runs, starts, draws, retry_failed, device_of(device), halving, save_every)
     for note in prepared.notes:
         progress.say(note)

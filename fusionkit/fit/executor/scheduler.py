@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Protocol
 
 from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.executor.unit_job import Event, failed_record
 from fusionkit.fit.executor.units import Unit, plan_units
 from fusionkit.fit.executor.worker_pool import Executor
+from fusionkit.fit.progress import FitProgress
 from fusionkit.plural import counted
 from fusionkit.runs.claims import Claims
 from fusionkit.runs.folder import RunsFolder
@@ -24,31 +24,6 @@ from fusionkit.specs import RunSpec
 LOOK_SECONDS = 0.5  # between two looks at what others do
 TABLE_SECONDS = 30.0  # between two tables that are made before the end, or longer:
 TABLE_SHARE = 0.01  # of the time at most goes into them
-
-
-class FitProgress(Protocol):
-    """Who watches a sweep: the command line's table, or nobody."""
-
-    def begin(self, runs: int, epochs: int, work: Mapping[str, float]) -> None:
-        """The sweep has this many runs left, of this many epochs together, and of so much ``work`` by their digests.
-
-        Work has one unit for all runs: many examples and a large fusion take longer.
-        """
-
-    def epoch(self, work: float) -> None:
-        """One more epoch of one run is done, of this much work."""
-
-    def step(self, work: float, text: str) -> None:
-        """So much more work of a run that trains through the encoder is done; ``text`` says how far the run is."""
-
-    def run(self, record: dict[str, Any]) -> None:
-        """A run has ended."""
-
-    def elsewhere(self, record: dict[str, Any]) -> None:
-        """A run that was left has been done by another process."""
-
-    def say(self, line: str) -> None:
-        """Something the user should know."""
 
 
 class Schedule:

@@ -41,7 +41,7 @@ class WarmStart:
 
 def open_starts(places: Iterable[str | Path]) -> list[WarmStart]:
     """The finished runs that a user means; errors as :func:`fusionkit.fit.model.checkpoint.open_runs`."""
-    return [WarmStart(run, read_json(run.folder / RECORD)["data"]) for run in open_runs(places)]
+    return [WarmStart(run, str(read_json(run.folder / RECORD).get("data", ""))) for run in open_runs(places)]
 
 
 def with_starts(

@@ -97,4 +97,6 @@ def cross_entropies(head: Softmax, scores: Tensor, targets: Tensor) -> Tensor:
     )
     counted = targets != FILLING
     weighed = counted if weight is None else torch.where(counted, weight[targets.clamp(min=0)], 0.0)
-    return rows.view(len(scores), -1).sum(1) / weighed.sum(-1)  # [R]
+    total = weighed.sum(-1)
+    # A minibatch of examples without words has no target: its loss is 0, as on a CPU, and not 0 / 0.
+    return rows.view(len(scores), -1).sum(1) / torch.where(total > 0, total, 1)  # [R]

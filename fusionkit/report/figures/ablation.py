@@ -12,6 +12,7 @@ from fusionkit.report.figures.encodings import panels, shade, tooltip
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import ReportData
 from fusionkit.runs.ablations import read_ablation
+from fusionkit.runs.shown_split import VALIDATION
 
 MOST = 12  # maps
 
@@ -23,8 +24,9 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
         if (found := read_ablation(Path(folder) / digest)) is None:
             continue
         for task in found.whole:
+            split = "" if found.split == VALIDATION else f", {found.split}"
             name = f"{task or study.frame.loc[study.frame['digest'] == digest, 'task_name'].iloc[0]} · {found.method}"
-            told = {"task": f"{name} · {digest[:4]}", "metric": found.metrics[task]}
+            told = {"task": f"{name} · {digest[:4]}{split}", "metric": found.metrics[task]}
             rows += [{**told, "first": a, "last": b, "fall": fall} for (a, b), fall in found.falls(task).items()]
     if not rows:
         return None

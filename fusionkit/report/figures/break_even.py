@@ -33,7 +33,8 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     runs = study.frame[study.frame["status"] == "finished"].drop_duplicates("digest")
     # What trains through the encoder runs it in every epoch, with or without a store.
     runs = runs[[study.records[digest]["spec"].get("method", FROZEN) == FROZEN for digest in runs["digest"]]]
-    for digest, group in runs[runs["mix"].isna()].groupby("store", sort=False):
+    runs = runs[runs[["mix", "task_stores"]].isna().all(axis=1)]
+    for digest, group in runs.groupby("store", sort=False):
         name = str(group["data"].iloc[0])
         store = study.stores.get(str(digest))
         seconds = None if store is None else encode_seconds(store)
@@ -42,7 +43,9 @@ def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
         examples = int(store.manifest["splits"]["train"]["examples"])
         alone = len(set(runs.loc[runs["data"] == name, "store"])) == 1
         two = " (two)" if group["sides"].iloc[0] == 2 else ""
-        task = name if alone else f"{name} · rows of {group['rows'].iloc[0]}{two}"
+        task = name if alone else f"{name} · rows of {group['rows'].iloc[0]}{two} · {group['encoder'].iloc[0]}"
+        if any(row["store"] == task for row in rows):  # alike in all that is told: of another dtype, say
+            task = f"{task} · {str(digest)[:4]}"
         once, again = sum(seconds.values()), 0.0
         rows += [_row(task, ONCE, 0, once), _row(task, AGAIN, 0, 0.0)]
         for number, run in enumerate(group["digest"], start=1):

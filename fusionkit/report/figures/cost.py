@@ -38,13 +38,15 @@ PLAIN = {BYTES: "kept_bytes", WEIGHTS: "trained_parameters", MEMORY: "peak_memor
 
 
 def data(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, method and cost, of seconds one for each number of heads; of runs over one store that tells how
-    long its encoding took. ``paid_from`` and ``paid_at_most`` are the heads after which the store has paid for itself
-    against a method that starts from the text, with the quickest and with the slowest head over it; empty where no
-    number of heads is enough.
+    """A row a task, method and cost, of seconds one for each number of heads; of runs of one task over one store that
+    tells how long its encoding took. ``paid_from`` and ``paid_at_most`` are the heads after which the store has paid
+    for itself against a method that starts from the text, with the quickest and with the slowest head over it; empty
+    where no number of heads is enough.
     """
     rows: list[dict[str, Any]] = []
-    for task, runs in study.whole[study.whole["mix"].isna()].groupby("task_name", sort=False):
+    for task, runs in study.whole[study.whole[["mix", "task_stores"]].isna().all(axis=1)].groupby(
+        "task_name", sort=False
+    ):
         digests = set(runs["store"].astype(str))
         store = study.stores.get(digests.pop()) if len(digests) == 1 else None
         encoding = None if store is None else encode_seconds(store)

@@ -108,7 +108,9 @@ def compare(
         {
             "baseline": _written(fixed),
             "is_baseline": label == against[place],
-            "unpaired": 0 if label == against[place] else len(groups[place]),  # without a baseline none has a partner
+            "unpaired": 0
+            if label == against[place]
+            else int((groups[place]["status"] == "finished").sum()),  # without a baseline none has a partner
             **(_compared(found[place], how, tested=place not in floors) if place in found else {}),
         }
         for place, label in enumerate(labels)

@@ -43,7 +43,8 @@ def p_over_examples(pairs: Pairs, errors: TwoWay, answers: ExampleScores) -> flo
     if (found := answers.counts([*ours, *theirs])) is None:
         return np.nan
     score, counts = found  # [2 · pairs, E, k]
-    if len(ours) == 1 and ours[0].metric == "accuracy" and counts.shape[2] == 2:
+    # Of words each sentence has several answers, and McNemar's test is of one.
+    if len(ours) == 1 and ours[0].metric == "accuracy" and counts.shape[2] == 2 and (counts[..., 1] == 1).all():
         return mcnemar_p(counts[0, :, 0], counts[1, :, 0])
     return randomisation_p(score, counts[: len(ours)], counts[len(ours) :])
 

@@ -36,11 +36,7 @@ def specs(store: Store) -> list[RunSpec]:
 def undisturbed(store: Store, specs: list[RunSpec], tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("undisturbed") / "runs"
 
-    class Nobody:
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *_: None
-
-    fit(store, specs, RunsFolder(runs), Nobody())
+    fit(store, specs, RunsFolder(runs))
     return runs
 
 

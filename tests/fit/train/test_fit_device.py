@@ -26,6 +26,7 @@ from fusionkit.errors import UsageError
 from fusionkit.fit import RunsFolder, expand, fit
 from fusionkit.fit.loader.gpu import GpuLoaders
 from fusionkit.fit.loader.minibatches import SeparateLoaders, load_into_memory
+from fusionkit.fit.progress import FitProgress
 from fusionkit.fit.train.inputs import UnitInputs
 from fusionkit.fit.train.loop import train_unit
 from fusionkit.fit.train.result import RunResult
@@ -395,17 +396,14 @@ def test_a_sweep_on_a_device_is_one_process_and_ends_as_on_the_cpu(
         assert ours["layer_weights"] == pytest.approx(theirs["layer_weights"], abs=1e-5)
 
 
-class Watched:
+class Watched(FitProgress):
     """Keeps what is said."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *given, **named: None
+    def say(self, line: str) -> None:
+        self.said.append(line)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "tpu-of-nobody", "meta"])

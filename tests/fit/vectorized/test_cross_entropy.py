@@ -44,6 +44,15 @@ def test_a_minibatch_without_rows_costs_nothing() -> None:
     found.sum().backward()  # type: ignore[no-untyped-call]
 
 
+def test_a_minibatch_whose_rows_have_no_target_costs_nothing() -> None:
+    scores = torch.randn(RUNS, ROWS, CLASSES, requires_grad=True)
+    found = cross_entropies(Softmax(nn.Identity()), scores, torch.full((ROWS,), FILLING))
+    assert found.tolist() == [0.0] * RUNS
+    found.sum().backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None
+    assert not scores.grad.any()
+
+
 STEP = """
 import dataclasses, sys, torch
 from fusionkit.dataset.batch import Batch
