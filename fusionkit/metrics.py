@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,15 @@ def stored_unit(metric: str | None) -> str | None:
 def metric_name(metric: str | None) -> str:
     """A metric as a paper writes it."""
     return NAMES.get(str(metric), str(metric).replace("_", " "))
+
+
+def split_score(score: str, tasks: Iterable[str]) -> tuple[str | None, str]:
+    """Of a score of a run of several tasks the task and the score's name there: ``topic_f1`` → ``topic``, ``f1``; None
+    of a score that is of no single one, such as ``mean``.
+    """
+    # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
+    task = max((name for name in tasks if score.startswith(f"{name}_")), key=len, default=None)
+    return task, score if task is None else score.removeprefix(f"{task}_")
 
 
 def label_scores(gold: list[str], predicted: list[str], labels: list[str]) -> dict[str, float]:

@@ -149,7 +149,7 @@ def _is_numeric(column: pd.Series[Any] | None) -> bool:
 def _no_number(column: pd.Series[Any]) -> object:
     """The first value that keeps a column from being numbers, else its first one."""
     strange = column[pd.to_numeric(column.astype(str), errors="coerce").isna()]
-    return (strange if len(strange) else column).iloc[0]
+    return next(iter(strange if len(strange) else column), None)
 
 
 def _is_measured(column: pd.Series[Any] | None) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from fusionkit.fusions import fusion_kind
+from fusionkit.metrics import split_score
 from fusionkit.runs.folder import others_of
 from fusionkit.tasks import tasks_of
 
@@ -97,9 +98,8 @@ def _of_task(score: str, tasks: Mapping[str, Any]) -> tuple[str, str]:
     """The task that a score is of, and its name there; ``all`` for those of a run of several tasks as a whole."""
     if "" in tasks:
         return "", score
-    # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
-    part = max((name for name in tasks if score.startswith(f"{name}_")), key=len, default="all")
-    return part, score.removeprefix(f"{part}_")
+    task, own = split_score(score, tasks)
+    return ("all" if task is None else task), own
 
 
 def _body(config: Mapping[str, Any]) -> str:

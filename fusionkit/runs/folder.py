@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusionkit.errors import StoreError, UsageError, unknown_name
 from fusionkit.io.files import disk_errors, parse_json, write_durably, write_fields
+from fusionkit.metrics import split_score
 from fusionkit.names import FLOORS
 from fusionkit.options.entry import options_of
 from fusionkit.runs.task_rows import rows_of_tasks, scored_on, weights_of_tasks
@@ -307,9 +308,8 @@ def task_scores(record: dict[str, Any]) -> dict[str, float | None]:
     names = list(tasks_of(record["spec"]["task"])) if others_of(record) else []
     told: dict[str, str] = {}
     for score in scores.get("validation", {}):
-        # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
-        if of := [name for name in names if score.startswith(f"{name}_")]:
-            told.setdefault(max(of, key=len), score)
+        if (task := split_score(score, names)[0]) is not None:
+            told.setdefault(task, score)
     return {score: scores.get("test", {}).get(score) for score in told.values()}
 
 

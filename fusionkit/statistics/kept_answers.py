@@ -39,6 +39,7 @@ from fusionkit.metrics import (
     number_scores,
     positive_scores,
     span_scores,
+    split_score,
 )
 from fusionkit.statistics.intervals import Floats
 from fusionkit.tags import are_span_tags, spans_of
@@ -217,10 +218,8 @@ class RunAnswers:
             return [(part, next(iter(part.scores()))) for part in self.parts.values()]
         if metric == FRAME:
             return [] if self.frame is None else [(self.frame, FRAME)]
-        of = [name for name in self.parts if metric.startswith(f"{name}_")]
-        # Of two tasks `a` and `a_b` the score `a_b_f1` is the second one's.
-        name = max(of, key=len, default=None)
-        return [] if name is None else [(self.parts[name], metric.removeprefix(f"{name}_"))]
+        task, own = split_score(metric, self.parts)
+        return [] if task is None else [(self.parts[task], own)]
 
 
 def _equal(one: float | None, other: float) -> bool:

@@ -22,6 +22,7 @@ from fusionkit.fit.executor.context import SweepContext
 from fusionkit.fit.model.checkpoint import open_run
 from fusionkit.fit.train.decisions import score
 from fusionkit.io.files import read_json
+from fusionkit.metrics import split_score
 from fusionkit.runs.ablations import Ablation, write_ablation
 from fusionkit.runs.folder import RECORD
 from fusionkit.runs.task_rows import MEAN
@@ -101,9 +102,9 @@ def _own_scores(found: Mapping[str, float], tasks: Sequence[str]) -> dict[str, t
         return {ALONE: next(iter(found.items()))}
     own: dict[str, tuple[str, float]] = {MEAN: (MEAN, found[MEAN])}
     for name, value in found.items():
-        if of := [task for task in tasks if name.startswith(f"{task}_")]:
-            task = max(of, key=len)  # of two tasks `a` and `a_b` the score `a_b_f1` is the second one's
-            own.setdefault(task, (name.removeprefix(f"{task}_"), value))
+        task, metric = split_score(name, tasks)
+        if task is not None:
+            own.setdefault(task, (metric, value))
     return own
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fusionkit.fit.train.result import BestEpoch
 from fusionkit.methods.per_task import OF, of_task
-from fusionkit.metrics import is_better, joint_means
+from fusionkit.metrics import is_better, joint_means, split_score
 
 
 def with_better_tasks(
@@ -67,9 +67,9 @@ def _by_task(scores: Mapping[str, float], tasks: Sequence[str]) -> dict[str, dic
     """The scores of each task, its own first."""
     found: dict[str, dict[str, float]] = {name: {} for name in tasks}
     for score, value in scores.items():
-        if of := [name for name in tasks if score.startswith(f"{name}_")]:
-            owner = max(of, key=len)  # of two tasks `a` and `a_b` the score `a_b_f1` is the second one's
-            found[owner][score.removeprefix(f"{owner}_")] = value
+        owner, own = split_score(score, tasks)
+        if owner is not None:
+            found[owner][own] = value
     return found
 
 

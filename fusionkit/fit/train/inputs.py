@@ -71,7 +71,8 @@ class UnitInputs:
             if spec.order == WINDOW and isinstance(draw.states, ChunkedStates) and held_bytes(draw, layers) > self._room
         }
         self.window_bytes = sum(each.memory for each in streamed.values())
-        self._room -= self.window_bytes
+        if device.type == "cpu":  # windows are the host's
+            self._room -= self.window_bytes
         self.stored = watched_split(specs[0], data)
         shown = blocks(self.stored, device)
         self.watched, self._watched_layers = self._held(self.stored, np.concatenate(shown) if shown else None)
