@@ -21,6 +21,12 @@ from fusionkit.runs.task_rows import MEAN
 from fusionkit.specs import FROZEN
 
 MOST_NAMES = 6  # that a sentence lists
+IDENTITY = {
+    "compute_dtype": "float32",
+    "limit": None,
+    "mask_seed": 0,
+    "mask_share": 0.15,
+}  # options: defaults
 PACKAGES = ("fusionkit", "torch", "numpy", "scipy", "zarr", "altair", "vl-convert-python")
 # Charts stand in these sections of the page, in this order.
 SECTIONS = (
@@ -163,11 +169,15 @@ def _encode(record: dict[str, Any], store: Any) -> str:
     words += ["--rows", str(record["rows"])] if record["rows"] != "masked-tokens" else ["--task", "mlm"]
     for role in ("text", "pair", "tokens"):
         words += [f"--{role}", columns[role]] if columns.get(role) else []
-    words += ["--pair-as", "two"] if record.get("sides") == 2 else []
+    words += ["--pair-as", "two" if record.get("sides") == 2 else "one"] if columns.get("pair") else []
     if store is not None:
-        count = store.manifest["encoder"]["layers"]
+        count, identity = store.manifest["encoder"]["layers"], store.manifest["identity"]
+        asked = {**identity, **identity.get("mlm", {})}
         words += ["--layers", ",".join(map(str, store.layers))] if len(store.layers) < count else []
         words += ["--dtype", store.manifest["dtype"]]
+        for option, usual in IDENTITY.items():
+            given = asked.get(option, usual)
+            words += [f"--{option.replace('_', '-')}", str(given)] if given != usual else []
     words += ["--max-length", str(encoding["max_length"])] if encoding.get("max_length") else []
     name = Path(store.path.name) if store is not None else f"{record['data']}.store"
     return shlex.join([*words, "--out", str(name)])

@@ -19,7 +19,7 @@ from scipy import stats
 
 from fusionkit.errors import UsageError
 from fusionkit.report import FIGURES, draw_figures, write_report
-from fusionkit.report.content import SECTIONS
+from fusionkit.report.content import SECTIONS, provenance_of
 from fusionkit.report.display_names import bounds_of
 from fusionkit.report.figures import cost
 from fusionkit.report.figures.break_even import AGAIN, ONCE
@@ -371,3 +371,18 @@ def test_a_store_that_is_gone_is_said_and_left_out(made: Any, tmp_path: Path) ->
     assert '"there":false' in text
     with pytest.raises(UsageError, match="unknown method"):
         write_report([moved], tmp_path / "report.html", baseline="liner")
+
+
+def test_the_command_of_a_store_has_what_its_identity_has(study: ReportData) -> None:
+    (store,) = study.stores.values()
+    [told] = provenance_of(study, None, Path("page.html"))["stores"]
+    assert "--rows words" in told["encode"]
+    assert "--layers 0,3,6" in told["encode"]
+    assert "--limit" not in told["encode"]
+    identity = {**store.manifest["identity"], "limit": 30, "compute_dtype": "bfloat16", "mlm": {"mask_share": 0.3}}
+    other: Any = SimpleNamespace(
+        layers=store.layers, path=store.path, manifest={**store.manifest, "identity": identity}
+    )
+    [told] = provenance_of(replace(study, stores={store.digest: other}), None, Path("page.html"))["stores"]
+    for words in ("--limit 30", "--compute-dtype bfloat16", "--mask-share 0.3"):
+        assert words in told["encode"]
