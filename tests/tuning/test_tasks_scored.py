@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import fusionkit
 from fusionkit.cli.evaluate import evaluate as command
+from fusionkit.cli.tables.paper_tables import markdown
 from fusionkit.dataset.task_stores import TaskChoice, TaskStores
 from fusionkit.errors import UsageError
 from fusionkit.evaluation.answers import mistakes_frame
@@ -23,6 +24,7 @@ from fusionkit.report import FIGURES
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.predictions_panel import inside_of
 from fusionkit.report.report_data import read_report_data
+from fusionkit.runs.tabulate import tabulate
 from fusionkit.store import Store, open_store
 from fusionkit.study.report_steps import frame_of
 from fusionkit.study.study import Comparison
@@ -124,7 +126,10 @@ def test_of_tasks_of_one_column_the_name_of_the_data_tells_or_the_user(
     fit(tasks, [spec], RunsFolder(tmp_path / "runs"))
     of_tasks = ["towns", "more", "mean"]
     assert fusionkit.results(tmp_path / "runs", each_test=True)["task"].tolist() == of_tasks
-    assert frame_of(Comparison("c", ("s",)), {"s": RunsFolder(tmp_path / "runs")})["task"].tolist() == of_tasks
+    frame = frame_of(Comparison("c", ("s",)), {"s": RunsFolder(tmp_path / "runs")})
+    assert frame["task"].tolist() == of_tasks
+    table = markdown(tabulate(frame, by=("fusion", "task")), across="task")
+    assert table.splitlines()[0] == "| fusion | scored on | towns accuracy | more accuracy | mean |"
 
     def scored(data: Path, **how: Any) -> list[str]:
         [found] = fusionkit.evaluate(tmp_path / "runs", data=data, device="cpu", **how)

@@ -145,8 +145,13 @@ def _across(rows: Rows, keys: list[str], across: str | None) -> list[list[str]]:
     ]
     heads = columns
     if in_head:
-        heads = [("" if across == "metric" else f"{name} ") + metric_name(metric) for name, metric in pairs]
+        heads = [metric_name(metric) if across == "metric" else _with_metric(name, metric) for name, metric in pairs]
     return [[*map(_head, others), *map(_markdown_escape, heads)], *body]
+
+
+def _with_metric(name: str, metric: str) -> str:
+    # Scores of a run of several tasks have the task's name in front, and one is of their mean.
+    return name if metric == name else f"{name} {metric_name(metric.removeprefix(f'{name}_'))}"
 
 
 def _name(column: str, value: Any) -> str:
