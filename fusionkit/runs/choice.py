@@ -62,15 +62,18 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
         without a finished run keeps its rows.
     """
     keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
-    groups = [group for _, group in frame.groupby(keys, sort=False, dropna=False)]
-    columns = tuple(name for name in tuned if any(_differs(group[name]) for group in groups))
+    tried_in_group = frame.groupby(keys, sort=False, dropna=False)
+    columns = tuple(name for name in tuned if (tried_in_group[name].nunique(dropna=False) > 1).any())
     if not columns:
         return Chosen(frame, (), [])
-    kept, edges, missing = list[pd.DataFrame](), dict[str, list[str]](), list[str]()
+    kept, edges, missing = list[int](), dict[str, list[str]](), list[str]()
     names = _telling(frame, [name for name in keys if name not in UNTOLD]) or keys[-1:]
-    for group in groups:
+    # Groups of few columns, with places as their index: pandas copies each of a hundred columns for each group.
+    narrow = frame[[*dict.fromkeys([*names, *columns, *SEEDS, "status", "metric", "validation_score"])]]
+    places = tried_in_group.ngroup().to_numpy()
+    for _, group in narrow.reset_index(drop=True).groupby(places, sort=True):
         best = _best(group, columns)
-        kept.append(best)
+        kept += best.index.tolist()
         if not len(best) or best["status"].iloc[0] != "finished":
             continue
         values = (best[name].iloc[0] for name in names)
@@ -85,7 +88,7 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
     if missing:
         told = _listed(missing)
         notes.append(f"no setting has finished with every seed: {told}; of those with the most seeds the best counts")
-    return Chosen(pd.concat(kept), columns, notes)
+    return Chosen(frame.iloc[kept], columns, notes)
 
 
 def best_run(frame: pd.DataFrame) -> str:
