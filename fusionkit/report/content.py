@@ -126,7 +126,8 @@ def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[st
     """Encoders, stores, versions and the commands that make the report again; no path but those that the user gave."""
     seen: dict[str, dict[str, Any]] = {}
     for record in study.records.values():
-        seen.setdefault(record["spec"]["store"], record)
+        for digest, told in _stores_of(record).items():
+            seen.setdefault(digest, {**record, **told})
     stores, encoders = [], {}
     for digest, record in seen.items():
         encoding, store = record.get("encoding") or {}, study.stores.get(digest)
@@ -161,11 +162,24 @@ def provenance_of(study: ReportData, baseline: str | None, out: Path) -> dict[st
     }  # fmt: skip
 
 
+def _stores_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By digest all stores that a run read, with what its record has of each: its name, how it was encoded."""
+    spec, own = record["spec"], {"data": str(record["data"]).split(" + ")[0]}
+    if spec.get("task_stores"):
+        tasks = [own, *({k: each[k] for k in ("data", "encoding", "sides")} for each in record["others"].values())]
+        return dict(reversed(list(zip(spec["task_stores"].split(","), tasks, strict=True))))  # a store's first task
+    parts = {part["store"]: {"data": part["data"]} for part in record.get("parts") or ()}
+    scored = zip((spec.get("evaluate_on") or "").split(","), str(record.get("evaluated")).split(", "), strict=False)
+    return (parts or {spec["store"]: own}) | {
+        digest: {"data": name} for digest, name in scored if digest not in ("", *parts)
+    }
+
+
 def _encode(record: dict[str, Any], store: Any) -> str:
     """The command that encodes a store of this identity from the source of this name."""
     encoding = record.get("encoding") or {}
     columns = encoding.get("columns") or {}
-    words = ["fusionkit", "encode", str(record["data"]).split(" + ")[0], "--encoder", str(record["encoder"])]
+    words = ["fusionkit", "encode", str(record["data"]), "--encoder", str(record["encoder"])]
     words += ["--rows", str(record["rows"])] if record["rows"] != "masked-tokens" else ["--task", "mlm"]
     for role in ("text", "pair", "tokens"):
         words += [f"--{role}", columns[role]] if columns.get(role) else []

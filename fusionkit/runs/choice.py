@@ -63,7 +63,7 @@ def choose(frame: pd.DataFrame, tuned: Sequence[str] = TUNED, by: Sequence[str] 
     """
     keys = list(by or (name for name in AXES if name not in (*tuned, *OF_A_SEED)))
     tried_in_group = frame.groupby(keys, sort=False, dropna=False)
-    columns = tuple(name for name in tuned if (tried_in_group[name].nunique(dropna=False) > 1).any())
+    columns = tuple(name for name in tuned if tried_in_group[name].nunique(dropna=False).max() > 1)
     if not columns:
         return Chosen(frame, (), [])
     kept, edges, missing = list[int](), dict[str, list[str]](), list[str]()

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from fusionkit.report.content import provenance_of
 from fusionkit.report.predictions import AllPredictions
 from fusionkit.report.report_data import read_report_data
 from fusionkit.store import open_store
@@ -171,6 +172,9 @@ def test_a_dry_run_says_what_is_there_and_what_is_to_do(ran: Ran, copy: Path, tm
 
 def test_a_run_that_is_scored_on_two_stores_is_looked_at_over_each(ran: Ran) -> None:
     study = read_report_data([ran.work / "runs" / "moved"], [ran.work / "stores"])
+    stores = provenance_of(study, None, Path("page.html"))["stores"]
+    assert {store["data"] for store in stores} == {"one", "two"}
+    assert all(f"fusionkit encode {store['data']} " in store["encode"] for store in stores)
     found = {look.task.split(" → ")[-1]: look for look in AllPredictions(study).all}
     assert set(found) == {"one", "two"}
     for name, look in found.items():
