@@ -57,6 +57,10 @@ SPEAKS_OF = {
     "examples": "other test examples, for these runs",
     "both": "other seeds and other test examples",
 }
+READ = (  # of each group
+    "digest", "evaluated", "status", "fusion", "metric", "score", "validation_score", SCORED_ON, "fusion_parameters",
+    "head_parameters", "trained_parameters", "seconds_alone",
+)  # fmt: skip
 FLATTERED = "scored on validation, which also chose the epoch: such a score flatters"
 
 
@@ -98,7 +102,9 @@ def summarise(
     frame = prepared(frame, average)
     keys = group_columns(frame, by, chosen, average)
     shown = [name for name in chosen if name not in keys]
-    groups = list(frame.groupby(keys, sort=False, dropna=False))
+    # Few columns: pandas copies each of a hundred for each group.
+    read = dict.fromkeys([*keys, *shown, *average, *SEEDS, *READ])
+    groups = list(frame[[name for name in read if name in frame]].groupby(keys, sort=False, dropna=False))
     heads = sum(not are_floors(group).all() for _, group in groups)
     over, lacking = chosen_over(SEEDS_ALONE if interval != "t" else over, frame, answers, heads)
     rows = []
