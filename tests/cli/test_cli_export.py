@@ -57,7 +57,7 @@ def test_what_was_written_is_told_in_lines(fusionkit: Command, run: Path, tmp_pa
         (("RUNS/..", "--to", "NEW"), 2, "holds no finished run"),
         (("RUN",), 2, "export needs --to"),
         (("RUN", "--to", "NEW", "--by", "task"), 2, "chooses nothing without --best"),
-        (("RUN", "--to", "s3://bucket/head"), 2, "local folder"),
+        (("RUN", "--to", "s3://bucket/head"), 2, "local disk"),
         (("RUN", "--to", "RUN", "--overwrite"), 2, "holds something else"),
         (("RUN", "--to", "FILE/head"), 1, "cannot write"),
     ],
