@@ -64,6 +64,11 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     return base
 
 
+def draw_of(shots: str) -> str:
+    """What a panel's title says of its size of draw: `` · 8 a class``, nothing of all examples."""
+    return "" if shots == ALL else f" · {shots} a class"
+
+
 def name_methods(frame: pd.DataFrame) -> pd.Series[str]:
     """The method of each run: its fusion, then the choices that differ between runs."""
     # What trains through the encoder says so; a frozen one goes without saying.

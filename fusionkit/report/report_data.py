@@ -110,9 +110,18 @@ class ReportData:
     @cached_property
     def whole(self) -> pd.DataFrame:
         """The runs of :attr:`chosen` on each task's largest draw."""
+        return self._of_draws("max")
+
+    @cached_property
+    def smallest_and_largest(self) -> pd.DataFrame:
+        """The runs of :attr:`chosen` on each task's smallest draw, then those on its largest; task after task."""
+        both = pd.concat([self._of_draws("min"), self.whole]).drop_duplicates(["digest", "task_name"])
+        return both.sort_values("task_name", kind="stable", key=lambda names: names.map(self.tasks.index))
+
+    def _of_draws(self, which: str) -> pd.DataFrame:
         order = {name: place for place, name in enumerate(self.shots)}
         size = self.chosen["shots_name"].map(order)
-        kept: pd.DataFrame = self.chosen[size == size.groupby(self.chosen["task_name"]).transform("max")]
+        kept: pd.DataFrame = self.chosen[size == size.groupby(self.chosen["task_name"]).transform(which)]
         return kept
 
     @cached_property

@@ -83,7 +83,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "score-by-epoch": Figure(
         "Score by epoch",
-        f"Validation score after each epoch: {BANDS}.",
+        f"Validation score after each epoch, on a task's smallest and largest draw: {BANDS}.",
         "runs with an epoch or more",
         partial(curves.data, "epoch", "validation_score"),
         partial(curves.chart, "epoch"),

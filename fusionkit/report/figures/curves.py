@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fusionkit.report.altair import altair
-from fusionkit.report.display_names import of_own_stores, times_of
+from fusionkit.report.display_names import draw_of, of_own_stores, times_of
 from fusionkit.report.figures.encodings import (
     COUNTS,
     SECONDS,
@@ -28,7 +28,7 @@ from fusionkit.report.figures.encodings import (
     whole_numbers,
 )
 from fusionkit.report.predictions import AllPredictions
-from fusionkit.report.report_data import ReportData
+from fusionkit.report.report_data import CELL, ReportData
 from fusionkit.runs.folder import timed_curve
 from fusionkit.runs.task_rows import MEAN
 
@@ -38,12 +38,17 @@ MOST_BANDS = 5  # more of them hide each other
 
 
 def data(x: str, y: str, study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
-    """A row a task, method and epoch: means over the seeds, with the interval of the score or loss."""
-    runs = study.whole.drop_duplicates(["digest", "task_name"])
-    runs = runs[~of_own_stores(runs) | (runs["task"] == MEAN)]  # an epoch has the mean of such tasks alone
+    """A row a task, method and epoch: means over the seeds, with the interval of the score or loss.
+
+    They are of the task's largest draw. Scores by epoch are of its smallest too, each draw a panel.
+    """
     is_score = y == "validation_score"
+    runs = study.smallest_and_largest if is_score and x == "epoch" else study.whole
+    runs = runs.drop_duplicates(["digest", "task_name"])
+    runs = runs[~of_own_stores(runs) | (runs["task"] == MEAN)]  # an epoch has the mean of such tasks alone
+    several = set(runs["task_name"][runs.groupby("task_name")["shots_name"].transform("nunique") > 1])
     rows: list[dict[str, Any]] = []
-    for digest, task, method in runs[["digest", "task_name", "method"]].itertuples(index=False):
+    for digest, task, shots, method in runs[["digest", *CELL]].itertuples(index=False):
         record = study.records[digest]
         times = times_of(study.metric(task)) if is_score else 1.0
         steps = study.epoch_steps(record)
@@ -55,13 +60,16 @@ def data(x: str, y: str, study: ReportData, looks: AllPredictions) -> pd.DataFra
             }[x]
             value = point.get(y)
             if at is not None and value is not None and math.isfinite(value):
-                rows.append({"task": task, "method": method, "epoch": point["epoch"], "x": at, "value": times * value})
+                of_draw = draw_of(shots) if task in several else ""
+                cell = {"task": task, "draw": of_draw, "method": method}
+                rows.append({**cell, "epoch": point["epoch"], "x": at, "value": times * value})
     if not rows:
         return None
     found = []
-    for (task, method, epoch), group in pd.DataFrame(rows).groupby(["task", "method", "epoch"], sort=False):
+    cells = pd.DataFrame(rows).groupby(["task", "draw", "method", "epoch"], sort=False)
+    for (task, of_draw, method, epoch), group in cells:
         mean, low, high = interval(group["value"].to_numpy())
-        name = study.task_with_unit(task) if is_score else task
+        name = study.task_with_unit(task, of_draw) if is_score else task
         place = {"epoch": epoch} if x == "epoch" else {"epoch": epoch, x: group["x"].mean()}
         found.append({
             "task": name, "method": method, **place, "value": mean, "low": low, "high": high, "runs": len(group),

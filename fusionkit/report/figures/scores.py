@@ -12,7 +12,7 @@ import pandas as pd
 
 from fusionkit.errors import UsageError
 from fusionkit.report.altair import altair
-from fusionkit.report.display_names import ALL, family, times_of
+from fusionkit.report.display_names import draw_of, family, times_of
 from fusionkit.report.figures.encodings import (
     COUNTS,
     SECONDS,
@@ -57,7 +57,7 @@ def by_epochs(study: ReportData, looks: AllPredictions) -> pd.DataFrame | None:
     for (task, shots, method, _), group in runs[numbers > 1].groupby([*CELL, "epochs"], sort=False):
         given = {"shots": shots, "method": method, "epochs": int(group["epochs"].iloc[0])}
         for split, score in _split_scores(study, task, group):
-            name = study.task_with_unit(task, f"{'' if shots == ALL else f' · {shots} a class'} · {split}")
+            name = study.task_with_unit(task, f"{draw_of(shots)} · {split}")
             rows.append({"task": name, "split": split, **given, **score})
     return pd.DataFrame(rows) if rows else None
 
