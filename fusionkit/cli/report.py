@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from fusionkit.cli.console import FOLDER, JSON_OPTION, log, out, print_json
-from fusionkit.names import CHOOSERS
 from fusionkit.plural import counted
 
 
@@ -18,11 +17,9 @@ from fusionkit.plural import counted
 @click.option("--figures", type=FOLDER, help="Folder for every figure: SVG, PNG, CSV, Vega-Lite.")
 @click.option("--baseline", help="Method to compare with. [default: last]")
 @click.option("--store", "stores", multiple=True, type=FOLDER, help="Where stores are, if not beside RUNS.")
-@click.option("--choose-by", type=click.Choice(CHOOSERS), default=CHOOSERS[0], show_default=True,
-              help="What chooses among several rates and other options.")  # fmt: skip
 @click.option("--title", help="Title of the page.")
 @JSON_OPTION
-def report(runs: tuple[Path, ...], page: Path, figures: Path | None, choose_by: str, as_json: bool, **how: Any) -> None:
+def report(runs: tuple[Path, ...], page: Path, figures: Path | None, as_json: bool, **how: Any) -> None:
     """Write a page of the runs in RUNS: tables, charts and a look inside, one file that opens offline.
 
     Sentences with their layer weights, predictions and confusions need the runs' stores. They are looked for beside

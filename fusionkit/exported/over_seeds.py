@@ -25,7 +25,7 @@ def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None
         folder: of the run; others lie beside it. A damaged record among them is left out.
 
     Returns:
-        ``runs``, and ``scores``: by split and score ``mean``, ``std``, ``low`` and ``high``.
+        ``runs``, and ``scores``: by split and score that all of them have ``mean``, ``std``, ``low`` and ``high``.
     """
     found = []
     for path in RunsFolder(folder.parent).record_files():
@@ -38,10 +38,15 @@ def over_seeds(folder: Path, record: Mapping[str, Any]) -> dict[str, Any] | None
     if len(found) < 2:
         return None
     scores = {
-        split: {name: _spread([each[split][name] for each in found]) for name in each_score}
-        for split, each_score in record["scores"].items()
+        split: {name: _spread(values) for name in of_split if len(values := _values(found, split, name)) == len(found)}
+        for split, of_split in record["scores"].items()
     }
     return {"runs": len(found), "scores": scores}
+
+
+def _values(scores: list[dict[str, Any]], split: str, name: str) -> list[float]:
+    """A score's values in the runs that have it: runs of an earlier release may lack one."""
+    return [each[split][name] for each in scores if name in each.get(split, {})]
 
 
 def _setting(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def name_tasks(frame: pd.DataFrame) -> pd.Series[str]:
     return base
 
 
-def draw_of(shots: str) -> str:
+def draw_of(shots: object) -> str:
     """What a panel's title says of its size of draw: `` · 8 a class``, nothing of all examples."""
     return "" if shots == ALL else f" · {shots} a class"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -118,7 +118,7 @@ class ReportData:
         both = pd.concat([self._of_draws("min"), self.whole]).drop_duplicates(["digest", "task_name"])
         return both.sort_values("task_name", kind="stable", key=lambda names: names.map(self.tasks.index))
 
-    def _of_draws(self, which: str) -> pd.DataFrame:
+    def _of_draws(self, which: Literal["min", "max"]) -> pd.DataFrame:
         order = {name: place for place, name in enumerate(self.shots)}
         size = self.chosen["shots_name"].map(order)
         kept: pd.DataFrame = self.chosen[size == size.groupby(self.chosen["task_name"]).transform(which)]

@@ -105,7 +105,6 @@ class Comparison:
 class Report:
     title: str = field(metadata=about("Of the page. [default: the study's]"))
     baseline: str | None = option(None, "The fusion to compare with.")
-    choose_by: str = option(CHOOSERS[0], "What chooses among several rates and other options.", choices=CHOOSERS)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from fusionkit.evaluation.counts import (
     most_frequent,
 )  # fmt: skip
 from fusionkit.exported import export_best_of_each, export_run
+from fusionkit.exported.over_seeds import over_seeds
 from fusionkit.io.files import read_json
 from fusionkit.sources import Source
 from fusionkit.store import Store
@@ -245,3 +247,17 @@ def test_the_best_head_of_each_task_is_exported_with_its_spread_over_seeds(runs:
     assert joint.count("### ") == 3
     assert "over seeds" not in joint
     assert taggers[0]["data_identity"] in card
+
+
+def test_a_spread_is_of_the_scores_that_all_seeds_have(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    first, second = (
+        path for path in sorted((tmp_path / "runs").glob("*/run.json")) if read_json(path)["spec"]["task"] == "tagging"
+    )
+    older = read_json(second)
+    del older["scores"]["validation"]["f1"]
+    second.write_text(json.dumps(older))
+    spread = over_seeds(first.parent, read_json(first))
+    assert spread is not None
+    assert "f1" not in spread["scores"]["validation"]
+    assert len(spread["scores"]["validation"]) == len(older["scores"]["validation"]) > 0

@@ -84,8 +84,8 @@ def test_curves_have_each_epoch_and_its_steps_and_seconds(
     assert seconds["seconds"].tolist() == pytest.approx(np.mean(times, axis=0).tolist())
     scores = data_of(study, looks, "score-by-epoch").query("method == 'linear'")
     smallest = [one["curve"] for one in only(records, label="slots", fusion="linear", shots=2)]
-    for draw, those in {"slots · 2 a class (F1, %)": smallest, "slots (F1, %)": curves}.items():
-        assert scores[scores["task"].str.endswith(draw)]["value"].tolist() == pytest.approx(
+    for panel, those in {"slots · 2 a class (F1, %)": smallest, "slots (F1, %)": curves}.items():
+        assert scores[scores["task"].str.endswith(panel)]["value"].tolist() == pytest.approx(
             [100 * np.mean([c[e]["validation_score"] for c in those]) for e in range(6)]
         )
 

@@ -60,8 +60,8 @@ def data(x: str, y: str, study: ReportData, looks: AllPredictions) -> pd.DataFra
             }[x]
             value = point.get(y)
             if at is not None and value is not None and math.isfinite(value):
-                of_draw = draw_of(shots) if task in several else ""
-                cell = {"task": task, "draw": of_draw, "method": method}
+                named = draw_of(shots) if task in several else ""
+                cell = {"task": task, "draw": named, "method": method}
                 rows.append({**cell, "epoch": point["epoch"], "x": at, "value": times * value})
     if not rows:
         return None
@@ -69,7 +69,7 @@ def data(x: str, y: str, study: ReportData, looks: AllPredictions) -> pd.DataFra
     cells = pd.DataFrame(rows).groupby(["task", "draw", "method", "epoch"], sort=False)
     for (task, of_draw, method, epoch), group in cells:
         mean, low, high = interval(group["value"].to_numpy())
-        name = study.task_with_unit(task, of_draw) if is_score else task
+        name = study.task_with_unit(task, str(of_draw)) if is_score else task
         place = {"epoch": epoch} if x == "epoch" else {"epoch": epoch, x: group["x"].mean()}
         found.append({
             "task": name, "method": method, **place, "value": mean, "low": low, "high": high, "runs": len(group),
